@@ -42,7 +42,7 @@ START = 30  # and for the local edition to listen
 # Replaces `cargo` in the documents' shell, so that nothing is built.
 CARGO = """#!/bin/sh
 case "$1 $2 $3 $4" in
-  "run --bin local --" | "run --bin adviser --" | "run --bin admin --") program=$3; shift 4 ;;
+  "run --bin local --" | "run -p adviser --" | "run --bin admin --") program=$3; shift 4 ;;
   *) echo "this check runs no cargo but 'cargo run --bin PROGRAM -- ...'" >&2; exit 1 ;;
 esac
 if [ "$1" = load ]; then set -- "$@" --url "http://127.0.0.1:$(cat {scratch}/api)"; fi

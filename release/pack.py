@@ -1,9 +1,9 @@
-"""Makes the zip of each function for Lambda, with one file, `bootstrap`. Equal programs give equal
-bytes.
+"""Makes the zip of each program, with one file: `bootstrap` for a function, as Lambda takes it, and
+a file of its own name for a program for a laptop. Equal programs give equal bytes.
 
 Usage: pack.py VERSION ARCHITECTURE BINARIES OUT
 
-BINARIES is a folder with FUNCTION/bootstrap for each function, as `release/build` writes it.
+BINARIES is a folder with PROGRAM/bootstrap for each program, as `release/build` writes it.
 """
 
 import pathlib
@@ -13,6 +13,8 @@ import zipfile
 
 NAME = "dynamodb-write-sharding"
 FUNCTIONS = ["writer", "reader", "shard-scaler"]
+FOR_LAPTOPS = ["local", "adviser"]
+PROGRAMS = FUNCTIONS + FOR_LAPTOPS
 # e_machine of the ELF header, by Lambda's name of the architecture.
 MACHINES = {"arm64": 183, "x86_64": 62}
 # The lowest time that a zip can hold. With the time of the build, each build would differ.
@@ -33,20 +35,24 @@ def machine_of(program):
     return struct.unpack_from("<H", program, 18)[0]
 
 
-def zip_name(version, function, architecture):
-    return f"{NAME}-{version}-{function}-{architecture}.zip"
+def zip_name(version, program, architecture):
+    return f"{NAME}-{version}-{program}-{architecture}.zip"
+
+
+def name_in_zip(program):
+    return program if program in FOR_LAPTOPS else "bootstrap"
 
 
 def pack(version, architecture, binaries, out):
     out.mkdir(parents=True, exist_ok=True)
-    for function in FUNCTIONS:
-        path = binaries / function / "bootstrap"
-        program = path.read_bytes()
-        if machine_of(program) != MACHINES[architecture]:
+    for program in PROGRAMS:
+        path = binaries / program / "bootstrap"
+        content = path.read_bytes()
+        if machine_of(content) != MACHINES[architecture]:
             sys.exit(f"error: {path} is not a program for {architecture}")
-        target = out / zip_name(version, function, architecture)
+        target = out / zip_name(version, program, architecture)
         with zipfile.ZipFile(target, "w") as archive:
-            add(archive, "bootstrap", program, 0o755)
+            add(archive, name_in_zip(program), content, 0o755)
         print(f"{target.name}: {target.stat().st_size / 1e6:.2f} MB")
 
 

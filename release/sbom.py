@@ -122,13 +122,13 @@ def main():
     known, made_at, validator = checksums(), commit_time(), JsonStrictValidator(SchemaVersion.V1_6)
     for architecture in TARGETS:
         linked = graph(architecture)
-        for function in pack.FUNCTIONS:
-            bom = bill_of(function, architecture, linked, known, made_at)
+        for program in pack.PROGRAMS:
+            bom = bill_of(program, architecture, linked, known, made_at)
             text = JsonV1Dot6(bom).output_as_string(indent=2)
             wrong = validator.validate_str(text)
             if wrong:
-                sys.exit(f"error: the bill of {function} for {architecture} is not CycloneDX 1.6: {wrong}")
-            name = sbom_name(version, function, architecture)
+                sys.exit(f"error: the bill of {program} for {architecture} is not CycloneDX 1.6: {wrong}")
+            name = sbom_name(version, program, architecture)
             (out / name).write_text(text + "\n", encoding="utf-8")
             print(f"{name}: {len(bom.components)} crates")
 

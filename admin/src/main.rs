@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use admin::{MigrateOptions, RebuildOptions, migrate, rebuild};
 use clap::{Parser, Subcommand};
-use cli::configuration;
 use cli::output::{exit_code, success_if, write_out};
+use connection::configuration;
 
 /// Process all items of a table, on AWS or on the local edition
 ///

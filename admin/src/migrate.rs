@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Duration, sleep};
 
 use crate::whole_table::{PATIENCE, TableOptions, TableScan, items_bar, open};
-use cli::drain_wait::with_drain_wait;
+use connection::drain_wait::with_drain_wait;
 
 /// Keys that are migrated at the same time. Most of them wait.
 const KEYS_OF_A_ROUND: usize = 2_000;

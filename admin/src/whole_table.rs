@@ -1,8 +1,8 @@
 //! The scan of a whole table, page by page.
 
 use clap::Args;
-use cli::endpoint::configuration_for;
 use cli::output::bar_style;
+use connection::endpoint::configuration_for;
 use indicatif::ProgressBar;
 use sharding::internal::{
     Deadline, ScanPosition, Survey, SurveyPage, TableConfig, TableEngine, TableError,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use cli::drain_wait::with_drain_wait;
+use connection::drain_wait::with_drain_wait;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use shard_scaler::{Clients as ScalerClients, Scaler, ScalerConfig};
 use sharding::internal::{ConfigError, Deadline, ScalingActors, TableConfig, TableEngine};

@@ -4,8 +4,8 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use cli::configuration;
 use cli::output::{exit_code, success_if, write_out};
+use connection::configuration;
 use local::demo::{self, DemoOptions};
 use local::load::{LoadOptions, load};
 use local::{Edition, ServeOptions};

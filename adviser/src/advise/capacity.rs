@@ -1,4 +1,4 @@
-//! Write units of items, and the shards that a rate needs.
+//! The shards that a rate needs.
 
 use sharding::internal::{PARTITION_WRITE_UNITS, ScalingPolicy, ShardCount};
 
@@ -7,13 +7,6 @@ use crate::plan::{NEGLIGIBLE, kept_partitions};
 /// The most shards of the calculation. It is above the limit of a deployment, so that the report
 /// names the number that a key needs.
 const MOST_SHARDS: u32 = 1_000_000;
-/// The bytes of one write unit.
-const WRITE_UNIT_BYTES: u64 = 1_024;
-
-/// The write units of an item: one for each started KB.
-pub(super) fn write_units(bytes: u64) -> u64 {
-    bytes.div_ceil(WRITE_UNIT_BYTES).max(1)
-}
 
 /// The fewest shards for a rate, if it is spread evenly and each shard has its own partition.
 pub(super) fn fewest_shards(units_a_second: u64) -> u64 {
@@ -39,23 +32,12 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_write_unit_is_a_started_kilobyte() {
-        for (bytes, units) in [(0, 1), (1, 1), (1_024, 1), (1_025, 2), (409_600, 400)] {
-            assert_eq!(write_units(bytes), units, "{bytes}");
-        }
-    }
-
-    #[test]
     fn the_policy_gives_more_than_the_fewest_for_shards_meet_on_partitions() {
         let rows = [
             // A rate that is 2 % too high is hardly throttled.
-            (0, 1..=1),
             (1_000, 1..=1),
             (1_020, 1..=1),
-            // The tables have 4, 4, 5 and 41 partitions.
             (1_600, 6..=30),
-            (2_000, 10..=60),
-            (2_400, 12..=70),
             (20_300, 150..=900),
         ];
         for (rate, shards) in rows {

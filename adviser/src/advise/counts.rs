@@ -1,160 +1,91 @@
-//! Counts the writes of each partition key: exactly while the counts fit into memory, and then by
-//! sketches of fixed size.
+//! Counts the writes of each partition key in a hash map with a bound.
 //!
-//! The sketches are those of Apache DataSketches: HyperLogLog for the number of keys, and a
-//! Misra-Gries variant for heavy keys, which never misses a key whose writes exceed its error.
+//! If the map is full, the lighter half of its keys is dropped. The counts then may lack writes, but
+//! no more than the heaviest dropped counts together. So no heavy key is missed (lossy counting).
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use datasketches::common::NumStdDev;
-use datasketches::frequencies::{ErrorType, FrequentItemsSketch};
-use datasketches::hll::{HllSketch, HllType};
-
-/// 2^16 registers of a byte each: a standard error of a third of a percent.
-const REGISTERS_LOG2: u8 = 16;
-
-/// The writes of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Count {
     pub(super) items: u64,
     pub(super) units: u64,
 }
 
-/// The limits of the memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Room {
-    /// The most keys that are counted exactly.
-    pub(super) exact_keys: usize,
-    /// The most bytes of the names of these keys together.
-    pub(super) exact_bytes: usize,
-    /// The number of keys of the sketch of heavy keys: a power of two, at least 8.
-    pub(super) heavy_keys: usize,
-}
-
-/// The number of keys.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Distinct {
-    Exactly(u64),
-    /// An estimate. The number is between the bounds with 95 % confidence.
-    About {
-        estimate: u64,
-        lower: u64,
-        upper: u64,
-    },
+    /// The most keys in the map.
+    pub(super) keys: usize,
+    /// The most bytes of their names together.
+    pub(super) bytes: usize,
 }
 
 /// The keys by weight, heaviest first.
 #[derive(Debug)]
 pub(super) struct Ranking {
-    pub(super) distinct: Distinct,
+    /// The number of keys; the fewest possible unless `is_exact`.
+    pub(super) distinct: u64,
     pub(super) heaviest: Vec<(String, Count)>,
-    /// Whether the counts are exact. Otherwise they have write units within the sketch's error, and
-    /// no items.
+    /// Whether every write was counted. Otherwise the counts may lack some.
     pub(super) is_exact: bool,
     /// A key that is not in `heaviest` takes no more write units than this.
     pub(super) unlisted_at_most: u64,
 }
 
-/// Counts the writes of each key.
 pub(super) struct KeyCounts {
     room: Room,
-    exact: HashMap<Box<str>, Count>,
+    counts: HashMap<Box<str>, Count>,
     bytes: usize,
-    items: u64,
-    sketches: Option<Sketches>,
-}
-
-struct Sketches {
-    distinct: HllSketch,
-    heavy: FrequentItemsSketch<String>,
+    /// The most keys that were in the map at once.
+    most_keys: usize,
+    /// The most write units that the counts of a key lack.
+    dropped_units: u64,
 }
 
 impl KeyCounts {
     pub(super) fn new(room: Room) -> Self {
-        Self { room, exact: HashMap::new(), bytes: 0, items: 0, sketches: None }
+        Self { room, counts: HashMap::new(), bytes: 0, most_keys: 0, dropped_units: 0 }
     }
 
     pub(super) fn add(&mut self, key: &str, units: u64) {
-        self.items += 1;
-        if let Some(sketches) = &mut self.sketches {
-            return sketches.add(key, units);
-        }
-        if let Some(count) = self.exact.get_mut(key) {
+        if let Some(count) = self.counts.get_mut(key) {
             count.items += 1;
             count.units += units;
             return;
         }
-        if self.exact.len() < self.room.exact_keys
-            && self.bytes + key.len() <= self.room.exact_bytes
-        {
-            self.bytes += key.len();
-            self.exact.insert(key.into(), Count { items: 1, units });
+        if self.counts.len() >= self.room.keys || self.bytes + key.len() > self.room.bytes {
+            self.drop_lighter_half();
+        }
+        self.bytes += key.len();
+        self.counts.insert(key.into(), Count { items: 1, units });
+        self.most_keys = self.most_keys.max(self.counts.len());
+    }
+
+    fn drop_lighter_half(&mut self) {
+        let mut units: Vec<u64> = self.counts.values().map(|count| count.units).collect();
+        if units.is_empty() {
             return;
         }
-        let mut sketches = Sketches::new(self.room.heavy_keys);
-        // The errors of the sketches depend on the order of the keys. Sorting them makes runs
-        // reproducible.
-        let mut exact: Vec<(Box<str>, Count)> =
-            std::mem::take(&mut self.exact).into_iter().collect();
-        exact.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        for (key, count) in exact {
-            sketches.add(&key, count.units);
-        }
-        sketches.add(key, units);
-        self.sketches = Some(sketches);
+        let middle = units.len() / 2;
+        let median = *units.select_nth_unstable(middle).1;
+        self.counts.retain(|_, count| count.units > median);
+        self.bytes = self.counts.keys().map(|key| key.len()).sum();
+        self.dropped_units += median;
     }
 
     /// Returns up to `listed` of the heaviest keys.
     pub(super) fn rank(self, listed: usize) -> Ranking {
-        match self.sketches {
-            Some(sketches) => sketches.rank(listed, self.items),
-            None => {
-                let distinct = Distinct::Exactly(self.exact.len() as u64);
-                let mut keys: Vec<(String, Count)> =
-                    self.exact.into_iter().map(|(key, count)| (key.into_string(), count)).collect();
-                sort(&mut keys);
-                let unlisted_at_most = keys.get(listed).map_or(0, |(_, count)| count.units);
-                keys.truncate(listed);
-                Ranking { distinct, heaviest: keys, is_exact: true, unlisted_at_most }
-            }
+        let mut keys: Vec<(String, Count)> =
+            self.counts.into_iter().map(|(key, count)| (key.into_string(), count)).collect();
+        sort(&mut keys);
+        let next = keys.get(listed).map_or(0, |(_, count)| count.units);
+        keys.truncate(listed);
+        Ranking {
+            distinct: self.most_keys as u64,
+            heaviest: keys,
+            is_exact: self.dropped_units == 0,
+            unlisted_at_most: next + self.dropped_units,
         }
-    }
-}
-
-impl Sketches {
-    fn new(heavy_keys: usize) -> Self {
-        Self {
-            distinct: HllSketch::new(REGISTERS_LOG2, HllType::Hll8)
-                .expect("a number of registers that is allowed"),
-            heavy: FrequentItemsSketch::new(heavy_keys).expect("a power of two"),
-        }
-    }
-
-    fn add(&mut self, key: &str, units: u64) {
-        self.distinct.update(key);
-        self.heavy.update_with_count_ref(key, units);
-    }
-
-    fn rank(self, listed: usize, items: u64) -> Ranking {
-        // Each key has at least one item, so there are no more keys than items.
-        let bound = |bound: f64| (bound.round().max(0.0) as u64).min(items);
-        let distinct = Distinct::About {
-            estimate: bound(self.distinct.estimate()),
-            lower: bound(self.distinct.lower_bound(NumStdDev::Two)),
-            upper: bound(self.distinct.upper_bound(NumStdDev::Two)),
-        };
-        let mut rows = self.heavy.frequent_items_with_threshold(ErrorType::NoFalseNegatives, 0);
-        rows.sort_by(|a, b| {
-            b.upper_bound().cmp(&a.upper_bound()).then_with(|| a.item().cmp(b.item()))
-        });
-        let next = rows.get(listed).map_or(0, |row| row.upper_bound());
-        let unlisted_at_most = next.max(self.heavy.maximum_error());
-        let heaviest = rows.iter().take(listed);
-        let heaviest = heaviest
-            .map(|row| (row.item().clone(), Count { items: 0, units: row.estimate() }))
-            .collect();
-        Ranking { distinct, heaviest, is_exact: false, unlisted_at_most }
     }
 }
 
@@ -162,11 +93,8 @@ impl Sketches {
 /// compared.
 pub(super) fn sort(keys: &mut [(String, Count)]) {
     keys.sort_unstable_by(|a, b| {
-        (Reverse(a.1.units), Reverse(a.1.items), &a.0).cmp(&(
-            Reverse(b.1.units),
-            Reverse(b.1.items),
-            &b.0,
-        ))
+        let weight = |count: &Count| (Reverse(count.units), Reverse(count.items));
+        (weight(&a.1), &a.0).cmp(&(weight(&b.1), &b.0))
     });
 }
 
@@ -199,9 +127,8 @@ mod tests {
             writes in proptest::collection::vec((0u32..50, 1u64..9), 1..300), listed in 1usize..60,
         ) {
             let all = truth(&writes);
-            let room = Room { exact_keys: 50, exact_bytes: 1_000, heavy_keys: 8 };
-            let ranking = counted(&writes, room).rank(listed);
-            prop_assert_eq!(ranking.distinct, Distinct::Exactly(all.len() as u64));
+            let ranking = counted(&writes, Room { keys: 50, bytes: 1_000 }).rank(listed);
+            prop_assert_eq!(ranking.distinct, all.len() as u64);
             prop_assert!(ranking.is_exact && ranking.heaviest.len() == listed.min(all.len()));
             prop_assert!(ranking.heaviest.windows(2).all(|two| two[0].1.units >= two[1].1.units));
             for (key, count) in &all {
@@ -215,63 +142,17 @@ mod tests {
         #[test]
         fn beyond_the_bound_no_heavy_key_is_missed(
             writes in proptest::collection::vec((0u32..50, 1u64..9), 1..300),
-            keys in 0usize..60,
-            bytes in 0usize..60,
-            log2 in 3u32..6,
+            keys in 1usize..60,
+            bytes in 2usize..60,
             listed in 1usize..60,
         ) {
             let all = truth(&writes);
-            let room = Room { exact_keys: keys, exact_bytes: bytes, heavy_keys: 1 << log2 };
-            let ranking = counted(&writes, room).rank(listed);
+            let ranking = counted(&writes, Room { keys, bytes }).rank(listed);
+            prop_assert!(ranking.distinct <= all.len() as u64);
             for (key, count) in &all {
                 let is_listed = ranking.heaviest.iter().any(|(listed, _)| listed == key);
                 prop_assert!(is_listed || count.units <= ranking.unlisted_at_most, "{key}");
             }
         }
-    }
-
-    #[test]
-    fn there_are_never_more_keys_than_items() {
-        for draw in 0..4 {
-            let mut counts =
-                KeyCounts::new(Room { exact_keys: 10, exact_bytes: usize::MAX, heavy_keys: 8 });
-            for i in 0..50_000u32 {
-                counts.add(&format!("{draw}-{i}"), 1);
-            }
-            let Distinct::About { estimate, lower, upper } = counts.rank(10).distinct else {
-                panic!("{draw}")
-            };
-            assert!(
-                lower <= estimate && estimate <= upper && upper <= 50_000,
-                "{lower} {estimate} {upper}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_million_keys_are_counted_to_a_percent_and_the_heavy_ones_found() {
-        let mut counts = KeyCounts::new(Room {
-            exact_keys: 1_000,
-            exact_bytes: usize::MAX,
-            heavy_keys: 1 << 16,
-        });
-        for i in 0..1_000_000u32 {
-            counts.add(&format!("key-{i}"), 1);
-            counts.add(&format!("heavy-{}", i % 20), u64::from(i % 20 + 1));
-        }
-        let ranking = counts.rank(20);
-        let Distinct::About { estimate, lower, upper } = ranking.distinct else {
-            panic!("{:?}", ranking.distinct)
-        };
-        assert!(
-            (990_000..1_010_000).contains(&estimate) && lower <= estimate && estimate <= upper,
-            "{estimate}"
-        );
-        let mut names: Vec<_> = ranking.heaviest.iter().map(|(key, _)| key.clone()).collect();
-        names.sort();
-        let mut expected: Vec<_> = (0..20).map(|i| format!("heavy-{i}")).collect();
-        expected.sort();
-        assert_eq!(names, expected);
-        assert!(ranking.unlisted_at_most < 1_000, "{}", ranking.unlisted_at_most);
     }
 }

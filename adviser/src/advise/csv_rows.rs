@@ -14,20 +14,13 @@ use super::row::{Row, Scalar};
 use super::shown::shortened;
 use cli::records::{self, Lines, MAX_RECORD_BYTES, RecordsError, refused};
 
-/// Reads record after record.
 pub(super) struct CsvRows {
     path: PathBuf,
     lines: Lines,
     record: Record,
-    /// The column of each wanted field.
     columns: Vec<usize>,
-    header: Header,
-}
-
-#[derive(Default)]
-struct Header {
-    fields: usize,
-    bytes: u64,
+    /// The fields and the bytes of the header.
+    header: (usize, u64),
 }
 
 impl CsvRows {
@@ -42,7 +35,7 @@ impl CsvRows {
             lines,
             record: Record::new(),
             columns: Vec::new(),
-            header: Header::default(),
+            header: (0, 0),
         };
         let Some(line) = rows.read()? else { return Ok(rows) };
         let names: Vec<&str> =
@@ -62,13 +55,13 @@ impl CsvRows {
                 return Err(refuse("repeats the field"));
             }
         }
-        rows.header = Header { fields: rows.record.fields, bytes: rows.record.bytes() };
+        rows.header = (rows.record.fields, rows.record.length as u64);
         Ok(rows)
     }
 
     pub(super) fn next(&mut self) -> Result<Option<Row<'_>>, RecordsError> {
         let Some(line) = self.read()? else { return Ok(None) };
-        let (has, needs) = (self.record.fields, self.header.fields);
+        let (has, needs) = (self.record.fields, self.header.0);
         if has != needs {
             let s = if has == 1 { "" } else { "s" };
             return Err(refused(
@@ -80,7 +73,7 @@ impl CsvRows {
         let texts = self.columns.iter().map(|column| self.record.field(*column));
         let values =
             texts.map(|text| Scalar { text: Cow::Borrowed(text), is_number: false }).collect();
-        Ok(Some(Row { line, values, bytes: self.header.bytes + self.record.bytes() }))
+        Ok(Some(Row { line, values, bytes: self.header.1 + self.record.length as u64 }))
     }
 
     /// Reads the next record, which may span several lines. Returns the number of its first line.
@@ -116,7 +109,6 @@ impl CsvRows {
     }
 }
 
-/// The current record.
 struct Record {
     parser: Reader,
     text: Vec<u8>,
@@ -154,11 +146,6 @@ impl Record {
             }
         }
         false
-    }
-
-    /// The length of all fields together.
-    fn bytes(&self) -> u64 {
-        self.length as u64
     }
 
     fn field(&self, place: usize) -> &str {

@@ -7,6 +7,7 @@
 //! The first pass counts the keys. The second pass analyzes the hottest keys: their peaks, and how
 //! each placement would spread them over shards.
 
+mod advice;
 mod capacity;
 mod counts;
 mod csv_rows;
@@ -22,105 +23,86 @@ mod seconds;
 mod series;
 mod shown;
 mod source;
-mod text;
 mod time;
 mod verdict;
 mod write;
 
+use std::error::Error;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
-pub use evenness::Evenness;
-pub use over_time::{OverTime, Overload, Peak, RateSeries};
-pub use picture::render_svg;
-pub use report::{Advice, BreakingRate, HotKey, KeySpread, PartitionKeys, PlacementSpread};
-pub use rows::FileFormat;
-pub use text::text;
-pub(crate) use time::rfc3339;
-pub use verdict::{Uniformity, Verdict};
-
+use crate::report::Report;
+use advice::Advice;
 use cli::records::RecordsError;
 use passes::Bounds;
+use picture::render_svg;
 use source::Source;
 use write::Roles;
 
-/// The options of `advise`.
-#[derive(Debug, Clone, Args)]
-pub struct AdviseOptions {
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct AdviseOptions {
     /// File of writes: JSON Lines, or CSV with a header; plain or gzip; '-' for standard input
-    pub file: PathBuf,
+    pub(crate) file: PathBuf,
     /// Field that holds the partition key
     #[arg(long, value_name = "FIELD")]
-    pub partition_key: String,
+    pub(crate) partition_key: String,
     /// Field that holds the sort key. Repeat the option to join several fields by '#'. Enables the
     /// comparison of placements
     #[arg(long, value_name = "FIELD")]
-    pub sort_key: Vec<String>,
+    pub(crate) sort_key: Vec<String>,
     /// Field that holds the time of the write: epoch seconds or milliseconds, or RFC 3339. Enables
     /// the search for peaks
     #[arg(long, value_name = "FIELD")]
-    pub time: Option<String>,
+    pub(crate) time: Option<String>,
     /// Field that holds the size of the item in bytes [default: the length of the line]
     #[arg(long, value_name = "FIELD")]
-    pub size: Option<String>,
-    /// Output format
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
-    pub format: OutputFormat,
+    pub(crate) size: Option<String>,
     /// Draw the hottest keys and their rates to this SVG file
     #[arg(long, value_name = "FILE")]
-    pub svg: Option<PathBuf>,
+    pub(crate) svg: Option<PathBuf>,
     /// Numbers of shards for the comparison of placements
     #[arg(long, value_delimiter = ',', default_values_t = [10, 200],
         value_parser = clap::value_parser!(u32).range(2..=10_000))]
-    pub shards: Vec<u32>,
+    pub(crate) shards: Vec<u32>,
 }
 
+#[cfg(test)]
 impl AdviseOptions {
     /// Creates the options of a command line with only a file and the field of its partition key.
-    #[must_use]
-    pub fn of(file: PathBuf, partition_key: String) -> Self {
-        Self {
-            file,
-            partition_key,
-            sort_key: Vec::new(),
-            time: None,
-            size: None,
-            format: OutputFormat::Text,
-            svg: None,
-            shards: vec![10, 200],
-        }
+    fn of(file: PathBuf, partition_key: String) -> Self {
+        Self { file, partition_key, shards: vec![10, 200], ..Self::default() }
     }
 }
 
-/// An output format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum OutputFormat {
-    /// For people
-    Text,
-    /// One JSON object, for programs
-    Json,
-}
-
-/// The file cannot be judged.
 #[derive(Debug, thiserror::Error)]
-pub enum AdviseError {
+pub(crate) enum AdviseError {
     /// The file cannot be read, or it has an invalid line.
     #[error(transparent)]
     Records(RecordsError),
     /// The file has no item.
     #[error("{path}: the file has no item")]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
+    Empty { path: PathBuf },
+}
+
+/// Reads the file, judges its partition key, and reports the advice. Draws the picture, if it is
+/// asked for.
+///
+/// # Errors
+/// As [`advise`]; or the picture cannot be written.
+pub(crate) fn report(options: &AdviseOptions) -> Result<Report, Box<dyn Error>> {
+    let advice = advise(options)?;
+    if let Some(path) = &options.svg {
+        render_svg(&advice, path)?;
+    }
+    Ok(advice.report())
 }
 
 /// Reads the file and judges its partition key.
 ///
 /// # Errors
 /// [`AdviseError`] if the file cannot be read, has no item, or has an invalid line.
-pub fn advise(options: &AdviseOptions) -> Result<Advice, AdviseError> {
+pub(crate) fn advise(options: &AdviseOptions) -> Result<Advice, AdviseError> {
     advise_within(options, &Bounds::default())
 }
 
@@ -133,7 +115,7 @@ fn advise_within(options: &AdviseOptions, bounds: &Bounds) -> Result<Advice, Adv
     }
     let hottest = passes::analyze_hottest(&source, &roles, options, bounds, &totals)
         .map_err(AdviseError::Records)?;
-    Ok(report::advice(&source, &totals, hottest))
+    Ok(advice::advice(&source, &totals, hottest))
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@
 //! with time, the result is then no more than the share of the file's hottest key, except for
 //! noise.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
@@ -106,9 +107,9 @@ impl Moments {
 fn of_heaviest(keys: impl Iterator<Item = [u64; 2]>) -> f64 {
     let (_, number, taken) =
         keys.fold((0, 0u64, 0), |(most, number, taken), [first, second]| match first.cmp(&most) {
-            std::cmp::Ordering::Less => (most, number, taken),
-            std::cmp::Ordering::Equal => (most, number + 1, taken + second),
-            std::cmp::Ordering::Greater => (first, 1, second),
+            Ordering::Less => (most, number, taken),
+            Ordering::Equal => (most, number + 1, taken + second),
+            Ordering::Greater => (first, 1, second),
         });
     taken as f64 / number.max(1) as f64
 }

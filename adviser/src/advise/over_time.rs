@@ -7,74 +7,55 @@ use super::counts::Count;
 use super::seconds::{KeyRate, Rates};
 use super::time::rfc3339;
 
-/// The number of keys whose rates over time are reported.
 const REPORTED_SERIES: usize = 5;
 
-/// The busiest second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Peak {
-    /// Write units in that second.
-    pub write_units_per_second: u64,
-    /// The time in epoch seconds.
-    pub at: i64,
+pub(crate) struct Peak {
+    pub(crate) write_units_per_second: u64,
+    pub(crate) at: i64,
 }
 
-/// The results over time.
 #[derive(Debug, Clone, Serialize)]
-pub struct OverTime {
-    /// The first second, in epoch seconds.
-    pub from: i64,
-    /// The last second, in epoch seconds.
-    pub to: i64,
+pub(crate) struct OverTime {
+    pub(crate) from: i64,
+    pub(crate) to: i64,
     /// Write units per second, on average from the first to the last second.
-    pub mean_write_units_per_second: f64,
-    /// The busiest second of all keys together.
-    pub peak: Peak,
-    /// Peaks may be higher by up to this number of write units: 0 unless the file is long and its
-    /// lines are not in the order of time.
-    pub peaks_at_most_more: u64,
-    /// The number of hottest keys that were analyzed.
-    pub followed_keys: u64,
-    /// Keys that took more write units in a second than a partition serves, highest peak first.
-    pub overloads: Vec<Overload>,
-    /// The number of seconds that each number of a series covers.
-    pub bucket_seconds: u64,
+    pub(crate) mean_write_units_per_second: f64,
+    pub(crate) peak: Peak,
+    /// Whether the peaks are exact. They may be higher if the file is long and its lines are not in
+    /// the order of time.
+    pub(crate) peaks_are_exact: bool,
+    pub(crate) followed_keys: u64,
+    /// Highest peak first.
+    pub(crate) overloads: Vec<Overload>,
+    pub(crate) bucket_seconds: u64,
     /// The series of all keys together, then those of the five keys with the highest peaks among
     /// the 200 hottest.
-    pub series: Vec<RateSeries>,
+    pub(crate) series: Vec<RateSeries>,
 }
 
 /// A key that took more write units in a second than a partition serves.
 #[derive(Debug, Clone, Serialize)]
-pub struct Overload {
-    /// The key.
-    pub partition_key: String,
-    /// Its busiest second.
-    pub peak: Peak,
-    /// The first second above the limit, in epoch seconds.
-    pub first_at: i64,
-    /// The number of seconds above the limit.
-    pub seconds: u64,
-    /// The length of the longest run of seconds above the limit.
-    pub longest_run_seconds: u64,
-    /// The start of that run, in epoch seconds.
-    pub longest_run_at: i64,
+pub(crate) struct Overload {
+    pub(crate) partition_key: String,
+    pub(crate) peak: Peak,
+    pub(crate) seconds: u64,
     /// The fewest shards that can take the peak: evenly loaded, and each on its own partition.
-    pub fewest_shards: u64,
+    pub(crate) fewest_shards: u64,
     /// Shards that the product's policy gives at this peak on an on-demand table that has taken it
     /// before, which has partitions for twice as much. Shards can share partitions, so it gives
     /// more than the fewest.
-    pub shards_by_policy: u64,
+    pub(crate) shards_by_policy: u64,
 }
 
 /// The busiest second of each bucket of time.
 #[derive(Debug, Clone, Serialize)]
-pub struct RateSeries {
+pub(crate) struct RateSeries {
     /// The key; absent for all keys together.
-    pub partition_key: Option<String>,
+    pub(crate) partition_key: Option<String>,
     /// The first second of each bucket in epoch seconds, and the write units of the bucket's
     /// busiest second.
-    pub peaks: Vec<(i64, u64)>,
+    pub(crate) peaks: Vec<(i64, u64)>,
 }
 
 impl Peak {
@@ -82,17 +63,13 @@ impl Peak {
         Self { write_units_per_second: rate.peak_units, at: rate.peak_at }
     }
 
-    /// Returns the time in RFC 3339.
-    #[must_use]
-    pub fn at_rfc3339(&self) -> String {
+    pub(crate) fn at_rfc3339(&self) -> String {
         rfc3339(self.at)
     }
 }
 
 impl RateSeries {
-    /// Returns the highest peak.
-    #[must_use]
-    pub fn highest(&self) -> u64 {
+    pub(crate) fn highest(&self) -> u64 {
         self.peaks.iter().map(|(_, units)| *units).max().unwrap_or(0)
     }
 }
@@ -129,26 +106,19 @@ pub(super) fn over_time(
         to,
         mean_write_units_per_second: units as f64 / (to - from + 1).max(1) as f64,
         peak: rates.keys.first().map_or(Peak { write_units_per_second: 0, at: from }, Peak::of),
-        peaks_at_most_more: rates.at_most_more,
+        peaks_are_exact: rates.are_exact,
         followed_keys: keys.len() as u64,
         overloads,
-        bucket_seconds: rates.series.bucket_seconds(),
+        bucket_seconds: rates.series.bucket_seconds,
         series,
     }
 }
 
 fn overload(key: &str, rate: &KeyRate) -> Option<Overload> {
-    let first = rate.over.first()?;
-    // `max_by_key` returns the last of several maxima, so the reversed order finds the first of the
-    // longest runs.
-    let longest = rate.over.iter().rev().max_by_key(|run| run.seconds)?;
-    Some(Overload {
+    (rate.seconds_over > 0).then(|| Overload {
         partition_key: key.to_owned(),
         peak: Peak::of(rate),
-        first_at: first.from,
-        seconds: rate.over.iter().map(|run| run.seconds).sum(),
-        longest_run_seconds: longest.seconds,
-        longest_run_at: longest.from,
+        seconds: rate.seconds_over,
         fewest_shards: fewest_shards(rate.peak_units),
         shards_by_policy: shards_by_policy(rate.peak_units),
     })

@@ -9,12 +9,13 @@ use super::counts::{Count, KeyCounts, Ranking, Room};
 use super::evenness::Spread;
 use super::moments::{Momentary, Moments};
 use super::seconds::{KeyNumber, Rates, SecondCounts};
+use super::series::Series;
 use super::source::Source;
 use super::write::{Roles, Write};
 use cli::records::{RecordsError, refused};
 
-/// The number of keys whose spread is measured. It is more than are reported, because an estimated
-/// ranking is only roughly in order.
+/// The number of keys whose spread is measured. It is more than are reported, because a ranking that
+/// is not exact is only roughly in order.
 const SPREAD_KEYS: usize = 20;
 /// The number of series: one for all keys together, and one for each of the 200 hottest keys. The
 /// report has those with the highest peaks.
@@ -24,23 +25,16 @@ const SERIES: usize = 201;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     pub(super) keys: Room,
-    /// The number of hottest keys that the second pass analyzes.
     pub(super) followed: usize,
-    /// The number of counts, each for one key and second.
     pub(super) seconds: usize,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self {
-            keys: Room { exact_keys: 500_000, exact_bytes: 32 << 20, heavy_keys: 1 << 16 },
-            followed: 10_000,
-            seconds: 900_000,
-        }
+        Self { keys: Room { keys: 500_000, bytes: 32 << 20 }, followed: 10_000, seconds: 900_000 }
     }
 }
 
-/// The result of the first pass.
 pub(super) struct Totals {
     pub(super) items: u64,
     pub(super) units: u64,
@@ -106,7 +100,8 @@ pub(super) fn analyze_hottest(
     let numbers: HashMap<&str, KeyNumber> =
         ranking.heaviest.iter().map(|(key, _)| key.as_str()).zip(0..).collect();
     let mut counts = vec![Count::default(); numbers.len()];
-    let mut seconds = SecondCounts::new(numbers.len() + 1, SERIES, bounds.seconds);
+    let series = Series::new(SERIES.min(numbers.len() + 1), totals.span.unwrap_or((0, 0)));
+    let mut seconds = SecondCounts::new(numbers.len() + 1, series, bounds.seconds);
     let widths: Vec<ShardCount> =
         options.shards.iter().filter_map(|width| ShardCount::new(*width)).collect();
     let mut spreads: Vec<Spread> = match options.sort_key.is_empty() {

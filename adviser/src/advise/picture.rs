@@ -8,8 +8,8 @@ use plotters::coord::types::{RangedCoordf64, RangedCoordi64};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+use super::advice::Advice;
 use super::over_time::{OverTime, RateSeries};
-use super::report::Advice;
 use super::shown::{one_line, plain};
 use super::time::rfc3339;
 use cli::numbers::{count, counted, percent};
@@ -19,9 +19,7 @@ const WIDTH: u32 = 960;
 const SHARES_HEIGHT: u32 = 380;
 const TOTAL_HEIGHT: u32 = 190;
 const KEYS_HEIGHT: u32 = 300;
-/// The width left of the bars.
 const NAMES_WIDTH: i32 = 320;
-/// The width right of the lines.
 const LEGEND_WIDTH: i32 = 240;
 const LEGEND_CHARACTERS: usize = 30;
 const GREY: RGBColor = RGBColor(120, 120, 120);
@@ -43,7 +41,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 ///
 /// # Errors
 /// The picture cannot be drawn, or the file cannot be written.
-pub fn render_svg(advice: &Advice, path: &Path) -> Result<(), Box<dyn Error>> {
+pub(crate) fn render_svg(advice: &Advice, path: &Path) -> Result<(), Box<dyn Error>> {
     let mut svg = String::new();
     draw(advice, &mut svg)?;
     std::fs::write(path, svg).map_err(|error| format!("{}: {error}", path.display()))?;

@@ -1,202 +1,213 @@
-//! The advice as one object: the JSON output, and the source of the text and the picture.
+//! The report of the advice.
 
-use serde::Serialize;
+use cli::numbers::{count, counted, decimal, percent};
+use comfy_table::CellAlignment;
 use sharding::internal::PARTITION_WRITE_UNITS;
 
-use super::counts::{Count, Distinct, sort};
-use super::evenness::{Evenness, Spread};
-use super::over_time::{OverTime, Peak, over_time};
-use super::passes::{HottestKeys, Totals};
+use super::advice::Advice;
+use super::moments::STRETCH_LINES;
+use super::over_time::OverTime;
 use super::rows::FileFormat;
-use super::source::Source;
-use super::verdict::{Facts, Verdict, verdict};
+use super::shown::{plain, quoted};
+use super::time::rfc3339;
+use crate::report::{Line, Report, table};
 
-/// The number of hottest keys that are reported.
-const REPORTED_KEYS: usize = 10;
+/// The most keys above a partition's limit that are shown. JSON has all.
+const SHOWN_OVERLOADS: usize = 20;
 
-/// The advice for a file, with all results.
-#[derive(Debug, Clone, Serialize)]
-pub struct Advice {
-    /// The file.
-    pub file: String,
-    /// The format of the file.
-    pub format: FileFormat,
-    /// The number of items, one on each line.
-    pub items: u64,
-    /// The write units of the items: one for each started KB of an item.
-    pub write_units: u64,
-    /// The verdict on the partition key.
-    pub verdict: Verdict,
-    /// The number and the evenness of the partition keys.
-    pub partition_keys: PartitionKeys,
-    /// The rate at which a key first exceeds its partition.
-    pub breaking_rate: BreakingRate,
-    /// The ten keys with the most write units, hottest first.
-    pub hottest_keys: Vec<HotKey>,
-    /// The results over time; absent without times.
-    pub over_time: Option<OverTime>,
-    /// The spreads of the hottest keys, hottest first; empty without sort keys.
-    pub spreads: Vec<KeySpread>,
-}
+impl Advice {
+    pub(crate) fn report(&self) -> Report {
+        let mut report = Report::of(self);
+        let time = self.over_time.iter().flat_map(|time| self.time_lines(time));
+        report.lines(self.verdict_lines().into_iter().chain(self.key_lines()).chain(time));
+        self.report_hottest(&mut report);
+        if let Some(time) = &self.over_time {
+            self.report_overloads(time, &mut report);
+        }
+        self.report_spread(&mut report);
+        report
+    }
 
-/// The number and the evenness of the partition keys. Shares are of write units, 0 to 1.
-#[derive(Debug, Clone, Serialize)]
-pub struct PartitionKeys {
-    /// The number of keys; an estimate unless `is_exact`.
-    pub distinct: u64,
-    /// Whether all keys were counted one by one.
-    pub is_exact: bool,
-    /// The lower bound of the number, with 95 % confidence.
-    pub distinct_at_least: u64,
-    /// The upper bound of the number, with 95 % confidence.
-    pub distinct_at_most: u64,
-    /// The share of the hottest key.
-    pub hottest_share: f64,
-    /// The share of the ten hottest keys together.
-    pub ten_hottest_share: f64,
-    /// The share of the hottest key of a moment, on average over all moments. A moment is a stretch
-    /// of at least 1,000 lines and 1,000 write units. Its hottest key is chosen in a random half of
-    /// its writes and measured in the other half. Absent without times, if the lines are not in the
-    /// order of time, and if there are too few.
-    pub momentary_share: Option<f64>,
-    /// A key that was not analyzed takes no more write units than this: 0 if all keys were.
-    pub others_at_most_write_units: u64,
-}
+    fn verdict_lines(&self) -> Vec<Line> {
+        let verdict = &self.verdict;
+        let judged = format!("{}: {}", verdict.uniformity.name(), verdict.reason);
+        let names = std::iter::once("advice").chain(std::iter::repeat(""));
+        std::iter::once(("verdict", judged))
+            .chain(names.zip(verdict.advice.iter().cloned()))
+            .collect()
+    }
 
-/// The rate at which the hottest key exceeds its partition.
-#[derive(Debug, Clone, Serialize)]
-pub struct BreakingRate {
-    /// Write units per second of the whole table.
-    pub write_units_per_second: u64,
-    /// The key that exceeds its partition. Absent if the hottest key of a moment has a larger share
-    /// than the hottest key of the whole file.
-    pub partition_key: Option<String>,
-}
+    fn key_lines(&self) -> [Line; 4] {
+        let keys = &self.partition_keys;
+        let format = match self.format {
+            FileFormat::JsonLines => "JSON Lines",
+            FileFormat::Csv => "CSV",
+        };
+        let (items, units) = (counted(self.items, "item"), counted(self.write_units, "write unit"));
+        let distinct = if keys.is_exact {
+            format!("{} distinct, counted one by one", count(keys.distinct))
+        } else {
+            format!("{} distinct or more, too many to count", count(keys.distinct))
+        };
+        let momentary = keys.momentary_share.map_or_else(String::new, |share| {
+            format!(
+                "; the hottest of a moment ({} lines in a row) {} on average",
+                count(STRETCH_LINES),
+                percent(share)
+            )
+        });
+        let shares = format!(
+            "the hottest key takes {} of the write units, the ten hottest {}{momentary}",
+            percent(keys.hottest_share),
+            percent(keys.ten_hottest_share),
+        );
+        let limiting = self.breaking_rate.partition_key.as_deref();
+        let breaks = format!(
+            "above {} write units a second in total, {} exceeds a partition ({})",
+            count(self.breaking_rate.write_units_per_second),
+            limiting.map_or_else(|| "the key of the moment".to_owned(), quoted),
+            count(PARTITION_WRITE_UNITS),
+        );
+        [
+            ("file", format!("{} ({format}): {items}, {units}", plain(&self.file))),
+            ("keys", distinct),
+            ("shares", shares),
+            ("breaks", breaks),
+        ]
+    }
 
-/// A hot key.
-#[derive(Debug, Clone, Serialize)]
-pub struct HotKey {
-    /// The key.
-    pub partition_key: String,
-    /// The number of its items.
-    pub items: u64,
-    /// The write units of its items.
-    pub write_units: u64,
-    /// Its share of all write units, 0 to 1.
-    pub share: f64,
-    /// Its busiest second; absent without times.
-    pub peak: Option<Peak>,
-}
+    fn time_lines(&self, time: &OverTime) -> Vec<Line> {
+        let mut lines = vec![(
+            "time",
+            format!(
+                "{} to {}: {} on average, at most {} in a second ({})",
+                rfc3339(time.from),
+                rfc3339(time.to),
+                mean_rate(time.mean_write_units_per_second),
+                count(time.peak.write_units_per_second),
+                time.peak.at_rfc3339(),
+            ),
+        )];
+        if self.partition_keys.momentary_share.is_none() {
+            let few = self.items < STRETCH_LINES;
+            let why = if few { "too few lines" } else { "the lines are not in the order of time" };
+            lines.push((
+                "",
+                format!("{why}, so keys that are hot by turns, as dates are, cannot be found"),
+            ));
+        }
+        if !time.peaks_are_exact {
+            let why = "the file is long and not in the order of time: peaks may be higher";
+            lines.push(("", why.to_owned()));
+        }
+        lines
+    }
 
-/// The spread of one key's writes over shards, for each placement.
-#[derive(Debug, Clone, Serialize)]
-pub struct KeySpread {
-    /// The key.
-    pub partition_key: String,
-    /// The number of writes.
-    pub writes: u64,
-    /// The spreads by number of shards and placement.
-    pub placements: Vec<PlacementSpread>,
-}
+    fn report_hottest(&self, report: &mut Report) {
+        let timed: &[&str] =
+            if self.over_time.is_some() { &["peak units/s", "at"] } else { Default::default() };
+        let mut table =
+            table(&[&["hottest keys", "items", "write units", "share"], timed].concat());
+        for key in &self.hottest_keys {
+            let row = [
+                plain(&key.partition_key),
+                count(key.items),
+                count(key.write_units),
+                percent(key.share),
+            ];
+            let peak = key.peak.iter();
+            let peak =
+                peak.flat_map(|peak| [count(peak.write_units_per_second), peak.at_rfc3339()]);
+            table.add_row(row.into_iter().chain(peak));
+        }
+        let keys = &self.partition_keys;
+        let note = if keys.is_exact {
+            String::new()
+        } else {
+            format!(
+                "Counts are exact; a key of at most {} may be missing.",
+                counted(keys.others_at_most_write_units, "write unit")
+            )
+        };
+        report.table(&table, &note);
+    }
 
-/// The spread of one key's writes over a number of shards by one placement.
-#[derive(Debug, Clone, Serialize)]
-pub struct PlacementSpread {
-    /// The number of shards.
-    pub shards: u32,
-    /// The placement's name, as in SHARD_PLACEMENT.
-    pub placement: &'static str,
-    /// The evenness of the spread.
-    #[serde(flatten)]
-    pub evenness: Evenness,
-}
+    fn report_overloads(&self, time: &OverTime, report: &mut Report) {
+        let partition = count(PARTITION_WRITE_UNITS);
+        let blind = self.blind_spot(time);
+        if time.overloads.is_empty() {
+            let none =
+                format!("No key takes more than {partition} write units in a second.{blind}");
+            return report.text(none);
+        }
+        let mut table = table(&[
+            &format!("keys above {partition} units/s"),
+            "peak units/s",
+            "at",
+            "seconds above",
+            "shards at least",
+            "by policy",
+        ]);
+        for overload in time.overloads.iter().take(SHOWN_OVERLOADS) {
+            table.add_row([
+                plain(&overload.partition_key),
+                count(overload.peak.write_units_per_second),
+                overload.peak.at_rfc3339(),
+                count(overload.seconds),
+                count(overload.fewest_shards),
+                count(overload.shards_by_policy),
+            ]);
+        }
+        let more = match time.overloads.len().saturating_sub(SHOWN_OVERLOADS) {
+            0 => String::new(),
+            more => format!("and {}\n", counted(more as u64, "more key")),
+        };
+        let note = format!(
+            "{more}By policy: on a table that has served the peak before. DynamoDB may absorb peaks of some seconds \
+             with the saved burst capacity of a partition, but does not guarantee it.{blind}"
+        );
+        report.table(&table, &note);
+    }
 
-/// Combines the results of both passes.
-pub(super) fn advice(source: &Source, totals: &Totals, hottest: HottestKeys) -> Advice {
-    let HottestKeys { keys, rates, spreads } = hottest;
-    let mut ranked = keys.clone();
-    sort(&mut ranked);
-    let position = |key: &str| keys.iter().position(|(known, _)| known == key);
-    let rate = |key: &str| rates.as_ref()?.keys.get(position(key)? + 1);
-    let share = |count: Count| count.units as f64 / totals.units.max(1) as f64;
-    let hottest_keys: Vec<HotKey> = ranked
-        .iter()
-        .take(REPORTED_KEYS)
-        .map(|(key, count)| HotKey {
-            partition_key: key.clone(),
-            items: count.items,
-            write_units: count.units,
-            share: share(*count),
-            peak: rate(key).map(Peak::of),
-        })
-        .collect();
-    let spreads = hottest_keys
-        .iter()
-        .filter_map(|key| Some(key_spread(key, spreads.get(position(&key.partition_key)?)?)))
-        .collect();
-    let over_time = rates
-        .as_ref()
-        .zip(totals.span)
-        .map(|(rates, span)| over_time(rates, span, totals.units, &keys));
-    let partition_keys = partition_keys(totals, &hottest_keys);
-    let hottest = hottest_keys.first().map_or("", |key| key.partition_key.as_str());
-    let followed = rates.iter().flat_map(|rates| rates.keys.iter().skip(1));
-    let facts = Facts {
-        items: totals.items,
-        distinct: partition_keys.distinct,
-        hottest,
-        hottest_share: partition_keys.hottest_share,
-        next_share: hottest_keys.get(1).map_or(0.0, |key| key.share),
-        momentary_share: totals
-            .momentary
-            .filter(|momentary| momentary.exceeds(partition_keys.hottest_share))
-            .map(|momentary| momentary.mean_share),
-        peak_units: followed.map(|rate| rate.peak_units).max(),
-        overloads: over_time.as_ref().map_or(&[], |over_time| over_time.overloads.as_slice()),
-    };
-    let breaking_rate = BreakingRate {
-        write_units_per_second: (PARTITION_WRITE_UNITS as f64
-            / facts.share().max(f64::MIN_POSITIVE)) as u64,
-        partition_key: (facts.share() <= facts.hottest_share).then(|| hottest.to_owned()),
-    };
-    Advice {
-        file: source.path().display().to_string(),
-        format: source.format(),
-        items: totals.items,
-        write_units: totals.units,
-        verdict: verdict(&facts),
-        partition_keys,
-        breaking_rate,
-        hottest_keys,
-        over_time,
-        spreads,
+    /// A note on keys that were not analyzed, if they could have been above the limit.
+    fn blind_spot(&self, time: &OverTime) -> String {
+        let most = self.partition_keys.others_at_most_write_units;
+        if most <= PARTITION_WRITE_UNITS {
+            return String::new();
+        }
+        let (followed, most) = (count(time.followed_keys), count(most));
+        format!(
+            " Only the {followed} hottest keys were analyzed. Any other key takes at most {most} write units."
+        )
+    }
+
+    fn report_spread(&self, report: &mut Report) {
+        let Some(key) = self.spreads.first() else { return };
+        let of = format!("{} of {} on", counted(key.writes, "write"), quoted(&key.partition_key));
+        let names = ["placement", "busiest shard", "its share", "even share", "worth shards"];
+        let mut table = table(&[&[of.as_str()], &names[..]].concat());
+        for row in &key.placements {
+            table.add_row([
+                format!("{} shards", count(row.shards.into())),
+                row.placement.to_owned(),
+                count(row.evenness.busiest_shard),
+                percent(row.evenness.busiest_share),
+                percent(1.0 / f64::from(row.shards)),
+                format!("{:.1}", row.evenness.worth_shards),
+            ]);
+        }
+        if let Some(column) = table.column_mut(1) {
+            column.set_cell_alignment(CellAlignment::Left);
+        }
+        let note = "The busiest shard limits the write units of a key. \"worth shards\" is the number of evenly loaded shards \
+                    with the same throughput.";
+        report.table(&table, note);
     }
 }
 
-fn partition_keys(totals: &Totals, hottest_keys: &[HotKey]) -> PartitionKeys {
-    let (distinct, at_least, at_most, is_exact) = match totals.ranking.distinct {
-        Distinct::Exactly(distinct) => (distinct, distinct, distinct, true),
-        Distinct::About { estimate, lower, upper } => (estimate, lower, upper, false),
-    };
-    PartitionKeys {
-        distinct,
-        is_exact,
-        distinct_at_least: at_least,
-        distinct_at_most: at_most,
-        hottest_share: hottest_keys.first().map_or(0.0, |key| key.share),
-        ten_hottest_share: hottest_keys.iter().map(|key| key.share).sum(),
-        momentary_share: totals.momentary.map(|momentary| momentary.mean_share),
-        others_at_most_write_units: totals.ranking.unlisted_at_most,
+fn mean_rate(units_per_second: f64) -> String {
+    if units_per_second >= 1.0 {
+        return format!("{} write units a second", decimal(units_per_second));
     }
-}
-
-fn key_spread(key: &HotKey, spread: &Spread) -> KeySpread {
-    let placements = spread.finish().into_iter().map(|(shards, placement, evenness)| {
-        PlacementSpread { shards: shards.get(), placement, evenness }
-    });
-    KeySpread {
-        partition_key: key.partition_key.clone(),
-        writes: key.items,
-        placements: placements.collect(),
-    }
+    format!("a write unit every {} s", decimal(1.0 / units_per_second.max(f64::MIN_POSITIVE)))
 }

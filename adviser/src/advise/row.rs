@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-/// The value of a field.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Scalar<'a> {
     pub(super) text: Cow<'a, str>,

@@ -1,62 +1,38 @@
 //! Peaks over time for a picture, in a bounded number of buckets, whatever the length of the file.
 
-use std::collections::BTreeMap;
-
 /// The most buckets. The picture could not show more of them.
-const BUCKETS: i64 = 480;
+const BUCKETS: u64 = 480;
 
 /// The busiest second of each bucket of time, for several keys.
 #[derive(Debug)]
 pub(super) struct Series {
-    width: i64,
     first: i64,
-    last: i64,
-    peaks: Vec<BTreeMap<i64, u64>>,
+    pub(super) bucket_seconds: u64,
+    peaks: Vec<Vec<u64>>,
 }
 
 impl Series {
-    pub(super) fn new(keys: usize) -> Self {
-        Self { width: 1, first: i64::MAX, last: i64::MIN, peaks: vec![BTreeMap::new(); keys] }
+    /// Creates the series of this number of keys, from the first to the last second of the file.
+    pub(super) fn new(keys: usize, (first, last): (i64, i64)) -> Self {
+        let seconds = last.abs_diff(first) + 1;
+        let bucket_seconds = seconds.div_ceil(BUCKETS);
+        let buckets = seconds.div_ceil(bucket_seconds) as usize;
+        Self { first, bucket_seconds, peaks: vec![vec![0; buckets]; keys] }
     }
 
     /// Adds the write units of a key in a second. Ignores a key without a series.
     pub(super) fn raise(&mut self, key: usize, second: i64, units: u64) {
-        if key >= self.peaks.len() {
-            return;
-        }
-        self.first = self.first.min(second);
-        self.last = self.last.max(second);
-        while self.last.div_euclid(self.width) - self.first.div_euclid(self.width) >= BUCKETS {
-            self.width *= 2;
-            for peaks in &mut self.peaks {
-                let mut wider: BTreeMap<i64, u64> = BTreeMap::new();
-                for (bucket, units) in std::mem::take(peaks) {
-                    let peak = wider.entry(bucket.div_euclid(2)).or_default();
-                    *peak = units.max(*peak);
-                }
-                *peaks = wider;
-            }
-        }
-        if let Some(peaks) = self.peaks.get_mut(key) {
-            let peak = peaks.entry(second.div_euclid(self.width)).or_default();
+        let bucket = second.abs_diff(self.first) / self.bucket_seconds;
+        if let Some(peak) = self.peaks.get_mut(key).and_then(|peaks| peaks.get_mut(bucket as usize))
+        {
             *peak = units.max(*peak);
         }
     }
 
-    /// The length of a bucket in seconds.
-    pub(super) fn bucket_seconds(&self) -> u64 {
-        self.width.unsigned_abs()
-    }
-
     /// Returns the first second of each bucket, and the write units of its busiest second.
     pub(super) fn of(&self, key: usize) -> Vec<(i64, u64)> {
-        let Some(peaks) = self.peaks.get(key).filter(|_| self.first <= self.last) else {
-            return Vec::new();
-        };
-        let buckets = self.first.div_euclid(self.width)..=self.last.div_euclid(self.width);
-        buckets
-            .map(|bucket| (bucket * self.width, peaks.get(&bucket).copied().unwrap_or(0)))
-            .collect()
+        let first = (self.first..).step_by(self.bucket_seconds as usize);
+        first.zip(self.peaks.get(key).into_iter().flatten().copied()).collect()
     }
 }
 
@@ -70,21 +46,18 @@ mod tests {
         fn no_bucket_is_lost_and_no_peak(
             points in proptest::collection::vec((0i64..10_000_000, 1u64..1_000), 1..100),
         ) {
-            let mut series = Series::new(1);
+            let seconds = || points.iter().map(|(second, _)| *second);
+            let mut series = Series::new(1, (seconds().min().unwrap(), seconds().max().unwrap()));
             for (second, units) in &points {
                 series.raise(0, *second, *units);
                 series.raise(1, *second, 5_000);
             }
             let drawn = series.of(0);
             prop_assert!(drawn.len() <= BUCKETS as usize);
-            let width = series.bucket_seconds() as i64;
             for (from, peak) in drawn {
-                let truth = points
-                    .iter()
-                    .filter(|(second, _)| (from..from + width).contains(second))
-                    .map(|(_, units)| *units)
-                    .max();
-                prop_assert_eq!(peak, truth.unwrap_or(0));
+                let bucket = from..from + series.bucket_seconds as i64;
+                let within = points.iter().filter(|(second, _)| bucket.contains(second));
+                prop_assert_eq!(peak, within.map(|(_, units)| *units).max().unwrap_or(0));
             }
         }
     }

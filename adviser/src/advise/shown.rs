@@ -10,9 +10,7 @@ const VALUE_CHARACTERS: usize = 60;
 pub(super) fn one_line(text: &str, characters: usize) -> String {
     let one = |char: char| match char {
         control if control.is_control() => control.escape_debug().to_string(),
-        harmful if is_bidirectional(harmful) || ends_line(harmful) || is_not_xml(harmful) => {
-            harmful.escape_unicode().to_string()
-        }
+        harmful if is_harmful(harmful) => harmful.escape_unicode().to_string(),
         harmless => harmless.to_string(),
     };
     let mut shown: String = text.chars().take(characters).map(one).collect();
@@ -22,34 +20,24 @@ pub(super) fn one_line(text: &str, characters: usize) -> String {
     shown
 }
 
-/// Whether this is a bidirectional control (Unicode, UAX #9), which can disguise a text as another.
-const fn is_bidirectional(char: char) -> bool {
-    matches!(
+/// Whether this is a bidirectional control (Unicode, UAX #9), which can disguise a text as another,
+/// ends a line, or is one of the two other characters that XML 1.0 excludes.
+const fn is_harmful(char: char) -> bool {
+    let is_bidirectional = matches!(
         char,
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-    )
+    );
+    is_bidirectional || matches!(char, '\u{2028}' | '\u{2029}' | '\u{fffe}' | '\u{ffff}')
 }
 
-const fn ends_line(char: char) -> bool {
-    matches!(char, '\u{2028}' | '\u{2029}')
-}
-
-/// XML 1.0 excludes these two characters besides control characters.
-const fn is_not_xml(char: char) -> bool {
-    matches!(char, '\u{fffe}' | '\u{ffff}')
-}
-
-/// A key in a table.
 pub(super) fn plain(key: &str) -> String {
     one_line(key, KEY_CHARACTERS)
 }
 
-/// A key within a sentence.
 pub(super) fn quoted(key: &str) -> String {
     format!("\"{}\"", plain(key))
 }
 
-/// An invalid value in a message.
 pub(super) fn shortened(value: &str) -> String {
     one_line(value, VALUE_CHARACTERS)
 }

@@ -40,7 +40,6 @@ impl Source {
         Ok(source)
     }
 
-    /// The file's name for messages.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

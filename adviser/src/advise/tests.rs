@@ -8,6 +8,8 @@ use rand::{RngExt, SeedableRng};
 use sharding::internal::Placement;
 
 use super::counts::Room;
+use super::rows::FileFormat;
+use super::verdict::Uniformity;
 use super::*;
 
 fn file(content: &str) -> tempfile::NamedTempFile {
@@ -26,32 +28,17 @@ fn audit_log() -> AdviseOptions {
 }
 
 /// The expected numbers were counted by a short Python script.
-fn assert_is_the_audit_log(advice: &Advice) {
-    assert_eq!((advice.items, advice.write_units), (61_299, 61_299));
-    let hottest: Vec<(&str, u64)> = advice
-        .hottest_keys
-        .iter()
-        .take(4)
-        .map(|key| (key.partition_key.as_str(), key.items))
-        .collect();
-    let expected = [
-        ("Cargo.lock", 3_952),
-        ("Cargo.toml", 3_595),
-        ("package.json", 3_491),
-        ("pnpm-lock.yaml", 2_504),
-    ];
-    assert_eq!(hottest, expected);
-    let time = advice.over_time.as_ref().unwrap();
-    assert_eq!((time.from, time.to), (1_403_710_614, 1_787_345_599));
-    assert_eq!((time.peak.write_units_per_second, time.peak.at), (504, 1_777_901_349));
-    assert_eq!(time.peaks_at_most_more, 0);
-    assert!(time.overloads.is_empty());
-}
-
 #[test]
 fn the_audit_log_is_counted_exactly() {
     let advice = advise(&audit_log()).unwrap();
-    assert_is_the_audit_log(&advice);
+    assert_eq!((advice.items, advice.write_units), (61_299, 61_299));
+    let hottest = advice.hottest_keys.iter().map(|key| (key.partition_key.as_str(), key.items));
+    let expected = [("Cargo.lock", 3_952), ("Cargo.toml", 3_595), ("package.json", 3_491)];
+    assert_eq!(hottest.take(3).collect::<Vec<_>>(), expected);
+    let time = advice.over_time.as_ref().unwrap();
+    assert_eq!((time.from, time.to), (1_403_710_614, 1_787_345_599));
+    assert_eq!((time.peak.write_units_per_second, time.peak.at), (504, 1_777_901_349));
+    assert!(time.peaks_are_exact && time.overloads.is_empty());
     assert_eq!((advice.partition_keys.distinct, advice.partition_keys.is_exact), (5_301, true));
     assert_eq!(advice.partition_keys.others_at_most_write_units, 0);
     assert_eq!(advice.verdict.uniformity, Uniformity::Uneven);
@@ -67,11 +54,8 @@ fn the_audit_log_is_counted_exactly() {
     );
     let spread = &advice.spreads[0];
     let busiest = |name: &str, shards: u32| {
-        let found = spread
-            .placements
-            .iter()
-            .find(|row| (row.placement, row.shards) == (name, shards))
-            .unwrap();
+        let mut rows = spread.placements.iter();
+        let found = rows.find(|row| (row.placement, row.shards) == (name, shards)).unwrap();
         (found.evenness.busiest_shard, (found.evenness.busiest_share * 3_952.0).round() as u64)
     };
     assert_eq!((busiest("modulo-md5", 10), busiest("code-points", 200)), ((6, 430), (1, 3_907)));
@@ -81,27 +65,22 @@ fn the_audit_log_is_counted_exactly() {
     );
     for placement in &spread.placements {
         let uneven = placement.placement == "code-points";
-        assert_eq!(placement.evenness.chi_squared_per_degree > 2.0, uneven, "{placement:?}");
+        assert_eq!(placement.evenness.worth_shards < 2.0, uneven, "{placement:?}");
     }
 }
 
 #[test]
 fn in_little_memory_the_audit_logs_hottest_keys_stay_exact() {
-    let bounds = Bounds {
-        keys: Room { exact_keys: 100, exact_bytes: 10_000, heavy_keys: 1 << 9 },
-        followed: 50,
-        seconds: 1_000,
-    };
+    let bounds = Bounds { keys: Room { keys: 200, bytes: 10_000 }, followed: 50, seconds: 1_000 };
     let advice = advise_within(&audit_log(), &bounds).unwrap();
     let again = advise_within(&audit_log(), &bounds).unwrap();
     assert_eq!(serde_json::to_string(&advice).unwrap(), serde_json::to_string(&again).unwrap());
     assert!(!advice.partition_keys.is_exact);
     let keys = &advice.partition_keys;
-    assert!((keys.distinct_at_least..=keys.distinct_at_most).contains(&5_301), "{keys:?}");
+    assert!((200..=5_301).contains(&keys.distinct), "{keys:?}");
     let time = advice.over_time.as_ref().unwrap();
-    let reported = time.peak.write_units_per_second
-        ..=time.peak.write_units_per_second + time.peaks_at_most_more;
-    assert!(reported.contains(&504), "{reported:?}");
+    let peak = time.peak.write_units_per_second;
+    assert!(peak == 504 || !time.peaks_are_exact && peak < 504, "{peak}");
     assert_eq!(advice.hottest_keys[0].items, 3_952);
 }
 
@@ -133,14 +112,11 @@ fn a_key_that_exceeds_its_partition_is_reported_with_its_shards() {
         (overload.partition_key.as_str(), overload.peak.write_units_per_second),
         ("hot", 2_400)
     );
-    assert_eq!(
-        (overload.first_at, overload.seconds, overload.longest_run_seconds),
-        (1_767_225_600, 4, 4)
-    );
+    assert_eq!(overload.seconds, 4);
     let by_policy = capacity::shards_by_policy(2_400);
     assert_eq!((overload.fewest_shards, overload.shards_by_policy), (3, by_policy));
     assert_eq!(advice.verdict.uniformity, Uniformity::Bad);
-    let text = text(&advice);
+    let text = advice.report().to_string();
     let given = format!("would get {by_policy} on a table that has served as much before");
     for part in ["\"hot\" took 2,400 write units in a second", &given, "4 shards"] {
         assert!(text.contains(part), "{part}: {text}");
@@ -187,40 +163,28 @@ fn log(writes: u64, bytes: u64, mut key: impl FnMut(u64) -> u64) -> Advice {
 
 #[test]
 fn the_verdict_does_not_depend_on_the_size_of_the_items() {
-    for kb in [1, 4, 10, 100] {
-        let once = log(5_000, kb * 1_024, |i| i);
-        assert_eq!(once.verdict.uniformity, Uniformity::Good, "{kb} KB: {}", once.verdict.reason);
+    for kb in [1, 10, 100] {
+        let bytes = kb * 1_024;
+        let once = log(5_000, bytes, |i| i);
+        assert_eq!(once.verdict.uniformity, Uniformity::Good, "{kb} KB: {:?}", once.verdict);
 
         let mut rng = StdRng::seed_from_u64(kb);
-        let few = log(40_000, kb * 1_024, |_| rng.random_range(0..60));
-        assert_eq!(few.verdict.uniformity, Uniformity::Good, "{kb} KB: {}", few.verdict.reason);
+        let few = log(40_000, bytes, |_| rng.random_range(0..60));
+        assert_eq!(few.verdict.uniformity, Uniformity::Good, "{kb} KB: {:?}", few.verdict);
         let breaks = &few.breaking_rate;
         assert!((52_000..60_000).contains(&breaks.write_units_per_second), "{kb} KB: {breaks:?}");
-        assert_eq!(
-            breaks.partition_key.as_ref(),
-            Some(&few.hottest_keys[0].partition_key),
-            "{kb} KB"
-        );
+        assert_eq!(breaks.partition_key.as_ref(), Some(&few.hottest_keys[0].partition_key));
 
-        let hot = log(40_000, kb * 1_024, |_| {
-            if rng.random_bool(0.46) { 7 } else { rng.random_range(10..2_000) }
-        });
+        let is_hot = |rng: &mut StdRng| rng.random_bool(0.46);
+        let hot =
+            log(40_000, bytes, |_| if is_hot(&mut rng) { 7 } else { rng.random_range(10..2_000) });
         assert_eq!(hot.breaking_rate.partition_key.as_deref(), Some("7"), "{kb} KB");
 
-        let by_date = log(40_000, kb * 1_024, |i| i / 2_000);
-        assert_eq!(
-            by_date.verdict.uniformity,
-            Uniformity::Bad,
-            "{kb} KB: {}",
-            by_date.verdict.reason
-        );
-        assert!(by_date.verdict.reason.contains("by turns"), "{kb} KB: {}", by_date.verdict.reason);
+        let by_date = log(40_000, bytes, |i| i / 2_000);
+        assert_eq!(by_date.verdict.uniformity, Uniformity::Bad, "{kb} KB: {:?}", by_date.verdict);
+        assert!(by_date.verdict.reason.contains("by turns"), "{kb} KB: {:?}", by_date.verdict);
         let breaks = &by_date.breaking_rate;
-        assert_eq!(
-            (breaks.write_units_per_second, &breaks.partition_key),
-            (1_000, &None),
-            "{kb} KB"
-        );
+        assert_eq!((breaks.write_units_per_second, &breaks.partition_key), (1_000, &None));
     }
 }
 
@@ -231,7 +195,7 @@ fn a_count_of_one_is_singular() {
         sort_key: vec!["s".into()],
         ..AdviseOptions::of(one.path().into(), "k".into())
     };
-    let text = text(&advise(&options).unwrap());
+    let text = report(&options).unwrap().to_string();
     for part in [": 1 item, 1 write unit\n", "1 item is too few", "| 1 write of \"a\" on "] {
         assert!(text.contains(part), "{part}: {text}");
     }
@@ -245,7 +209,6 @@ fn wrong_input_is_an_error_that_names_it() {
     };
     let rows = [
         ("", "the file has no item"),
-        ("\n \n", "the file has no item"),
         ("k,t\n", "the file has no item"),
         ("{\"k\":\"a\",\"t\":1}\n{\"k\":\"a\"}\n", "line 2: it has no field \"t\""),
         ("{\"k\":\"a\",\"t\":\"noon\"}\n", "line 1: its field \"t\" is \"noon\": epoch seconds"),
@@ -261,7 +224,6 @@ fn wrong_input_is_an_error_that_names_it() {
     }
     let error = advise(&options(Path::new("no/such/file"))).unwrap_err().to_string();
     assert!(error.starts_with("no/such/file: No such file"), "{error}");
-    assert!(advise(&options(Path::new("/"))).is_err());
 }
 
 #[test]

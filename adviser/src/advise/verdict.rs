@@ -33,10 +33,9 @@ const ABOUT_EVEN: f64 = 2.0;
 /// Fewer items are hardly enough for a verdict.
 const FEW_ITEMS: u64 = 1_000;
 
-/// The evenness of the writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Uniformity {
+pub(crate) enum Uniformity {
     /// Many values, evenly written.
     Good,
     /// Between good and bad.
@@ -47,9 +46,7 @@ pub enum Uniformity {
 }
 
 impl Uniformity {
-    /// Returns the word in the text.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Good => "good",
             Self::Uneven => "uneven",
@@ -58,18 +55,14 @@ impl Uniformity {
     }
 }
 
-/// The verdict in words.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Verdict {
-    /// The verdict in one word.
-    pub uniformity: Uniformity,
-    /// The reason.
-    pub reason: String,
+pub(crate) struct Verdict {
+    pub(crate) uniformity: Uniformity,
+    pub(crate) reason: String,
     /// The advice, most important first.
-    pub advice: Vec<String>,
+    pub(crate) advice: Vec<String>,
 }
 
-/// The facts that the verdict depends on.
 #[derive(Debug, Clone)]
 pub(super) struct Facts<'a> {
     pub(super) items: u64,
@@ -86,7 +79,6 @@ pub(super) struct Facts<'a> {
     pub(super) overloads: &'a [Overload],
 }
 
-/// The reason that a key is not good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
     ByTurns,
@@ -167,24 +159,17 @@ impl Facts<'_> {
                 )
             }
         };
-        match self.overloads {
-            [] => by_share,
-            [only] => {
-                let (key, peak) =
-                    (quoted(&only.partition_key), count(only.peak.write_units_per_second));
-                format!(
-                    "{key} took {peak} write units in a second, and a partition serves {partition}; {by_share}"
-                )
-            }
-            [first, ..] => {
-                let (keys, peak) =
-                    (count(self.overloads.len() as u64), count(first.peak.write_units_per_second));
-                let key = quoted(&first.partition_key);
-                format!(
-                    "{keys} keys took more write units in a second than a partition serves ({partition}), {key} up to \
-                     {peak}; {by_share}"
-                )
-            }
+        let Some(first) = self.overloads.first() else { return by_share };
+        let (key, peak) = (quoted(&first.partition_key), count(first.peak.write_units_per_second));
+        match self.overloads.len() {
+            1 => format!(
+                "{key} took {peak} write units in a second, and a partition serves {partition}; {by_share}"
+            ),
+            keys => format!(
+                "{} keys took more write units in a second than a partition serves ({partition}), {key} up to \
+                 {peak}; {by_share}",
+                count(keys as u64)
+            ),
         }
     }
 
@@ -263,7 +248,6 @@ impl Facts<'_> {
     }
 }
 
-/// Judges a partition key by the facts.
 pub(super) fn verdict(facts: &Facts<'_>) -> Verdict {
     let uniformity = facts.uniformity();
     Verdict { uniformity, reason: facts.reason(), advice: facts.advice(uniformity) }
@@ -289,62 +273,31 @@ mod tests {
 
     #[test]
     fn the_verdicts_match_the_table_of_the_aws_document() {
+        let turns = |share, facts| Facts { momentary_share: Some(share), ..facts };
+        // A user ID, a status code, a date, a device ID; one far more popular; between both.
         let rows = [
-            (
-                "User ID, where the application has many users",
-                facts(100_000, 0.000_1, 0.000_1),
-                Uniformity::Good,
-                "of 100,000",
-            ),
-            ("Status code, only a few", facts(5, 0.25, 0.2), Uniformity::Bad, "only 5"),
-            (
-                "Item creation date, rounded",
-                Facts { momentary_share: Some(0.98), ..facts(365, 0.004, 0.004) },
-                Uniformity::Bad,
-                "by turns",
-            ),
-            (
-                "Device ID, at similar intervals",
-                facts(5_000, 0.000_3, 0.000_3),
-                Uniformity::Good,
-                "of 5,000",
-            ),
-            (
-                "Device ID, one by far more popular",
-                facts(1_000_000, 0.05, 0.001),
-                Uniformity::Bad,
-                "far more than any other",
-            ),
-            (
-                "Something between",
-                facts(5_000, 0.06, 0.05),
-                Uniformity::Uneven,
-                "300 times an even share",
-            ),
-            (
-                "Campaigns, one after the other",
-                Facts { momentary_share: Some(0.06), ..facts(5_000, 0.01, 0.01) },
-                Uniformity::Uneven,
-                "by turns",
-            ),
-            ("One key", facts(1, 1.0, 0.0), Uniformity::Bad, "only one partition key"),
+            (facts(100_000, 0.000_1, 0.000_1), Uniformity::Good, "of 100,000"),
+            (facts(5, 0.25, 0.2), Uniformity::Bad, "only 5"),
+            (turns(0.98, facts(365, 0.004, 0.004)), Uniformity::Bad, "by turns"),
+            (facts(5_000, 0.000_3, 0.000_3), Uniformity::Good, "of 5,000"),
+            (facts(1_000_000, 0.05, 0.001), Uniformity::Bad, "far more than any other"),
+            (facts(5_000, 0.06, 0.05), Uniformity::Uneven, "300 times an even share"),
+            (turns(0.06, facts(5_000, 0.01, 0.01)), Uniformity::Uneven, "by turns"),
+            (facts(1, 1.0, 0.0), Uniformity::Bad, "only one partition key"),
         ];
-        for (what, facts, uniformity, reason) in rows {
+        for (facts, uniformity, reason) in rows {
             let verdict = verdict(&facts);
-            assert_eq!(verdict.uniformity, uniformity, "{what}");
-            assert!(verdict.reason.contains(reason), "{what}: {}", verdict.reason);
+            assert_eq!(verdict.uniformity, uniformity, "{facts:?}");
+            assert!(verdict.reason.contains(reason), "{}", verdict.reason);
         }
     }
 
     fn overload(units: u64) -> Overload {
-        let peak = crate::advise::Peak { write_units_per_second: units, at: 7 };
+        let peak = crate::advise::over_time::Peak { write_units_per_second: units, at: 7 };
         Overload {
             partition_key: "k".into(),
             peak,
-            first_at: 7,
             seconds: 1,
-            longest_run_seconds: 1,
-            longest_run_at: 7,
             fewest_shards: crate::advise::capacity::fewest_shards(units),
             shards_by_policy: crate::advise::capacity::shards_by_policy(units),
         }
@@ -352,14 +305,10 @@ mod tests {
 
     #[test]
     fn the_shards_of_a_key_are_reported_if_it_needs_more_than_one() {
+        let needs = "needs at least 2 shards, and would get";
         let rows = [
             (1_005, Uniformity::Good, "k\" took 1,005 write units", "Keep it"),
-            (
-                2_000,
-                Uniformity::Bad,
-                "k\" took 2,000 write units",
-                "needs at least 2 shards, and would get",
-            ),
+            (2_000, Uniformity::Bad, "k\" took 2,000 write units", needs),
             (90_000, Uniformity::Bad, "k\" took 90,000 write units", "Raise MAX_SHARDS"),
         ];
         for (units, uniformity, reason, advice) in rows {

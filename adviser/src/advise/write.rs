@@ -5,12 +5,11 @@ use std::borrow::Cow;
 use sharding::internal::{MAX_ITEM_BYTES, PartitionKey, SortKey, SortKeyType};
 
 use super::AdviseOptions;
-use super::capacity::write_units;
 use super::row::{Row, Scalar};
 use super::shown::shortened;
 use super::time::epoch_second;
+use crate::plan::started_kbs;
 
-/// The roles of the fields.
 #[derive(Debug, Clone)]
 pub(super) struct Roles {
     names: Vec<String>,
@@ -20,12 +19,10 @@ pub(super) struct Roles {
     size: Option<usize>,
 }
 
-/// The write that a line describes.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Write {
     pub(super) partition_key: PartitionKey,
     pub(super) sort_key: Option<SortKey>,
-    /// The time in epoch seconds.
     pub(super) second: Option<i64>,
     pub(super) units: u64,
 }
@@ -92,7 +89,7 @@ impl Roles {
             partition_key: key,
             sort_key: self.sort_key(row)?,
             second,
-            units: write_units(bytes),
+            units: started_kbs(bytes),
         })
     }
 
@@ -155,69 +152,54 @@ mod tests {
         })
     }
 
-    fn row<'a>(values: &[(&'a str, bool)]) -> Row<'a> {
-        let values = values
-            .iter()
-            .map(|(text, is_number)| Scalar { text: (*text).into(), is_number: *is_number });
-        Row { line: 1, values: values.collect(), bytes: 10 }
+    fn row<'a>([key, time, size]: [&'a str; 3], is_number: bool) -> Row<'a> {
+        let value = |text: &'a str, is_number| Scalar { text: text.into(), is_number };
+        let values = vec![value(key, false), value(time, is_number), value(size, is_number)];
+        Row { line: 1, values, bytes: 10 }
     }
 
     #[test]
     fn a_field_may_have_several_roles() {
         let roles = roles(&["t", "k"]);
         assert_eq!(roles.names(), ["k", "t", "n"]);
-        let write = roles.write(&row(&[("a", false), ("7", true), ("2049", false)])).unwrap();
+        let write = roles.write(&row(["a", "7", "2049"], true)).unwrap();
         assert_eq!(write.sort_key, Some(SortKey::String("7#a".into())));
         assert_eq!((write.partition_key.as_str(), write.second, write.units), ("a", Some(7), 3));
     }
 
     #[test]
     fn one_number_stays_a_number() {
-        let number = roles(&["t"]).write(&row(&[("a", false), ("7", true), ("0", true)])).unwrap();
-        assert_eq!(number.sort_key, Some(SortKey::Number("7".parse().unwrap())));
-        let text = roles(&["t"]).write(&row(&[("a", false), ("7", false), ("0", true)])).unwrap();
-        assert_eq!(text.sort_key, Some(SortKey::String("7".into())));
+        let sort_key =
+            |is_number| roles(&["t"]).write(&row(["a", "7", "0"], is_number)).unwrap().sort_key;
+        assert_eq!(sort_key(true), Some(SortKey::Number("7".parse().unwrap())));
+        assert_eq!(sort_key(false), Some(SortKey::String("7".into())));
     }
 
     #[test]
     fn a_line_larger_than_an_item_is_refused_without_a_field_for_the_size() {
-        let long = |bytes: u64| Row { bytes, ..row(&[("a", false), ("7", true), ("1", true)]) };
+        let long = |bytes: u64| Row { bytes, ..row(["a", "7", "1"], true) };
         let by_line = Roles::new(&AdviseOptions::of("f".into(), "k".into()));
         assert_eq!(by_line.write(&long(409_600)).unwrap().units, 400);
-        let message = by_line.write(&long(2_000_000)).unwrap_err();
-        assert!(
-            message.contains("it has 2000000 bytes") && message.contains("--size"),
-            "{message}"
-        );
+        let error = by_line.write(&long(2_000_000)).unwrap_err();
+        assert!(error.contains("it has 2000000 bytes") && error.contains("--size"), "{error}");
         assert_eq!(roles(&["t"]).write(&long(2_000_000)).unwrap().units, 1);
     }
 
     #[test]
     fn an_error_names_the_field_and_its_value() {
-        let long = "x".repeat(2_049);
+        let (long, half) = ("x".repeat(2_049), "x".repeat(1_024));
         let rows = [
-            (
-                [("", false), ("7", true), ("1", true)],
-                "its field \"k\" is \"\": it is empty; a key has at least one byte",
-            ),
-            ([(long.as_str(), false), ("7", true), ("1", true)], "at most 2048 are allowed"),
-            (
-                [("a", false), ("noon", false), ("1", true)],
-                "its field \"t\" is \"noon\": epoch seconds",
-            ),
-            ([("a", false), ("7", true), ("1.5", true)], "its field \"n\" is \"1.5\": whole bytes"),
-            ([("a", false), ("7", true), ("409601", true)], "0 to 409600"),
+            (["", "7", "1"], "its field \"k\" is \"\": it is empty; a key has at least one byte"),
+            ([&long, "7", "1"], "at most 2048 are allowed"),
+            (["a", "noon", "1"], "its field \"t\" is \"noon\": epoch seconds"),
+            (["a", "7", "1.5"], "its field \"n\" is \"1.5\": whole bytes"),
+            (["a", "7", "409601"], "0 to 409600"),
+            ([&half, "7", "1"], "its field \"t#k\""),
+            ([&half, "7", "1"], "at most 1024"),
         ];
         for (values, why) in rows {
-            let message = roles(&["t"]).write(&row(&values)).unwrap_err();
-            assert!(message.contains(why), "{message}");
+            let error = roles(&["t", "k"]).write(&row(values, true)).unwrap_err();
+            assert!(error.contains(why), "{error}");
         }
-        let message = roles(&["t", "k"])
-            .write(&row(&[(&long[..1_024], false), ("7", true), ("1", true)]))
-            .unwrap_err();
-        assert!(
-            message.contains("its field \"t#k\"") && message.contains("at most 1024"),
-            "{message}"
-        );
     }
 }

@@ -3,28 +3,24 @@
 use serde::Serialize;
 
 /// The bytes of one write unit. (DynamoDB developer guide, "Read and write operations".)
-const WRITE_UNIT_BYTES: u32 = 1_024;
+const WRITE_UNIT_BYTES: u64 = 1_024;
 
 /// The writes of all hot keys together.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Demand {
-    /// Writes per second.
-    pub writes_per_second: f64,
-    /// Bytes of a stored item.
-    pub item_bytes: u32,
+pub(crate) struct Demand {
+    pub(crate) writes_per_second: f64,
+    pub(crate) item_bytes: u32,
     /// Write units of one write: the started KBs of an item.
-    pub units_per_write: u32,
-    /// Write units per second.
-    pub write_units_per_second: f64,
+    pub(crate) units_per_write: u32,
+    pub(crate) write_units_per_second: f64,
     /// The number of hot keys that share the demand evenly.
-    pub keys: u32,
+    pub(crate) keys: u32,
 }
 
 impl Demand {
     /// Creates the demand of this many writes per second of items of this size, shared by the keys.
-    #[must_use]
-    pub fn new(write_rate: u32, item_bytes: u32, keys: u32) -> Self {
-        let units_per_write = started_kbs(item_bytes);
+    pub(crate) fn new(write_rate: u32, item_bytes: u32, keys: u32) -> Self {
+        let units_per_write = started_kbs(item_bytes.into()) as u32;
         let writes_per_second = f64::from(write_rate);
         Self {
             writes_per_second,
@@ -35,22 +31,18 @@ impl Demand {
         }
     }
 
-    /// Returns the write units per second of one key.
-    #[must_use]
-    pub fn units_per_key(&self) -> f64 {
+    pub(crate) fn units_per_key(&self) -> f64 {
         self.write_units_per_second / f64::from(self.keys)
     }
 
     /// Returns the write units per second of one shard, if each key has this many. A hash spreads
     /// the items evenly.
-    #[must_use]
-    pub fn units_per_shard(&self, shards: u32) -> f64 {
+    pub(crate) fn units_per_shard(&self, shards: u32) -> f64 {
         self.units_per_key() / f64::from(shards.max(1))
     }
 }
 
-/// The write units of an item of this size.
-pub(super) fn started_kbs(bytes: u32) -> u32 {
+pub(crate) fn started_kbs(bytes: u64) -> u64 {
     bytes.div_ceil(WRITE_UNIT_BYTES).max(1)
 }
 
@@ -60,7 +52,7 @@ mod tests {
 
     #[test]
     fn a_write_takes_a_unit_for_every_started_kb() {
-        for (bytes, units) in [(1, 1), (1_024, 1), (1_025, 2), (409_600, 400)] {
+        for (bytes, units) in [(0, 1), (1, 1), (1_024, 1), (1_025, 2), (409_600, 400)] {
             assert_eq!(started_kbs(bytes), units, "{bytes}");
         }
         let demand = Demand::new(300, 2_500, 3);

@@ -3,145 +3,72 @@
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::heat::SortKeyOrder;
-use super::launch_time::LaunchTime;
-
-/// The hot key to plan for.
 #[derive(Debug, Clone, Args)]
-pub struct PlanOptions {
+pub(crate) struct PlanOptions {
     /// Writes per second of all hot keys together
     #[arg(long, value_name = "N", allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub write_rate: u32,
+    pub(crate) write_rate: u32,
     /// Bytes of a stored item: names and values, the sharded key, and this product's own attributes
     /// (about 40 bytes and the partition key again)
     #[arg(long, value_name = "BYTES", allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..=409_600))]
-    pub item_size: u32,
+    pub(crate) item_size: u32,
     /// Pages read per second from all hot keys together; 0 if they are not read
     #[arg(long, value_name = "N", allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
-    pub read_rate: u32,
+    pub(crate) read_rate: u32,
     /// Items of a page
     #[arg(long, value_name = "ITEMS", allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pub page_size: u32,
+    pub(crate) page_size: u32,
     /// Physical partitions of the table, about one for each 1,000 write units of its warm
-    /// throughput [default: those of an on-demand table that has served this demand before; a
-    /// launch starts from a new table]
+    /// throughput [default: those of an on-demand table that has served this demand before]
     #[arg(long, value_name = "P", allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub partitions: Option<u32>,
+    pub(crate) partitions: Option<u32>,
     /// Hot keys that share the rates evenly
     #[arg(long, value_name = "K", default_value_t = 1, allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pub keys: u32,
+    pub(crate) keys: u32,
     /// Read pages with strong consistency, which doubles the units
     #[arg(long)]
-    pub consistent: bool,
+    pub(crate) consistent: bool,
     /// Judge this number of shards for each key [default: the number that this product's policy
     /// gives it]
     #[arg(long, value_name = "N", allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pub shards: Option<u32>,
+    pub(crate) shards: Option<u32>,
     /// Capacity mode of the table
     #[arg(long, value_enum, default_value_t = CapacityMode::OnDemand)]
-    pub capacity: CapacityMode,
-    /// Order of the sort keys of new items. If they only rise, as times and counters do, DynamoDB
-    /// never splits the key for heat
-    #[arg(long, value_enum, default_value_t = SortKeyOrder::Rising)]
-    pub sort_key_order: SortKeyOrder,
+    pub(crate) capacity: CapacityMode,
     /// Items stored by one HTTP request (POST /items/batch)
     #[arg(long, value_name = "ITEMS", default_value_t = 1, allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..=500))]
-    pub items_per_request: u32,
-    /// Instances of all functions and services that use the table at once [default: as many as the
-    /// demand keeps busy]
-    #[arg(long, value_name = "N", allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub instances: Option<u32>,
-    /// Processor of the functions
-    #[arg(long, value_enum, default_value_t = Architecture::Arm64)]
-    pub architecture: Architecture,
+    pub(crate) items_per_request: u32,
     /// Profile of the template, for the parts of the functions' bill that follow from it: stored logs
     /// and X-Ray [default: without these parts]
     #[arg(long, value_enum)]
-    pub profile: Option<ProfileName>,
-    /// Time at which the demand starts, all at once: an RFC 3339 date (2027-03-01, from midnight
-    /// UTC) or date-time (2027-03-01T17:00:00Z). The plan then lists the settings before the
-    /// launch, with times and commands
-    #[arg(long, value_name = "WHEN")]
-    pub launch: Option<LaunchTime>,
-    /// Index that every write also goes to, such as a read replica. It is warmed like the table.
-    /// Repeat the option for each index
-    #[arg(long, value_name = "NAME", requires = "launch", value_parser = index_name)]
-    pub index: Vec<String>,
-    /// Write units per second that the table is warmed for before the launch [default: at least
-    /// twice the demand]
-    #[arg(
-        long,
-        value_name = "UNITS",
-        requires = "launch",
-        allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u32).range(1..=100_000_000)
-    )]
-    pub warm_write_units: Option<u32>,
-    /// Output format
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub format: Format,
+    pub(crate) profile: Option<ProfileName>,
 }
 
-/// Parses the name of an index. (DynamoDB developer guide, "Supported data types and naming
-/// rules".)
-fn index_name(text: &str) -> Result<String, &'static str> {
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
-    let is_name = (3..=255).contains(&text.len()) && text.bytes().all(is_allowed);
-    is_name
-        .then(|| text.to_owned())
-        .ok_or("3 to 255 of the characters A-Z, a-z, 0-9, '_', '-' and '.' are allowed")
-}
-
-/// The capacity mode of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum CapacityMode {
+pub(crate) enum CapacityMode {
     /// Pay for each request.
     OnDemand,
     /// Pay by the hour for provisioned units per second, used or not.
     Provisioned,
 }
 
-/// The processor that the functions run on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-pub enum Architecture {
-    /// Graviton.
-    #[value(name = "arm64")]
-    #[serde(rename = "arm64")]
-    Arm64,
-    /// Intel or AMD.
-    #[value(name = "x86_64")]
-    #[serde(rename = "x86_64")]
-    X86,
-}
-
-/// A profile of the template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ProfileName {
+pub(crate) enum ProfileName {
     /// Cheap, for tests.
     Development,
     /// The default of the template.
     Standard,
     /// Traced, with a canary and long logs.
     Production,
-}
-
-/// The output format of a plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// Tables and sentences.
-    Text,
-    /// All figures, as JSON.
-    Json,
 }
 
 #[cfg(test)]
@@ -161,15 +88,8 @@ pub(super) mod tests {
             consistent: false,
             shards: None,
             capacity: CapacityMode::OnDemand,
-            sort_key_order: SortKeyOrder::Rising,
             items_per_request: 1,
-            instances: None,
-            architecture: Architecture::Arm64,
             profile: None,
-            launch: None,
-            index: Vec::new(),
-            warm_write_units: None,
-            format: Format::Text,
         }
     }
 
@@ -179,19 +99,12 @@ pub(super) mod tests {
         options: PlanOptions,
     }
 
-    fn parse(changed: &[(&str, &str)]) -> Result<PlanOptions, String> {
-        let mut options = vec![
-            ("--write-rate", "5000"),
-            ("--item-size", "1024"),
-            ("--read-rate", "10"),
-            ("--page-size", "100"),
-        ];
-        for (name, value) in changed {
-            options.retain(|(known, _)| known != name);
-            options.push((name, value));
-        }
-        let words = std::iter::once("plan")
-            .chain(options.into_iter().flat_map(|(name, value)| [name, value]));
+    /// Parses options at their limits, of which one is replaced.
+    fn parse(option: &str, value: &str) -> Result<PlanOptions, String> {
+        let least = ["--write-rate=1", "--item-size=409600", "--read-rate=0", "--page-size=1000"];
+        let others = least.into_iter().filter(|other| !other.starts_with(option));
+        let words = std::iter::once("plan").chain(others).map(str::to_owned);
+        let words = words.chain([format!("{option}={value}")]);
         Cli::try_parse_from(words).map(|cli| cli.options).map_err(|error| error.to_string())
     }
 
@@ -201,56 +114,20 @@ pub(super) mod tests {
             ("--write-rate", "0", "1..=1000000"),
             ("--write-rate", "-5", "1..=1000000"),
             ("--item-size", "409601", "1..=409600"),
-            ("--item-size", "0", "1..=409600"),
             ("--read-rate", "-1", "0..=1000000"),
             ("--page-size", "1001", "1..=1000"),
-            ("--page-size", "0", "1..=1000"),
             ("--partitions", "0", "1..=100000"),
             ("--keys", "0", "1..=1000"),
-            ("--shards", "0", "1..=1000"),
             ("--shards", "1001", "1..=1000"),
             ("--items-per-request", "501", "1..=500"),
-            ("--instances", "0", "1..=100000"),
-            ("--instances", "100001", "1..=100000"),
             ("--capacity", "free", "on-demand, provisioned"),
-            ("--format", "xml", "text, json"),
-            ("--sort-key-order", "falling", "rising, scattered"),
-            ("--architecture", "mips", "arm64, x86_64"),
-            (
-                "--launch",
-                "tomorrow",
-                "RFC 3339 date (2027-03-01, from midnight UTC) or date-time (2027-03-01T17:00:00Z",
-            ),
-            ("--launch", "2027-02-29", "of the years 1970 to 2199"),
-            ("--index", "a b", "3 to 255 of the characters"),
-            ("--warm-write-units", "0", "1..=100000000"),
         ];
         for (option, value, allowed) in rows {
-            let error = parse(&[(option, value)]).unwrap_err();
+            let error = parse(option, value).unwrap_err();
             for part in [option, &format!("'{value}'"), allowed] {
                 assert!(error.contains(part), "{option} {value}: {error}");
             }
         }
-    }
-
-    #[test]
-    fn options_of_a_launch_are_refused_without_one() {
-        for (option, value) in [("--index", "read-replica-1"), ("--warm-write-units", "20000")] {
-            let error = parse(&[(option, value)]).unwrap_err();
-            assert!(error.contains("--launch <WHEN>"), "{option}: {error}");
-            let launch = parse(&[(option, value), ("--launch", "2027-03-01T17:00:00Z")]);
-            assert!(launch.is_ok_and(|options| options.launch.is_some()), "{option}");
-        }
-    }
-
-    #[test]
-    fn the_limits_themselves_are_accepted() {
-        let accepted = parse(&[
-            ("--write-rate", "1"),
-            ("--item-size", "409600"),
-            ("--read-rate", "0"),
-            ("--page-size", "1000"),
-        ]);
-        assert!(accepted.is_ok(), "{accepted:?}");
+        assert!(parse("--keys", "1000").is_ok());
     }
 }

@@ -3,52 +3,49 @@
 //!
 //! Shards are hashed onto partitions, like balls into bins. Two shards on one partition share its
 //! units. For one write, the number of other shards on its partition is binomial. So the
-//! expectation over all placements is a sum and needs no draws: the mean of [`Admission::refused`]
-//! over the demand of 1 + Binomial(other shards, 1 / partitions) shards.
+//! expectation over all placements is a sum and needs no draws: the mean of what a partition
+//! refuses of the demand of 1 + Binomial(other shards, 1 / partitions) shards. The demand is a flow,
+//! of which a partition refuses what exceeds its rate. Large writes that coincide within a second
+//! are not counted.
 //!
 //! It is an expectation: a single key may be luckier or unluckier. It counts first attempts in the
 //! long run, after partitions have spent their saved burst capacity, and without retries, which
 //! compete with first attempts while an overload lasts (docs/adr/0004).
 
 use serde::Serialize;
+use sharding::internal::PARTITION_WRITE_UNITS;
 use sharding::internal::collisions::binomial;
 
-use super::admission::Admission;
 use super::demand::Demand;
 
 /// [`sharding::internal::ScalingPolicy`] does not grow a key of which a smaller share is throttled.
 pub(crate) const NEGLIGIBLE: f64 = 0.02;
 /// The most shards that a deployment allows a key (`MaxShards` of template.yaml).
 pub(super) const MOST_SHARDS: u32 = 1_000;
-/// The most partitions of the search.
-const MOST_PARTITIONS: u32 = 1_000_000;
 
-/// The throttled share for one number of shards.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct ThrottlingRow {
-    /// Shards of each key.
-    pub shards: u32,
-    /// Write units per second of each shard.
-    pub units_per_shard: f64,
+pub(crate) struct ThrottlingRow {
+    pub(crate) shards: u32,
+    pub(crate) units_per_shard: f64,
     /// The expected share of the first attempts that is throttled on the table's partitions.
-    pub throttled: f64,
+    pub(crate) throttled: f64,
     /// The same on the four partitions of a new on-demand table.
-    pub throttled_on_a_new_table: f64,
+    pub(crate) throttled_on_a_new_table: f64,
 }
 
 /// The expected share of the first attempts that is throttled, if each key has this many shards.
-pub(super) fn throttled(
-    demand: &Demand,
-    admission: &Admission,
-    shards: u32,
-    partitions: u32,
-) -> f64 {
+pub(super) fn throttled(demand: &Demand, shards: u32, partitions: u32) -> f64 {
     let per_shard = demand.units_per_shard(shards);
     let others = u64::from(demand.keys) * u64::from(shards.max(1)) - 1;
     binomial(others, 1.0 / f64::from(partitions.max(1)))
         .into_iter()
-        .map(|(count, probability)| probability * admission.refused((count + 1) as f64 * per_shard))
+        .map(|(count, probability)| probability * refused((count + 1) as f64 * per_shard))
         .sum()
+}
+
+/// The share of its demand that a partition refuses.
+fn refused(units_per_second: f64) -> f64 {
+    (1.0 - PARTITION_WRITE_UNITS as f64 / units_per_second).max(0.0)
 }
 
 /// The fewest shards with which a negligible share is throttled; `None` if even the most shards are
@@ -56,31 +53,12 @@ pub(super) fn throttled(
 ///
 /// More shards never throttle more: smaller parts of the same demand spread more evenly, and the
 /// units that a partition refuses are convex in its demand.
-pub(super) fn fewest_shards(
-    demand: &Demand,
-    admission: &Admission,
-    partitions: u32,
-) -> Option<u32> {
-    fewest(MOST_SHARDS, |shards| throttled(demand, admission, shards, partitions) < NEGLIGIBLE)
-}
-
-/// The fewest partitions on which this number of shards is enough.
-pub(super) fn fewest_partitions(
-    demand: &Demand,
-    admission: &Admission,
-    shards: u32,
-) -> Option<u32> {
-    fewest(MOST_PARTITIONS, |partitions| {
-        throttled(demand, admission, shards, partitions) < NEGLIGIBLE
-    })
-}
-
-/// The least number up to `most` that suffices, if every number above a sufficient one suffices.
-fn fewest(most: u32, suffices: impl Fn(u32) -> bool) -> Option<u32> {
-    if !suffices(most) {
+pub(super) fn fewest_shards(demand: &Demand, partitions: u32) -> Option<u32> {
+    let suffices = |shards| throttled(demand, shards, partitions) < NEGLIGIBLE;
+    if !suffices(MOST_SHARDS) {
         return None;
     }
-    let (mut too_few, mut enough) = (0, most);
+    let (mut too_few, mut enough) = (0, MOST_SHARDS);
     while enough - too_few > 1 {
         let middle = too_few + (enough - too_few) / 2;
         if suffices(middle) {
@@ -96,41 +74,37 @@ fn fewest(most: u32, suffices: impl Fn(u32) -> bool) -> Option<u32> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    fn small() -> Admission {
-        Admission::new(1_000.0, 1)
-    }
+    use rand::rngs::StdRng;
+    use rand::{RngExt, SeedableRng};
 
     #[test]
     fn one_shard_is_accepted_up_to_its_partitions_rate() {
         for (rate, expected) in [(300, 0.0), (5_000, 0.8), (20_000, 0.95)] {
-            let found = throttled(&Demand::new(rate, 100, 1), &small(), 1, 64);
+            let found = throttled(&Demand::new(rate, 100, 1), 1, 64);
             assert!((found - expected).abs() < 1e-6, "{rate}: {found}");
         }
     }
 
     #[test]
-    fn two_full_shards_on_two_partitions_share_one_half_of_the_time() {
-        // If they share one, half of the demand is refused.
-        let found = throttled(&Demand::new(2_000, 1_024, 1), &small(), 2, 2);
-        assert!((found - 0.25).abs() < 0.001, "{found}");
-    }
-
-    #[test]
-    fn keys_of_one_shard_share_partitions_like_the_shards_of_one_key() {
-        let (keys, shards) = (Demand::new(6_000, 1_024, 8), Demand::new(6_000, 1_024, 1));
-        let (of_keys, of_shards) =
-            (throttled(&keys, &small(), 1, 10), throttled(&shards, &small(), 8, 10));
-        assert!((of_keys - of_shards).abs() < 1e-12 && of_keys > 0.05, "{of_keys} {of_shards}");
-    }
-
-    #[test]
-    fn on_a_table_short_of_partitions_no_number_of_shards_suffices() {
-        let demand = Demand::new(5_000, 1_024, 1);
-        assert_eq!(fewest_shards(&demand, &small(), 4), None);
-        let partitions = fewest_partitions(&demand, &small(), 20);
-        assert!(partitions.is_some_and(|partitions| partitions > 5), "{partitions:?}");
-        assert_eq!(fewest_partitions(&demand, &small(), 2), None);
+    fn it_is_the_mean_over_drawn_placements() {
+        let mut rng = StdRng::seed_from_u64(1);
+        for (rate, keys, shards, partitions) in
+            [(5_000, 1, 5, 8), (20_000, 1, 24, 64), (3_000, 1, 12, 4), (9_000, 3, 4, 16)]
+        {
+            let demand = Demand::new(rate, 1_024, keys);
+            let mut drawn = || {
+                let mut loads = vec![0.0; partitions as usize];
+                for _ in 0..keys * shards {
+                    loads[rng.random_range(0..partitions as usize)] +=
+                        demand.units_per_shard(shards);
+                }
+                let over = loads.iter().map(|load| f64::max(load - 1_000.0, 0.0));
+                over.sum::<f64>() / demand.write_units_per_second
+            };
+            let mean = (0..10_000).map(|_| drawn()).sum::<f64>() / 10_000.0;
+            let found = throttled(&demand, shards, partitions);
+            assert!((found / mean - 1.0).abs() < 0.03, "{rate} {shards}: {found}, drawn {mean}");
+        }
     }
 
     proptest! {
@@ -143,11 +117,10 @@ mod tests {
             partitions in 1u32..300,
         ) {
             let demand = Demand::new(rate, 1_024, keys);
-            let admission = small();
-            let found = throttled(&demand, &admission, shards, partitions);
+            let found = throttled(&demand, shards, partitions);
             prop_assert!((0.0..=1.0).contains(&found));
-            prop_assert!(throttled(&demand, &admission, shards + more, partitions) <= found + 1e-6);
-            prop_assert!(throttled(&demand, &admission, shards, partitions + more) <= found + 1e-6);
+            prop_assert!(throttled(&demand, shards + more, partitions) <= found + 1e-6);
+            prop_assert!(throttled(&demand, shards, partitions + more) <= found + 1e-6);
         }
 
         #[test]
@@ -155,12 +128,13 @@ mod tests {
             rate in 1u32..60_000, partitions in 1u32..300,
         ) {
             let demand = Demand::new(rate, 1_024, 1);
-            let admission = small();
-            if let Some(shards) = fewest_shards(&demand, &admission, partitions) {
-                prop_assert!(throttled(&demand, &admission, shards, partitions) < NEGLIGIBLE);
+            let fewest = fewest_shards(&demand, partitions);
+            prop_assert!(fewest.is_some() || rate >= partitions * 500);
+            if let Some(shards) = fewest {
+                prop_assert!(throttled(&demand, shards, partitions) < NEGLIGIBLE);
                 prop_assert!(
                     shards == 1
-                        || throttled(&demand, &admission, shards - 1, partitions) >= NEGLIGIBLE
+                        || throttled(&demand, shards - 1, partitions) >= NEGLIGIBLE
                 );
             }
         }

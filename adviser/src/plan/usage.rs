@@ -1,8 +1,10 @@
-//! The use of a table that the bills and the directory depend on.
+//! The use of a table that the bills depend on.
+
+use sharding::internal::{MAX_LEASE, PAGES};
 
 use super::at_rest::Profile;
 use super::demand::Demand;
-use super::options::{Architecture, CapacityMode};
+use super::options::CapacityMode;
 use super::reads::PageCost;
 
 /// The time that a function waits for one DynamoDB request. Assumed: "single-digit milliseconds".
@@ -13,7 +15,12 @@ const OWN_SECONDS: f64 = 0.001;
 /// The most items of a batch that are written at the same time.
 const AT_ONCE: u32 = 64;
 
-/// The use of a table.
+/// The share of its lease after which an instance renews a page of the directory. (`RENEW_AT` in
+/// `shared/src/sharded_table/views.rs`.)
+const RENEW_AT: f64 = 0.8;
+/// The most keys on a page that costs one read unit. ([`PAGES`])
+const KEYS_PER_UNIT: u32 = 25;
+
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Usage<'a> {
     pub(super) demand: &'a Demand,
@@ -22,24 +29,26 @@ pub(super) struct Usage<'a> {
     pub(super) throttled: f64,
     pub(super) capacity: CapacityMode,
     pub(super) items_per_request: u32,
-    pub(super) architecture: Architecture,
     /// The profile of the functions' stack, if its own costs are wanted.
     pub(super) profile: Option<&'static Profile>,
-    /// The number of instances that are busy at once, if the user gave it.
-    pub(super) instances: Option<u32>,
 }
 
 impl Usage<'_> {
     /// The average number of instances that are busy at once: requests per second times the seconds
     /// of each. (AWS Lambda developer guide, "Understanding Lambda function scaling".)
-    pub(super) fn busy_instances(&self) -> f64 {
+    fn busy_instances(&self) -> f64 {
         self.requests_of_writer() * self.seconds_of_writer()
             + self.pages_per_second * self.seconds_of_reader()
     }
 
-    /// HTTP requests per second: writes, or batches of them, and pages.
-    pub(super) fn requests(&self) -> f64 {
-        self.requests_of_writer() + self.pages_per_second
+    /// Read units of the directory per second. A busy instance renews each page that lists a hot
+    /// key before its lease ends, and a request renews at most one page.
+    pub(super) fn directory_read_units(&self) -> f64 {
+        let pages = self.demand.keys.clamp(1, PAGES);
+        let units = self.demand.keys.div_ceil(pages).div_ceil(KEYS_PER_UNIT).max(1);
+        let renewed_after = MAX_LEASE.as_secs_f64() * RENEW_AT;
+        let renewals = self.busy_instances() * f64::from(pages) / renewed_after;
+        renewals.min(self.requests_of_writer() + self.pages_per_second) * f64::from(units)
     }
 
     /// Traces that X-Ray records per second. Each function samples one request a second, and 5
@@ -50,19 +59,42 @@ impl Usage<'_> {
         sampled(self.requests_of_writer()) + sampled(self.pages_per_second)
     }
 
-    /// HTTP requests to the writer per second.
     pub(super) fn requests_of_writer(&self) -> f64 {
         self.demand.writes_per_second / f64::from(self.items_per_request.max(1))
     }
 
-    /// The duration of a request to the writer.
     pub(super) fn seconds_of_writer(&self) -> f64 {
         REQUEST_SECONDS * f64::from(self.items_per_request.div_ceil(AT_ONCE)) + OWN_SECONDS
     }
 
-    /// The duration of a request to the reader.
     pub(super) fn seconds_of_reader(&self) -> f64 {
         REQUEST_SECONDS * f64::from(self.page.unsharded_requests) * self.page.latency.uneven
             + OWN_SECONDS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::reads::page;
+
+    #[test]
+    fn many_keys_are_on_every_page_and_make_it_larger() {
+        // 5,000 requests a second of 6 ms each keep 30 instances busy, which each read a page 1.25
+        // times a second: one unit for each 25 keys of a page, on four pages.
+        for (keys, units) in [(1, 37.5), (4, 150.0), (100, 150.0), (101, 300.0), (1_000, 1_500.0)] {
+            let (demand, page) = (Demand::new(5_000, 1_024, keys), page(100, 1_024, 1, false));
+            let usage = Usage {
+                demand: &demand,
+                pages_per_second: 0.0,
+                page: &page,
+                throttled: 0.0,
+                capacity: CapacityMode::OnDemand,
+                items_per_request: 1,
+                profile: None,
+            };
+            let found = usage.directory_read_units();
+            assert!((found - units).abs() < 1e-6, "{keys}: {found}");
+        }
     }
 }

@@ -4,23 +4,15 @@ use serde::Serialize;
 use sharding::internal::{PARTITION_WRITE_UNITS, ScalingPolicy};
 
 use super::demand::Demand;
-use super::heat::{SortKeyOrder, SplitForHeat};
-use super::ready::Ready;
+use super::policy::Enough;
 use super::throttling::{MOST_SHARDS, NEGLIGIBLE};
-use cli::numbers::{counted, percent, whole};
+use cli::numbers::{counted, dollars, percent, whole};
 
-/// The most read replicas of a deployment (`ReadReplicas` of template.yaml).
-const READ_REPLICAS: u32 = 3;
-
-/// The kind of a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum VerdictKind {
+pub(crate) enum VerdictKind {
     /// One partition serves the demand. Leave the key as it is.
     Leave,
-    /// DynamoDB's own split serves the demand after some minutes. Decide whether that is soon
-    /// enough.
-    SplitForHeat,
     /// Shard the key.
     Shard,
     /// The table has too few partitions for any number of shards. Add partitions first, and then
@@ -32,94 +24,61 @@ pub enum VerdictKind {
     ReadsOverrun,
 }
 
-/// The verdict, with its reasons.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Verdict {
-    /// The kind of the verdict.
-    pub kind: VerdictKind,
-    /// The verdict in sentences.
-    pub text: String,
-    /// The effect of DynamoDB's split for heat, in sentences.
-    pub split_for_heat: String,
+pub(crate) struct Verdict {
+    pub(crate) kind: VerdictKind,
+    pub(crate) text: String,
 }
 
-/// The facts that the verdict depends on.
 pub(super) struct Case<'a> {
     pub(super) demand: &'a Demand,
-    /// Write units per second that one partition serves.
     pub(super) rate: f64,
     pub(super) partitions: u32,
     /// The throttled share of the first attempts with one shard.
     pub(super) unsharded: f64,
-    /// The judged number of shards.
     pub(super) shards: u32,
     /// The throttled share of the first attempts with these shards.
     pub(super) throttled: f64,
     pub(super) fewest_shards: Option<u32>,
     /// Partitions and shards that would be enough, on a table with more partitions.
-    pub(super) enough: Option<Ready>,
-    pub(super) heat: &'a SplitForHeat,
+    pub(super) enough: Option<Enough>,
+    /// The one-time price of a write unit of warm throughput in dollars.
+    pub(super) usd_per_warm_unit: f64,
     pub(super) reads: &'a Reads,
 }
 
 /// The read units that pages take from one partition.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reads {
-    /// Read units per second of one unsharded key.
-    pub(super) of_key: f64,
     /// Read units per second of one of the judged shards.
     pub(super) of_shard: f64,
-    /// Read units per second that one partition serves.
     pub(super) rate: f64,
     pub(super) consistent: bool,
-    /// The fewest shards that each take no more than a partition serves, and the read units per
-    /// second of all of them.
-    pub(super) fewest_shards: Option<(u32, f64)>,
 }
 
 impl Reads {
-    /// The sentences about reads if one partition has this many read units; `None` if it serves
-    /// them.
-    fn overrun(&self, units: f64, whose: &str) -> Option<String> {
+    /// The sentences about reads; `None` if a partition serves them.
+    fn overrun(&self, whose: &str) -> Option<String> {
+        let units = self.of_shard;
         if units <= self.rate {
             return None;
         }
         let rate = whole(self.rate);
-        let mut help = Vec::new();
-        let eventual = if self.consistent { units / 2.0 } else { units };
-        if self.consistent {
-            help.push(format!(
-                "pages without strong consistency (half the units: {})",
-                whole(eventual)
-            ));
-        }
-        let replicas = self.rate * f64::from(READ_REPLICAS + 1);
-        help.push(format!(
-            "read replicas (ReadReplicas; for pages without strong consistency; at most {READ_REPLICAS}, which together \
-             with the table serve {}{})",
-            whole(replicas),
-            if eventual > replicas { ", which is not enough" } else { "" },
-        ));
-        help.push("a cache in front of the reader".to_owned());
-        if let Some((shards, of_all)) = self.fewest_shards {
-            help.push(format!(
-                "{} on their own partitions (the shard-scaler's action \"set\"), although pages then take {} read units",
-                counted(shards, "shard"),
-                whole(of_all),
-            ));
-        }
-        let last = help.pop().unwrap_or_default();
+        let eventually = if self.consistent {
+            format!(" Without strong consistency, they take {}.", whole(units / 2.0))
+        } else {
+            String::new()
+        };
         Some(format!(
-            "the pages of {whose} take {} read units a second, and one partition serves {rate}, so {} are throttled. \
-             This product does not shard for reads by itself. The options are {}, or {last}.",
+            "the pages of {whose} take {} read units a second, and one partition serves {rate}, so {} are throttled.\
+             {eventually} This product does not shard for reads by itself; docs/operations.md has what helps (\"A hot \
+             read key\").",
             whole(units),
             percent(1.0 - self.rate / units),
-            help.join(", "),
         ))
     }
 }
 
-/// Judges whether to shard the key.
 pub(super) fn judge(case: &Case<'_>) -> Verdict {
     let (kind, text) = if case.unsharded < NEGLIGIBLE {
         unthrottled(case)
@@ -127,72 +86,62 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
         (VerdictKind::TooMuch, too_much(case))
     } else if case.fewest_shards.is_none() {
         (VerdictKind::ShortOfPartitions, short_of_partitions(case))
-    } else if let (SortKeyOrder::Scattered, Some(after)) =
-        (case.heat.sort_key_order, case.heat.relieved_after_seconds)
-    {
-        (VerdictKind::SplitForHeat, split_for_heat(case, after))
     } else {
         (VerdictKind::Shard, shard(case))
     };
-    let text = match kind {
-        VerdictKind::Leave | VerdictKind::ReadsOverrun => text,
-        // The key stays at one shard.
-        VerdictKind::SplitForHeat => {
-            and_reads(text, case.reads.overrun(case.reads.of_key, "one key"))
-        }
+    let also = match kind {
+        VerdictKind::Leave | VerdictKind::ReadsOverrun => None,
         VerdictKind::Shard | VerdictKind::ShortOfPartitions | VerdictKind::TooMuch => {
-            and_reads(text, case.reads.overrun(case.reads.of_shard, "each shard"))
+            case.reads.overrun("each shard")
         }
     };
-    Verdict { kind, text, split_for_heat: heat(case) }
+    let also = also.map(|reads| format!(" Reads also exceed a partition: {reads}"));
+    let text = text + &also.unwrap_or_default();
+    Verdict { kind, text }
 }
 
 impl Case<'_> {
-    /// "this key needs", or the same for several keys.
-    fn key_needs(&self) -> &'static str {
-        if self.demand.keys == 1 { "this key needs" } else { "each of these keys needs" }
-    }
-
-    /// The write units of one key, in words.
-    fn units_of_key(&self) -> String {
-        format!("{} write units a second", whole(self.demand.units_per_key()))
+    /// What a key needs, in words.
+    fn need(&self) -> String {
+        let whose =
+            if self.demand.keys == 1 { "this key needs" } else { "each of these keys needs" };
+        format!("{whose} {}", whole(self.demand.units_per_key()))
     }
 }
 
-/// The verdict if one partition serves the writes.
 fn unthrottled(case: &Case<'_>) -> (VerdictKind, String) {
-    let (rate, whose) = (whole(case.rate), case.key_needs());
     let over = if case.demand.units_per_key() > case.rate {
         " Retries absorb the small excess."
     } else {
         ""
     };
-    let needs = whole(case.demand.units_per_key());
-    let one = if case.demand.keys == 1 { "the key" } else { "each key" };
-    // If the user requested shards, they share the reads.
-    match case.reads.overrun(case.reads.of_shard, if case.shards == 1 { one } else { "each shard" })
-    {
-        Some(reads) => {
-            let text = format!(
-                "Reads exceed a partition: {reads} Writes need no change: one partition takes {rate} write units a \
-                 second, and {whose} {needs}.{over}",
-            );
-            (VerdictKind::ReadsOverrun, text)
-        }
-        None => {
-            let text = format!(
-                "Leave it: one partition takes {rate} write units a second, and {whose} {needs}.{over} This product \
-                 would keep it at one shard.",
-            );
-            (VerdictKind::Leave, text)
-        }
+    let writes = format!(
+        "one partition takes {} write units a second, and {}.{over}",
+        whole(case.rate),
+        case.need()
+    );
+    let whose = match (case.shards, case.demand.keys) {
+        // If the user requested shards, they share the reads.
+        (2.., _) => "each shard",
+        (_, 1) => "the key",
+        (_, _) => "each key",
+    };
+    match case.reads.overrun(whose) {
+        Some(reads) => (
+            VerdictKind::ReadsOverrun,
+            format!("Reads exceed a partition: {reads} Writes need no change: {writes}"),
+        ),
+        None => (
+            VerdictKind::Leave,
+            format!("Leave it: {writes} This product would keep it at one shard."),
+        ),
     }
 }
 
 fn too_much(case: &Case<'_>) -> String {
-    let (whose, of_key) = (case.key_needs(), case.units_of_key());
+    let need = case.need();
     format!(
-        "Too much for one key: {whose} {of_key}. This product gives a key at most {}, which take {}. Divide the items \
+        "Too much for one key: {need} write units a second. This product gives a key at most {}, which take {}. Divide the items \
          among several keys.",
         counted(MOST_SHARDS, "shard"),
         whole(f64::from(MOST_SHARDS) * case.rate),
@@ -200,15 +149,18 @@ fn too_much(case: &Case<'_>) -> String {
 }
 
 fn short_of_partitions(case: &Case<'_>) -> String {
-    let enough = case.enough.map_or_else(String::new, |Ready { shards, partitions, .. }| {
+    let enough = case.enough.map_or_else(String::new, |Enough { shards, partitions }| {
         let units = u64::from(partitions) * PARTITION_WRITE_UNITS;
+        let added = partitions.saturating_sub(case.partitions);
+        let usd = f64::from(added) * PARTITION_WRITE_UNITS as f64 * case.usd_per_warm_unit;
         format!(
             " {} on {} would be enough{}: before the peak, raise the table's warm throughput to {} write units a \
-             second (--launch lists the steps).",
+             second (about {}, charged once).",
             counted(shards, "shard"),
             counted(partitions, "partition"),
             raised(shards),
             whole(units as f64),
+            dollars(usd),
         )
     });
     format!(
@@ -222,30 +174,15 @@ fn short_of_partitions(case: &Case<'_>) -> String {
     )
 }
 
-fn split_for_heat(case: &Case<'_>, after: u32) -> String {
-    format!(
-        "DynamoDB's own split is enough after about {}; until then, {} of the writes are throttled. Shard the key if \
-         that is too late, if the peak is shorter than that, or if the table has a local secondary index, which \
-         prevents the split.",
-        minutes(after),
-        percent(case.unsharded),
-    )
-}
-
 fn shard(case: &Case<'_>) -> String {
-    let (rate, whose, of_key) = (whole(case.rate), case.key_needs(), case.units_of_key());
+    let (rate, need) = (whole(case.rate), case.need());
     let why = if case.demand.units_per_key() > case.rate {
-        ", so".to_owned()
-    } else if case.demand.keys == 1 {
-        format!(
-            ", but a single write takes {} of them: when writes coincide,",
-            case.demand.units_per_write
-        )
+        ", so"
     } else {
-        ", but keys share partitions:".to_owned()
+        ", but keys share partitions:"
     };
     format!(
-        "Shard it: {whose} {of_key}, one partition takes {rate}{why} {} of the writes are throttled. \
+        "Shard it: {need} write units a second, one partition takes {rate}{why} {} of the writes are throttled. \
          With {} it is {}{}.",
         percent(case.unsharded),
         counted(case.shards, "shard"),
@@ -257,67 +194,8 @@ fn shard(case: &Case<'_>) -> String {
     )
 }
 
-fn and_reads(text: String, reads: Option<String>) -> String {
-    reads.map_or_else(
-        || text.clone(),
-        |reads| format!("{text} Reads also exceed a partition: {reads}"),
-    )
-}
-
 /// The condition for this number of shards, if it is above the default of MAX_SHARDS.
 fn raised(shards: u32) -> String {
     let most = ScalingPolicy::default().max_shards.get();
     if shards > most { format!(" (if MAX_SHARDS is raised: it is {most})") } else { String::new() }
-}
-
-fn heat(case: &Case<'_>) -> String {
-    let heat = case.heat;
-    if case.unsharded < NEGLIGIBLE {
-        return "Nothing is hot enough to split.".to_owned();
-    }
-    if !heat.overdrawn {
-        return format!(
-            "A partition splits after minutes of heat, and this one is not overdrawn on average: single writes of {} \
-             coincide, and {} are throttled. DynamoDB is not known to split for that, and this plan does not assume it.",
-            counted(case.demand.units_per_write, "unit"),
-            percent(heat.throttled_before),
-        );
-    }
-    let begins = format!(
-        "A partition splits only after minutes of heat ({} are assumed; AWS documents no number). Until then, {} are \
-         throttled.",
-        heat.splits_after_seconds.div_ceil(60),
-        percent(heat.throttled_before),
-    );
-    let ends = match (heat.sort_key_order, heat.relieved_after_seconds) {
-        (SortKeyOrder::Rising, None) => format!(
-            "The split does not help a key whose sort keys only rise: all new items go to the same end, and {} are \
-             throttled as long as the demand lasts.",
-            percent(heat.throttled_in_the_end),
-        ),
-        (SortKeyOrder::Rising, Some(after)) => {
-            format!(
-                "The split separates the hot keys of a partition. Under 2 % are throttled after {}.",
-                minutes(after)
-            )
-        }
-        (SortKeyOrder::Scattered, Some(after)) => format!(
-            "With scattered sort keys, the splits continue. Under 2 % are throttled after {} ({} partitions, {} before).",
-            minutes(after),
-            heat.partitions_after,
-            heat.partitions_before,
-        ),
-        (SortKeyOrder::Scattered, None) => format!(
-            "With scattered sort keys, the splits continue, but after half an hour {} are still throttled ({} partitions, \
-             {} before).",
-            percent(heat.throttled_in_the_end),
-            heat.partitions_after,
-            heat.partitions_before,
-        ),
-    };
-    format!("{begins} {ends}")
-}
-
-fn minutes(seconds: u32) -> String {
-    counted(seconds.div_ceil(60), "minute")
 }

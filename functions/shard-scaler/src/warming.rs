@@ -25,7 +25,8 @@ use crate::warm_throughput::{DescribedThroughput, Looks, NotKnown};
 /// The largest number of units that an event may request.
 const MOST_UNITS: u64 = 1_000_000_000;
 /// The note in every response about a raise. `adviser plan` has the prices.
-const ONCE: &str = "charged once for each unit that is added; it cannot be undone; the price: cargo run --bin adviser -- plan";
+const ONCE: &str =
+    "charged once for each unit that is added; it cannot be undone; the price: docs/costs.md";
 
 /// DynamoDB rejected the raise because another update is in progress.
 const IN_USE: &str = "UpdateTable: ResourceInUseException: \

@@ -1,0 +1,268 @@
+//! The figures of a plan.
+
+use serde::Serialize;
+use sharding::internal::ScalingPolicy;
+
+use super::at_rest::{self, AtRest};
+use super::costs::{self, MonthlyCost};
+use super::demand::Demand;
+use super::options::PlanOptions;
+use super::partitions::{NEW_TABLE, TABLE_QUOTA, TablePartitions, partitions};
+use super::policy::{self, PolicyShards};
+use super::prices::Prices;
+use super::reads::{self, PageCost};
+use super::throttling::{MOST_SHARDS, ThrottlingRow, fewest_shards, throttled};
+use super::usage::Usage;
+use super::verdict::{Case, Reads, Verdict, judge};
+use cli::numbers::whole;
+
+/// From this number of units on, a few writes that coincide exceed a partition.
+const LARGE_WRITE: u32 = 100;
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Plan {
+    pub(crate) verdict: Verdict,
+    pub(crate) demand: Demand,
+    pub(crate) partitions: TablePartitions,
+    pub(crate) shards: ShardChoice,
+    pub(crate) throttling: Vec<ThrottlingRow>,
+    pub(crate) page: PageCost,
+    pub(crate) monthly_cost: MonthlyCost,
+    pub(crate) at_rest: AtRest,
+    /// The region of the prices, and the day on which they were collected.
+    pub(crate) prices: String,
+    pub(crate) notes: Vec<String>,
+}
+
+/// Numbers of shards of each key.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct ShardChoice {
+    /// The number that this plan judges: the requested one, or the policy's.
+    pub(crate) judged: u32,
+    pub(crate) asked_for: bool,
+    /// The number that would be enough if each shard had its own partition.
+    pub(crate) on_paper: u32,
+    /// The fewest with which less than 2 % is throttled on these partitions; absent if no number is
+    /// enough.
+    pub(crate) fewest: Option<u32>,
+    pub(crate) policy: PolicyShards,
+    /// The expected share of the first attempts that is throttled with the judged number.
+    pub(crate) throttled: f64,
+}
+
+pub(crate) fn plan(options: &PlanOptions) -> Plan {
+    let prices = Prices::published();
+    let demand = Demand::new(options.write_rate, options.item_size, options.keys);
+    let partitions = partitions(options, &demand);
+    let shards = shard_choice(options, &demand, &partitions);
+    let page = reads::page(options.page_size, options.item_size, shards.judged, options.consistent);
+    let unsharded = throttled(&demand, 1, partitions.count);
+    let reads = reads(options, &page, partitions.read_units);
+    let usage = Usage {
+        demand: &demand,
+        pages_per_second: f64::from(options.read_rate),
+        page: &page,
+        throttled: shards.throttled,
+        capacity: options.capacity,
+        items_per_request: options.items_per_request,
+        profile: options.profile.map(at_rest::Profile::of),
+    };
+    let monthly_cost = costs::month(&usage, &prices);
+    let case = Case {
+        demand: &demand,
+        rate: partitions.write_units,
+        partitions: partitions.count,
+        unsharded,
+        shards: shards.judged,
+        throttled: shards.throttled,
+        fewest_shards: shards.fewest,
+        enough: policy::enough(&demand, partitions.count),
+        usd_per_warm_unit: prices.dynamodb_warm_write_units.of(1.0),
+        reads: &reads,
+    };
+    Plan {
+        verdict: judge(&case),
+        notes: notes(options, &demand, &page),
+        prices: format!(
+            "{}, {}, collected on {}",
+            prices.region, prices.currency, prices.assembled_on
+        ),
+        throttling: throttling(&demand, &shards, partitions.count),
+        demand,
+        partitions,
+        shards,
+        page,
+        monthly_cost,
+        at_rest: at_rest::at_rest(&prices),
+    }
+}
+
+fn notes(options: &PlanOptions, demand: &Demand, page: &PageCost) -> Vec<String> {
+    let quota = (demand.write_units_per_second > TABLE_QUOTA).then(|| {
+        format!(
+            "A table serves {} write units a second until its quota is raised.",
+            whole(TABLE_QUOTA)
+        )
+    });
+    let units = demand.units_per_write;
+    let large = (units >= LARGE_WRITE).then(|| {
+        format!(
+            "A partition takes writes of {units} units only until it has spent the units of a second. Writes that \
+             coincide are throttled below its rate, which this plan does not count."
+        )
+    });
+    let short = page.ends_early.then(|| {
+        format!("A page ends at about 2 MB: {} of the {} items.", page.items, options.page_size)
+    });
+    [quota, large, short].into_iter().flatten().collect()
+}
+
+fn shard_choice(
+    options: &PlanOptions,
+    demand: &Demand,
+    partitions: &TablePartitions,
+) -> ShardChoice {
+    let most = ScalingPolicy::default().max_shards.get();
+    let policy = policy::shards(demand, partitions.count, most);
+    let judged = options.shards.unwrap_or(policy.shards);
+    ShardChoice {
+        judged,
+        asked_for: options.shards.is_some(),
+        on_paper: (demand.units_per_key() / partitions.write_units).ceil().max(1.0) as u32,
+        fewest: fewest_shards(demand, partitions.count),
+        policy,
+        throttled: throttled(demand, judged, partitions.count),
+    }
+}
+
+fn throttling(demand: &Demand, shards: &ShardChoice, partitions: u32) -> Vec<ThrottlingRow> {
+    neighbours(shards)
+        .into_iter()
+        .map(|shards| ThrottlingRow {
+            shards,
+            units_per_shard: demand.units_per_shard(shards),
+            throttled: throttled(demand, shards, partitions),
+            throttled_on_a_new_table: throttled(demand, shards, NEW_TABLE),
+        })
+        .collect()
+}
+
+/// The read units that the pages take from one partition.
+fn reads(options: &PlanOptions, page: &PageCost, rate: f64) -> Reads {
+    let pages = f64::from(options.read_rate) / f64::from(options.keys);
+    let of_shard = if page.shards == 1 {
+        page.units.unsharded
+    } else {
+        page.units.uneven / f64::from(page.shards)
+    };
+    Reads { of_shard: pages * of_shard, rate, consistent: options.consistent }
+}
+
+/// The judged number, its half, double and quadruple, and the numbers that the plan names.
+fn neighbours(shards: &ShardChoice) -> Vec<u32> {
+    let judged = shards.judged;
+    let mut all: Vec<u32> = [1, shards.on_paper, judged / 2, judged, judged * 2, judged * 4]
+        .into_iter()
+        .chain(shards.fewest)
+        .filter(|shards| (1..=MOST_SHARDS).contains(shards))
+        .collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::options::tests::options;
+    use crate::plan::verdict::VerdictKind;
+
+    fn text_of(plan: &Plan) -> String {
+        plan.report().to_string()
+    }
+
+    #[test]
+    fn each_case_has_its_verdict() {
+        use VerdictKind::{Leave, ReadsOverrun, Shard, ShortOfPartitions, TooMuch};
+        let of = |rate, partitions| options(rate, partitions);
+        let large = PlanOptions { item_size: 2_000, ..of(1_000_000, None) };
+        let short = PlanOptions { shards: Some(5), ..of(10_000, Some(8)) };
+        let eight = PlanOptions { keys: 8, ..of(2_400, None) };
+        let read = PlanOptions { read_rate: 5_000, ..of(300, None) };
+        let both = PlanOptions { read_rate: 5_000, shards: Some(2), ..of(5_000, None) };
+        let rows = [
+            (
+                of(300, None),
+                Leave,
+                "one partition takes 1,000 write units a second, and this key needs 300",
+            ),
+            (of(1_005, None), Leave, "Retries absorb the small excess"),
+            (of(5_000, None), Shard, "this key needs 5,000 write units a second"),
+            (of(5_000, Some(1)), ShortOfPartitions, "1 partition gives 1,000 write units a second"),
+            (of(5_000, Some(4)), ShortOfPartitions, "4 partitions give 4,000 write units a second"),
+            (of(200_000, Some(1_000)), Shard, "200,000 write units"),
+            (of(1_000_000, Some(100_000)), Shard, "1,000,000"),
+            (of(210_000, Some(3_000)), Shard, "(if MAX_SHARDS is raised: it is 200)"),
+            (large, TooMuch, "take 1,000,000."),
+            (
+                short,
+                ShortOfPartitions,
+                "on 30 partitions would be enough: before the peak, raise the table's warm",
+            ),
+            (eight, Shard, "each of these keys needs 300"),
+            (
+                read,
+                ReadsOverrun,
+                "the pages of the key take 62,500 read units a second, and one partition serves",
+            ),
+            (both, Shard, "Reads also exceed a partition: the pages of each shard take"),
+        ];
+        for (options, kind, part) in rows {
+            let plan = plan(&options);
+            assert_eq!(plan.verdict.kind, kind, "{options:?}: {}", plan.verdict.text);
+            assert!(plan.verdict.text.contains(part), "{}", plan.verdict.text);
+            assert!(text_of(&plan).starts_with(&plan.verdict.text));
+        }
+    }
+
+    #[test]
+    fn the_requested_number_is_judged() {
+        let report = plan(&PlanOptions { shards: Some(5), ..options(5_000, Some(8)) });
+        assert_eq!((report.shards.judged, report.page.shards), (5, 5));
+        let text = text_of(&report);
+        let verdict = "With 5 shards it is 22.1 %, and under 2 % with";
+        for part in [verdict, "5, as requested", "| > 5 ", "| 2 ", "| 10 ", "| 20 "] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_plan_has_notes() {
+        let large = PlanOptions { item_size: 102_400, ..options(50_000, None) };
+        let notes = plan(&large).notes.join("\n");
+        for part in ["40,000 write units", "writes of 100 units", "20 of the 100 items"] {
+            assert!(notes.contains(part), "{part}: {notes}");
+        }
+        assert_eq!(plan(&options(300, None)).notes, Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_json_has_every_part() {
+        let json = serde_json::to_value(plan(&options(5_000, None))).unwrap();
+        for path in [
+            "/verdict/kind",
+            "/demand/write_units_per_second",
+            "/partitions/assumed",
+            "/shards/policy/shards",
+            "/shards/policy/is_short",
+            "/throttling/0/throttled",
+            "/page/units/even",
+            "/monthly_cost/functions/lines/0/usd",
+            "/at_rest/profiles/0/usd",
+            "/at_rest/usd_per_stored_gb",
+        ] {
+            assert!(json.pointer(path).is_some(), "{path}: {json}");
+        }
+        assert_eq!(json["verdict"]["kind"], "shard");
+    }
+}

@@ -1,0 +1,22 @@
+//! How the local edition and `admin` reach their tables.
+
+pub mod drain_wait;
+pub mod endpoint;
+
+use sharding::internal::{ConfigError, TableConfig};
+
+/// Reads the configuration from the variables of the functions. By default, the tables are "items"
+/// and "items-metadata".
+///
+/// # Errors
+/// A variable has a value that is not allowed.
+pub fn configuration() -> Result<TableConfig, ConfigError> {
+    TableConfig::from_variables(|name| {
+        let set = std::env::var(name).ok().filter(|value| !value.is_empty());
+        set.or_else(|| match name {
+            "TABLE_NAME" => Some("items".to_owned()),
+            "METADATA_TABLE_NAME" => Some("items-metadata".to_owned()),
+            _ => None,
+        })
+    })
+}
