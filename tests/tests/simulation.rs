@@ -304,7 +304,7 @@ fn a_migration_that_does_not_wait_for_reads_is_caught() {
 #[test]
 fn a_shrink_that_does_not_wait_for_requests_is_caught() {
     let broken = |seed| Plan { shrinking: Shrinking::WithoutWaitingForRequests, ..as_built(seed) };
-    caught("shrinking without waiting for requests", 0, broken);
+    caught("shrinking without waiting for requests", 20, broken);
 }
 
 #[test]
