@@ -9,10 +9,10 @@ use local::in_process_clients;
 use sharding::internal::TableEngine;
 use tokio::time::{Instant, sleep};
 
-use super::ending::{check_scan, drain, newcomer, patiently, soon};
+use super::ending::{check_scan, drain, newcomer_of, patiently, soon};
 use super::failure::Failure;
 use super::linearizability::Kind;
-use super::registers::Outcome;
+use super::registers::{Outcome, VersionTaken};
 use super::world::World;
 use super::{KEYS, Plan, key};
 
@@ -46,7 +46,7 @@ pub(super) async fn store_bare(engine: &Engine, world: &World) {
                 .expect("the engine responds");
             if text.starts_with('~') {
                 let sent = world.registers(which).sent(&text, Kind::Set(Some(value)), None);
-                world.registers(which).ended(&sent, Outcome::Done, 0);
+                world.registers(which).ended(&sent, Outcome::Done, (0, VersionTaken::default()));
             } else {
                 world.history(which).sent(&text, value);
                 world.history(which).acknowledged(&text, Instant::now());
@@ -59,13 +59,8 @@ pub(super) async fn store_bare(engine: &Engine, world: &World) {
 
 /// Migrates the remaining bare items. Afterwards no bare key has items, and reads that skip the
 /// bare key find every item.
-pub(super) async fn finish(
-    engine: &Engine,
-    fresh: &TableEngine,
-    world: &World,
-    plan: Plan,
-) -> Result<(), Failure> {
-    let without_the_flag = newcomer(engine, world, Plan { adopting: false, ..plan }, 1);
+pub(super) async fn finish(fresh: &TableEngine, world: &World) -> Result<(), Failure> {
+    let without_the_flag = newcomer_of(world, Plan { adopting: false, ..world.plan }, 1);
     for which in 0..KEYS {
         let begin = async || fresh.begin_migration(&key(which), soon()).await;
         patiently(world, which, "beginning a migration", begin).await?;

@@ -8,6 +8,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::time::sleep;
 
 use super::network::Instance;
+use super::slow_metadata::Slow;
 use super::world::World;
 use super::{HOT, Plan, READERS, WRITERS};
 
@@ -30,6 +31,11 @@ pub(super) async fn disturb(
         match rng.random_range(0..10) {
             0..6 => instance.freeze(length),
             6 | 7 if plan.sets_clocks_back() => instance.set_clock_back(length),
+            8 if plan.has_slow_metadata() && rng.random() => {
+                let slow = [Slow::All, Slow::PageWrites, Slow::Copy(rng.random_range(0..2))];
+                let slow = slow[rng.random_range(0..slow.len())];
+                world.network.slow_down(&mut rng, slow, length * 2);
+            }
             8 => instance.lose_metadata(length),
             _ if deaths < 1 => {
                 deaths += 1;

@@ -12,9 +12,10 @@ use sharding::internal::{
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::network::{FaultRates, Instance, InstanceClock};
+use super::faults::FaultRates;
+use super::network::{Instance, InstanceClock};
 use super::world::World;
-use super::{COOLDOWN_SECONDS, HOT, KEYS, MOST_SHARDS, Plan, key};
+use super::{CALM, COOLDOWN_SECONDS, HOT, KEYS, Plan, key};
 
 /// The width at which a key stops growing until it is settled.
 const WIDE: u32 = 40;
@@ -23,6 +24,8 @@ const WIDE: u32 = 40;
 const FORMER: u32 = 4;
 /// The time before a move from which on items are read more often.
 const ABOUT_TO_MOVE: Duration = Duration::from_secs(5);
+/// If requests arrive minutes late, one look at an idle key in this number begins a drain.
+const MINUTES_APART: u32 = 40;
 /// The time limit of a call that is not interrupted.
 const PATIENCE: Duration = Duration::from_secs(6);
 
@@ -43,7 +46,7 @@ pub enum Shrinking {
 impl Shrinking {
     /// The longest time from the check of a lease to the application of the request: a freeze of 4
     /// s, 9 s in the network, and the difference of the clocks.
-    const REQUESTS: Duration = Duration::from_secs(4 + FaultRates::LATEST.as_secs() + 7);
+    const REQUESTS: Duration = Duration::from_secs(4 + FaultRates::LATEST.as_secs() + 10);
     /// The longest time of a read: its deadline, a freeze, and the difference of the clocks.
     const READS: Duration = Duration::from_secs(6 + 4 + 10);
     /// The wait for reads in a build without the wait for requests. It is short, so that it does
@@ -51,7 +54,19 @@ impl Shrinking {
     const SHORT_READS: Duration = Duration::from_secs(4);
     const MARGIN: Duration = Duration::from_secs(1);
 
-    pub(super) fn configure(self, of_table: &mut TableConfig, seed: u64) {
+    /// The duration of a run after the load.
+    pub(super) const fn calm(self) -> Duration {
+        match self {
+            Self::Never => Duration::ZERO,
+            Self::AsBuilt => CALM,
+            Self::WithoutWaitingForReads | Self::WithoutWaitingForRequests => {
+                Duration::from_secs(CALM.as_secs() / 2)
+            }
+        }
+    }
+
+    pub(super) fn configure(self, of_table: &mut TableConfig, plan: Plan) {
+        let seed = plan.seed;
         // The lease of appends. If it is shorter, more drains finish.
         of_table.append_lease = Duration::from_secs(if seed % 4 < 2 { 60 } else { 5 });
         let (wait_for_reads, wait_for_requests) = match self {
@@ -62,6 +77,10 @@ impl Shrinking {
         let longest_wait = if wait_for_reads.is_zero() { Self::READS } else { wait_for_reads };
         of_table.longest_read = longest_wait - Self::MARGIN;
         of_table.drain = DrainPace { wait_for_requests, wait_for_reads, units_per_second: 800 };
+        if plan.minutes_late {
+            of_table.longest_read = TableConfig::new("", "").longest_read;
+            of_table.drain = DrainPace { units_per_second: 800, ..DrainPace::default() };
+        }
     }
 
     /// The fault rates of the instances that drain.
@@ -105,9 +124,16 @@ pub(super) async fn drain(
     while world.goes_on() && !instance.is_dead() {
         // The next step follows soon, so that late requests arrive during it.
         let is_soon = world.is_moving() || plan.shrinking == Shrinking::WithoutWaitingForRequests;
-        let pause = if is_soon { 50..400 } else { 500..4_000 };
+        let pause = if is_soon {
+            50..400
+        } else if plan.minutes_late {
+            2_000..16_000
+        } else {
+            500..4_000
+        };
         sleep(Duration::from_millis(rng.random_range(pause))).await;
-        let which = rng.random_range(0..KEYS);
+        // The last key of a run of minutes never grows.
+        let which = rng.random_range(0..if plan.minutes_late { KEYS - 1 } else { KEYS });
         let metadata = match table.shards(&key(which), Deadline::now() + PATIENCE).await {
             Ok(Some(metadata)) => metadata,
             Ok(None) => ShardMetadata::unregistered(),
@@ -127,6 +153,12 @@ pub(super) async fn drain(
                 .await;
             }
             Some(_) => continue_drain(&instance, &table, &world, plan, which, &mut rng).await,
+            // Tombstones may be left.
+            None if metadata.settled && rng.random_range(0..4) > 0 => {
+                continue_drain(&instance, &table, &world, plan, which, &mut rng).await;
+            }
+            // Hours of drains would cut each other off.
+            None if plan.minutes_late && rng.random_range(0..MINUTES_APART) > 0 => {}
             None if metadata.closing().is_none() => {
                 begin(&table, &world, plan, which, &metadata, &mut rng).await
             }
@@ -141,7 +173,11 @@ pub(super) async fn drain(
 fn is_cut_off(plan: Plan, metadata: &ShardMetadata, drain: Drain, rng: &mut StdRng) -> bool {
     match plan.shrinking {
         Shrinking::Never | Shrinking::WithoutWaitingForReads => false,
-        Shrinking::AsBuilt => drain.began % 4 == 3 && rng.random_range(0..40) == 0,
+        Shrinking::AsBuilt => {
+            // So rarely that most drains whose requests arrive minutes late end.
+            let calls = if plan.minutes_late { 400 } else { 40 };
+            drain.began % 4 == 3 && rng.random_range(0..calls) == 0
+        }
         Shrinking::WithoutWaitingForRequests => {
             drain.emptied_at.is_some()
                 && metadata.read_shards > metadata.number_of_shards
@@ -238,7 +274,7 @@ async fn continue_drain(
 
 /// Widens a key by hand. Another instance may be first; then the change is rejected.
 async fn grow(table: &TableEngine, world: &World, which: usize, to: u32) {
-    let to = ShardCount::new(to.min(MOST_SHARDS)).expect("at least one");
+    let to = ShardCount::new(to.min(world.plan.most_shards())).expect("at least one");
     match table.set_shards(&key(which), to, Deadline::now() + PATIENCE).await {
         Ok(_) => sleep(Duration::from_secs(COOLDOWN_SECONDS + 1)).await,
         Err(error) => world.check_error(which, "a growth", &error),

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use embedded_dynamodb::Engine;
 use sharding::internal::{Deadline, DrainRefused, Drained, ShardCount, TableEngine};
 use tokio::time::{Instant, sleep};
 
+use super::crowd::CROWD;
 use super::failure::{Classified, ErrorClass, Failure, Finding};
-use super::network::{FaultRates, Instance};
+use super::faults::FaultRates;
+use super::network::Instance;
 use super::reading::{scan, split};
 use super::world::World;
 use super::{
@@ -27,7 +28,6 @@ const PATIENCE: Duration = Duration::from_secs(3_600);
 /// # Errors
 /// The first violation, or the reason that the simulation cannot go on.
 pub(super) async fn finish(
-    engine: &Engine,
     instances: &[Arc<Instance>],
     tables: &[TableEngine],
     world: &World,
@@ -39,7 +39,7 @@ pub(super) async fn finish(
     else {
         return Err(Failure::Harness("every instance died".into()));
     };
-    let fresh = newcomer(engine, world, plan, 0);
+    let fresh = newcomer(world, 0);
     for (which, reader) in (0..KEYS).flat_map(|which| [(which, old), (which, &fresh)]) {
         check_scan(reader, world, which, "at the end").await?;
     }
@@ -60,7 +60,7 @@ pub(super) async fn finish(
         check_metadata(&fresh, world, which, plan).await?;
     }
     if plan.adopting {
-        adopting::finish(engine, &fresh, world, plan).await?;
+        adopting::finish(&fresh, world).await?;
     }
     repair_directory(&fresh, world).await?;
     (0..KEYS).try_for_each(|which| {
@@ -90,16 +90,14 @@ async fn repair_directory(fresh: &TableEngine, world: &World) -> Result<(), Fail
 }
 
 /// The table of an instance that starts at the end, without faults, or at the beginning.
-pub(super) fn newcomer(engine: &Engine, world: &World, plan: Plan, number: usize) -> TableEngine {
-    let number = WRITERS + READERS + DRAINERS + number;
-    let record = Arc::clone(&world.record);
-    let newcomer = Instance::new(
-        (number, number as u64),
-        engine.clone(),
-        world.began,
-        FaultRates::NONE,
-        record,
-    );
+pub(super) fn newcomer(world: &World, number: usize) -> TableEngine {
+    newcomer_of(world, world.plan, number)
+}
+
+/// As [`newcomer`], with the configuration of another plan.
+pub(super) fn newcomer_of(world: &World, plan: Plan, number: usize) -> TableEngine {
+    let number = WRITERS + READERS + DRAINERS + CROWD + number;
+    let newcomer = Instance::new((number, number as u64), &world.network, FaultRates::NONE);
     newcomer.heal();
     table(&newcomer, plan, number as u64)
 }

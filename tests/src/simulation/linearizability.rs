@@ -35,8 +35,8 @@ pub(super) enum Kind {
     /// An attempt of a put, besides the acknowledged one, which may arrive at any time: it stores
     /// this value if there is none.
     ///
-    /// After a deletion without a tombstone, it also replaces a value with a lower version. Because
-    /// the clocks of two writers differ, that is any value sent before this time of the run.
+    /// After a deletion without a tombstone, it also replaces a value with a lower version. That is
+    /// any value sent before this time, by the clock of its sender.
     Late(u64, Duration),
     /// It replaces the first value by the second one, and fails if there is another value or none.
     Change(u64, u64),
@@ -54,7 +54,8 @@ pub(super) enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Operation {
     pub(super) kind: Kind,
-    /// The time of the run at which it was sent.
+    /// When it was sent: the time of the run or, for a put whose version is of that time or later,
+    /// the time by the clock of its sender, which is never behind.
     pub(super) at: Duration,
     pub(super) sent: Tick,
     /// `None` without a response.

@@ -3,17 +3,23 @@
 //! paused, so a seed determines the run.
 
 mod adopting;
+mod contending;
 mod copying;
+mod crowd;
 mod disturbing;
 mod drains;
 mod ending;
 mod failure;
+mod faults;
 mod history;
 mod linearizability;
 mod network;
 mod reading;
 mod record;
 mod registers;
+mod replaced_counters;
+mod restoring;
+mod slow_metadata;
 mod totals;
 mod updating;
 mod world;
@@ -31,18 +37,22 @@ use sharding::internal::{
     Writes,
 };
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 pub use drains::Shrinking;
 pub use failure::Failure;
 pub use totals::Totals;
 
+use contending::contend;
 use copying::raise_copies;
+use crowd::CROWD;
 use disturbing::disturb;
 use drains::drain;
 use ending::{finish, newcomer, soon};
-use network::{Connection, FaultRates, Instance, InstanceClock};
+use faults::FaultRates;
+use network::{Connection, Instance, InstanceClock};
 use reading::read;
+use restoring::{back_up, restore};
 use updating::{check_counters, update};
 use world::World;
 use writing::write;
@@ -67,11 +77,35 @@ pub struct Plan {
     pub appends: bool,
     /// Whether there are also conditional changes and additions.
     pub updates: bool,
+    /// Whether requests arrive late by up to 14 minutes, in a run of an hour with the waits of the
+    /// product.
+    pub minutes_late: bool,
+    /// Whether 64 instances more write to one key while the metadata table answers late.
+    pub crowded: bool,
+    /// Whether tables are restored at the end to a backup from the run, and rebuilt.
+    pub restoring: bool,
+    /// Whether it is a violation that an attempt of a write brings an item back that was deleted
+    /// after the write, or after an earlier arrival of it.
+    pub late_duplicates_of_deleted_items: bool,
 }
 
 impl Plan {
     const fn sets_clocks_back(self) -> bool {
         self.seed % 2 == 1
+    }
+
+    /// In two thirds of the runs, clocks differ by up to 5 s, in addition to set-backs.
+    const fn has_wrong_clocks(self) -> bool {
+        !self.seed.is_multiple_of(3)
+    }
+
+    /// In half of the runs, there are stretches in which the metadata table answers late.
+    const fn has_slow_metadata(self) -> bool {
+        self.seed / 4 % 2 == 1
+    }
+
+    const fn most_shards(self) -> u32 {
+        if self.minutes_late { MOST_SHARDS_OF_MINUTES } else { MOST_SHARDS }
     }
 
     /// In some runs, one of the draining instances dies, and another takes over.
@@ -82,7 +116,7 @@ impl Plan {
     /// In half of the runs, each page of the directory has two copies from the beginning. In the
     /// others, the first writer creates the page.
     const fn begins_with_copies(self) -> bool {
-        self.seed / 2 % 2 == 1
+        self.crowded || self.seed / 2 % 2 == 1
     }
 
     /// In a third of the runs, copies are added during the run.
@@ -91,13 +125,9 @@ impl Plan {
     }
 
     fn lasts(self) -> Duration {
-        match self.shrinking {
-            Shrinking::Never => HOT,
-            Shrinking::AsBuilt => HOT + CALM,
-            Shrinking::WithoutWaitingForReads | Shrinking::WithoutWaitingForRequests => {
-                HOT + CALM / 2
-            }
-        }
+        let crowd = if self.crowded { crowd::LASTS } else { Duration::ZERO };
+        let calm = if self.minutes_late { CALM_OF_MINUTES } else { self.shrinking.calm() };
+        HOT + calm.max(crowd)
     }
 }
 
@@ -108,10 +138,14 @@ const COOLDOWN_SECONDS: u64 = 2;
 /// Throttles that are injected at random make keys grow. Wider ones make a run longer, and show
 /// nothing else.
 const MOST_SHARDS: u32 = 60;
+/// The same in a run in which requests arrive minutes late.
+const MOST_SHARDS_OF_MINUTES: u32 = 8;
 /// The duration of the load that makes keys grow.
 const HOT: Duration = Duration::from_secs(8);
 /// The duration of the calm in which they shrink again.
 const CALM: Duration = Duration::from_secs(170);
+/// The same in a run in which requests arrive minutes late.
+const CALM_OF_MINUTES: Duration = Duration::from_secs(60 * 60);
 /// The number of instances that drain concurrently.
 const DRAINERS: usize = 2;
 const WRITE_DEADLINE: Duration = Duration::from_secs(5);
@@ -154,8 +188,8 @@ fn table(instance: &Arc<Instance>, plan: Plan, seed: u64) -> TableEngine {
     }
     let mut of_table = crate::config();
     of_table.policy.cooldown_seconds = COOLDOWN_SECONDS;
-    of_table.policy.max_shards = ShardCount::new(MOST_SHARDS).expect("at least one");
-    plan.shrinking.configure(&mut of_table, plan.seed);
+    of_table.policy.max_shards = ShardCount::new(plan.most_shards()).expect("at least one");
+    plan.shrinking.configure(&mut of_table, plan);
     of_table.writes = if plan.appends { Writes::Appends } else { Writes::Items };
     of_table.adopt_unsharded = plan.adopting;
     TableEngine::with_environment(&client, of_table, environment)
@@ -167,7 +201,8 @@ async fn simulate(plan: Plan) -> Result<Totals, Failure> {
     let partitions = [4, 16, 64][rng.random_range(0..3)];
     let limits = PartitionLimits {
         partitions,
-        write_units: 15.0,
+        // The widths of a crowded key change by hand.
+        write_units: if plan.crowded { 1_000.0 } else { 15.0 },
         read_units: 2_000.0,
         ..PartitionLimits::default()
     };
@@ -178,54 +213,55 @@ async fn simulate(plan: Plan) -> Result<Totals, Failure> {
     )
     .await;
     created.map_err(Failure::Harness)?;
-    let world = Arc::new(World::new(Instant::now(), plan));
+    let world = Arc::new(World::new(engine.clone(), plan));
     if plan.adopting {
         adopting::store_bare(&engine, &world).await;
     }
     if plan.begins_with_copies() {
-        let raised = newcomer(&engine, &world, plan, 2).raise_directory_copies(2, soon()).await;
+        let raised = newcomer(&world, 2).raise_directory_copies(2, soon()).await;
         raised.map_err(|error| Failure::Harness(error.to_string()))?;
     }
     let drainers = if plan.shrinking == Shrinking::Never { 0 } else { DRAINERS };
-    let instances = instances(drainers, &engine, &world, plan, &mut rng);
+    let instances = instances(drainers, &world, &mut rng);
     let tables: Vec<_> =
         instances.iter().map(|instance| table(instance, plan, rng.random())).collect();
     let mut work = start_actors((&engine, limits), (&instances, &tables), &world, plan, &mut rng);
     work.spawn(disturb(instances.clone(), Arc::clone(&world), plan, rng.random()));
+    let backup = if plan.restoring {
+        sleep(rng.random_range(HOT / 16..HOT)).await;
+        Some(back_up(&engine, &world)?)
+    } else {
+        None
+    };
     work.join_all().await;
     // Findings of the run come before findings at its end.
     world.verdict()?;
-    finish(&engine, &instances, &tables, &world, plan).await?;
+    finish(&instances, &tables, &world, plan).await?;
     if plan.updates {
-        check_counters(&newcomer(&engine, &world, plan, 1), &world).await?;
+        check_counters(&newcomer(&world, 1), &world).await?;
+    }
+    if let Some(backup) = backup {
+        restore(&world, &backup).await?;
     }
     world.verdict()
 }
 
-/// The instances: writers, readers and drainers, in this order.
-fn instances(
-    drainers: usize,
-    engine: &Engine,
-    world: &World,
-    plan: Plan,
-    rng: &mut StdRng,
-) -> Vec<Arc<Instance>> {
-    (0..WRITERS + READERS + drainers)
-        .map(|index| {
-            let rates = match index {
-                _ if index >= WRITERS + READERS => plan.shrinking.rates_of_drainers(),
-                0 => FaultRates::LATE,
-                _ if index >= WRITERS && drainers > 0 => plan.shrinking.rates_of_readers(),
-                _ => FaultRates::SERVING,
-            };
-            Instance::new(
-                (index, rng.random()),
-                engine.clone(),
-                world.began,
-                rates,
-                Arc::clone(&world.record),
-            )
-        })
+/// The instances: writers, readers and drainers, in this order, and then the crowd.
+fn instances(drainers: usize, world: &World, rng: &mut StdRng) -> Vec<Arc<Instance>> {
+    let plan = world.plan;
+    let of_run = (0..WRITERS + READERS + drainers).map(|index| match index {
+        _ if index >= WRITERS + READERS && plan.minutes_late => FaultRates::DRAINING_MINUTES_LATE,
+        _ if index >= WRITERS + READERS => plan.shrinking.rates_of_drainers(),
+        _ if plan.minutes_late => FaultRates::MINUTES_LATE,
+        0 => FaultRates::LATE,
+        _ if index >= WRITERS && drainers > 0 => plan.shrinking.rates_of_readers(),
+        _ => FaultRates::SERVING,
+    });
+    let crowd = if plan.crowded { CROWD + 1 } else { 0 };
+    of_run
+        .chain(std::iter::repeat_n(FaultRates::SERVING, crowd))
+        .enumerate()
+        .map(|(index, rates)| Instance::new((index, rng.random()), &world.network, rates))
         .collect()
 }
 
@@ -245,9 +281,17 @@ fn start_actors(
             work.spawn(write(index, instance, table, world, plan, seed));
         } else if index < WRITERS + READERS {
             work.spawn(read(instance, table, world, plan, seed));
-        } else {
+        } else if plan.shrinking != Shrinking::Never {
             work.spawn(drain(instance, table, world, plan, seed));
+        } else if index + 1 < instances.len() {
+            work.spawn(crowd::write(index, table, world, seed));
+        } else {
+            work.spawn(crowd::change(table, world, seed));
         }
+    }
+    if plan.minutes_late {
+        let writers = instances.iter().cloned().zip(tables.iter().cloned()).take(WRITERS);
+        work.spawn(contend(writers.collect(), Arc::clone(world), rng.random()));
     }
     if plan.updates {
         for (index, (instance, table)) in instances.iter().zip(tables).take(WRITERS).enumerate() {

@@ -11,57 +11,50 @@ use aws_smithy_types::body::SdkBody;
 use embedded_dynamodb::{Engine, Response, http_client};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::internal::{Clock, Moment};
+use sharding::internal::{Clock, Moment, Version};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::Plan;
+use super::faults::{Fault, FaultRates};
 use super::record::Record;
+use super::slow_metadata::{Slow, SlowMetadata};
 
-/// The injected faults, by kind.
-#[derive(Debug, Default)]
-pub(super) struct Injected {
-    pub(super) throttles: AtomicU64,
-    pub(super) server_errors: AtomicU64,
-    pub(super) lost_responses: AtomicU64,
-    pub(super) late_requests: AtomicU64,
-    pub(super) slow_metadata: AtomicU64,
-    pub(super) slow_reads: AtomicU64,
-    pub(super) conflicts: AtomicU64,
-    pub(super) freezes: AtomicU64,
-    pub(super) clocks_set_back: AtomicU64,
-    pub(super) deaths: AtomicU64,
+/// The network that all instances of a run share.
+#[derive(Debug)]
+pub(super) struct Network {
+    engine: Engine,
+    began: Instant,
+    pub(super) record: Record,
+    slow_metadata: SlowMetadata,
+    /// The largest difference between two clocks that were not set back.
+    clocks_differ: Duration,
 }
 
-impl Injected {
-    /// Late requests, deaths, and faults of all kinds.
-    pub(super) fn late_deaths_and_all(&self) -> (u64, u64, u64) {
-        let kinds = [
-            &self.throttles,
-            &self.server_errors,
-            &self.lost_responses,
-            &self.late_requests,
-            &self.slow_metadata,
-            &self.slow_reads,
-            &self.conflicts,
-            &self.freezes,
-            &self.clocks_set_back,
-            &self.deaths,
-        ];
-        let count = |kind: &AtomicU64| kind.load(Ordering::Relaxed);
-        (count(&self.late_requests), count(&self.deaths), kinds.into_iter().map(count).sum())
+impl Network {
+    pub(super) fn new(engine: Engine, plan: Plan) -> Self {
+        Self {
+            engine,
+            began: Instant::now(),
+            record: Record::default(),
+            slow_metadata: SlowMetadata::default(),
+            clocks_differ: plan.clocks_differ(),
+        }
     }
-}
 
-#[derive(Debug, Clone, Copy)]
-enum Fault {
-    Throttle(&'static str),
-    ServerErrorBefore,
-    ServerErrorAfter,
-    ResponseDropped,
-    ResponseTooLate,
-    AppliedLate,
-    SlowMetadata,
-    SlowRead,
-    Conflict,
+    /// Begins a stretch in which these requests to the metadata table are slow, and returns their
+    /// delay.
+    pub(super) fn slow_down(&self, rng: &mut StdRng, slow: Slow, length: Duration) -> Duration {
+        self.record.injected.slow_stretches.fetch_add(1, Ordering::Relaxed);
+        self.slow_metadata.begin(rng, slow, length)
+    }
+
+    pub(super) const fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    pub(super) const fn began(&self) -> Instant {
+        self.began
+    }
 }
 
 /// One instance's connection and clock.
@@ -69,13 +62,11 @@ enum Fault {
 pub(super) struct Instance {
     /// The instance's number in the record.
     number: usize,
-    engine: Engine,
-    origin: Instant,
+    network: Arc<Network>,
     faults: AtomicBool,
     rates: FaultRates,
     dead: AtomicBool,
     state: Mutex<State>,
-    record: Arc<Record>,
 }
 
 #[derive(Debug)]
@@ -85,6 +76,8 @@ struct State {
     frozen: Duration,
     skew: Duration,
     metadata_down_until: Instant,
+    throttled_until: Instant,
+    breaking_until: Instant,
     set_back_at: Option<Instant>,
 }
 
@@ -94,87 +87,55 @@ struct State {
 const APART: Duration = Duration::from_secs(2);
 /// A delay that is longer than an attempt waits for its response.
 const TOO_LATE: Duration = Duration::from_millis(3_200);
-/// The largest difference of clocks that are not set back, in milliseconds.
-const LARGEST_SKEW_MS: u64 = 100;
 /// The head start of a clock against the true time. A set-back takes away at most this time.
 const EARLIEST_CLOCK: Duration = Duration::from_secs(4);
 
-/// The largest difference of two clocks of a run.
-pub(super) fn largest_difference(are_set_back: bool) -> Duration {
-    let skew = Duration::from_millis(LARGEST_SKEW_MS);
-    if are_set_back { EARLIEST_CLOCK + skew } else { skew }
-}
+impl Plan {
+    /// The largest difference between two clocks that were not set back.
+    const fn clocks_differ(self) -> Duration {
+        Duration::from_millis(if self.has_wrong_clocks() { 5_000 } else { 100 })
+    }
 
-/// The number of faults per thousand requests of an instance.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct FaultRates {
-    /// Any kind of fault.
-    pub(super) any: u32,
-    /// Additional faults of reads of items: the read arrives long after the rest of the same page
-    /// was read.
-    pub(super) slow_reads: u32,
-    /// Additional faults of writes of items: the write arrives after its sender has given up.
-    pub(super) late_writes: u32,
-    /// The longest delay of a late write.
-    pub(super) latest: Duration,
-}
-
-impl FaultRates {
-    /// The longest delay of a late write that a drain waits for.
-    pub(super) const LATEST: Duration = Duration::from_secs(9);
-    /// No faults.
-    pub(super) const NONE: Self =
-        Self { any: 0, slow_reads: 0, late_writes: 0, latest: Self::LATEST };
-    /// An instance that serves requests.
-    pub(super) const SERVING: Self = Self { any: 40, late_writes: 20, ..Self::NONE };
-    /// An instance whose writes often arrive late.
-    pub(super) const LATE: Self = Self { late_writes: 250, ..Self::SERVING };
-    /// An instance that serves reads while items are moved.
-    pub(super) const READING: Self = Self { slow_reads: 120, ..Self::SERVING };
-    /// An instance whose reads often last longer than a move.
-    pub(super) const READING_SLOWLY: Self = Self { slow_reads: 400, ..Self::SERVING };
-    /// An instance that drains: thousands of requests, one after another.
-    pub(super) const DRAINING: Self = Self { any: 10, late_writes: 10, ..Self::NONE };
-    /// An instance whose moves often arrive late, even after the next drain of the same items has
-    /// begun.
-    pub(super) const DRAINING_LATE: Self =
-        Self { late_writes: 300, latest: Duration::from_secs(40), ..Self::DRAINING };
+    /// The largest difference between two clocks of a run.
+    pub(super) fn largest_difference(self) -> Duration {
+        let set_back = if self.sets_clocks_back() { EARLIEST_CLOCK } else { Duration::ZERO };
+        set_back + self.clocks_differ()
+    }
 }
 
 impl Instance {
     pub(super) fn new(
         (number, seed): (usize, u64),
-        engine: Engine,
-        origin: Instant,
+        network: &Arc<Network>,
         rates: FaultRates,
-        record: Arc<Record>,
     ) -> Arc<Self> {
         let mut rng = StdRng::seed_from_u64(seed);
-        let skew = EARLIEST_CLOCK + Duration::from_millis(rng.random_range(0..LARGEST_SKEW_MS));
+        let skew = EARLIEST_CLOCK + rng.random_range(Duration::ZERO..network.clocks_differ);
         let state = State {
             rng,
-            frozen_until: origin,
+            frozen_until: network.began,
             frozen: Duration::ZERO,
             skew,
-            metadata_down_until: origin,
+            metadata_down_until: network.began,
+            throttled_until: network.began,
+            breaking_until: network.began,
             set_back_at: None,
         };
         Arc::new(Self {
             number,
-            engine,
-            origin,
+            network: Arc::clone(network),
             faults: AtomicBool::new(true),
             rates,
             dead: AtomicBool::new(false),
             state: Mutex::new(state),
-            record,
         })
     }
 
     /// Ends all faults.
     pub(super) fn heal(&self) {
         self.faults.store(false, Ordering::Relaxed);
-        self.state().metadata_down_until = self.origin;
+        self.state().metadata_down_until = self.network.began;
+        self.network.slow_metadata.end();
     }
 
     /// Freezes the sandbox: it sends and receives nothing, and its monotonic clock stops.
@@ -184,7 +145,7 @@ impl Instance {
         if state.frozen_until <= now && state.set_back_at.is_none_or(|at| at + APART < now) {
             state.frozen_until = now + length;
             state.frozen += length;
-            self.record.injected.freezes.fetch_add(1, Ordering::Relaxed);
+            self.network.record.injected.freezes.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -197,7 +158,7 @@ impl Instance {
         }
         state.set_back_at = Some(now);
         state.skew = state.skew.saturating_sub(by);
-        self.record.injected.clocks_set_back.fetch_add(1, Ordering::Relaxed);
+        self.network.record.injected.clocks_set_back.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Makes its metadata requests fail for a while.
@@ -205,10 +166,20 @@ impl Instance {
         self.state().metadata_down_until = Instant::now() + length;
     }
 
+    /// Throttles all its writes of items for a while.
+    pub(super) fn throttle(&self, length: Duration) {
+        self.state().throttled_until = Instant::now() + length;
+    }
+
+    /// For a while, the connection breaks in half of its writes of items, which arrive late.
+    pub(super) fn break_connections(&self, length: Duration) {
+        self.state().breaking_until = Instant::now() + length;
+    }
+
     /// Ends the process. Its requests in flight may still be applied.
     pub(super) fn die(&self) {
         self.dead.store(true, Ordering::Relaxed);
-        self.record.injected.deaths.fetch_add(1, Ordering::Relaxed);
+        self.network.record.injected.deaths.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn is_dead(&self) -> bool {
@@ -233,6 +204,11 @@ impl Instance {
         }
     }
 
+    /// The time by its wall clock since the beginning of a run with a right clock.
+    fn wall(&self) -> Duration {
+        self.network.began.elapsed() + self.state().skew
+    }
+
     fn latency(&self) -> Duration {
         Duration::from_micros(self.state().rng.random_range(500..8_000))
     }
@@ -245,12 +221,22 @@ impl Instance {
         if is_metadata && Instant::now() < state.metadata_down_until {
             return Some(Fault::ServerErrorBefore);
         }
+        if !is_metadata && is_write && Instant::now() < state.throttled_until {
+            return Some(Fault::Throttle("AccountLimitExceeded"));
+        }
+        let is_breaking = !is_metadata && is_write && Instant::now() < state.breaking_until;
+        if is_breaking && state.rng.random() {
+            return Some(Fault::AppliedLate);
+        }
         let drawn = state.rng.random_range(0..1_000);
         if drawn >= self.rates.any {
-            let besides = drawn - self.rates.any;
+            let (besides, late) = (drawn - self.rates.any, self.rates.late_writes);
             return match (is_metadata, is_write) {
                 (false, false) if besides < self.rates.slow_reads => Some(Fault::SlowRead),
-                (false, true) if besides < self.rates.late_writes => Some(Fault::AppliedLate),
+                (false, true) if besides < late => Some(Fault::AppliedLate),
+                (false, true) if besides < late + self.rates.throttles => {
+                    Some(Fault::Throttle("AccountLimitExceeded"))
+                }
                 _ => None,
             };
         }
@@ -275,9 +261,10 @@ impl Instance {
 
     /// Applies a request that has reached the tables.
     fn carry_out(&self, is_late: bool, target: &str, body: &[u8]) -> Response {
-        let response = self.engine.respond("/", Some(target), body);
-        let when = (self.number, self.origin.elapsed(), is_late);
-        self.record.arrived(&self.engine, when, (target, body), &response);
+        let Network { engine, began, record, .. } = &*self.network;
+        let response = engine.respond("/", Some(target), body);
+        let when = (self.number, began.elapsed(), is_late);
+        record.arrived(engine, when, (target, body), &response);
         response
     }
 
@@ -289,9 +276,12 @@ impl Instance {
     ) -> Result<HttpResponse, ConnectorError> {
         let (delay, breaks) = {
             let mut state = self.state();
-            let latest = self.rates.latest.as_millis() as u64;
-            (Duration::from_millis(state.rng.random_range(700..latest)), state.rng.random())
+            let is_breaking = Instant::now() < state.breaking_until;
+            (self.rates.delay(&mut state.rng), is_breaking || state.rng.random())
         };
+        if delay > Duration::from_secs(60) {
+            self.network.record.injected.very_late_requests.fetch_add(1, Ordering::Relaxed);
+        }
         let instance = Arc::clone(self);
         tokio::spawn(async move {
             sleep(delay).await;
@@ -306,6 +296,7 @@ impl Instance {
     }
 
     async fn call(self: &Arc<Self>, request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
+        let sent_at = self.wall();
         self.run_on().await;
         sleep(self.latency()).await;
         let target = request.headers().get("x-amz-target").unwrap_or_default().to_owned();
@@ -313,57 +304,70 @@ impl Instance {
         let is_metadata = String::from_utf8_lossy(&body).contains("\"items-metadata\"");
         let is_write =
             ["PutItem", "UpdateItem", "DeleteItem"].iter().any(|kind| target.ends_with(kind));
+        let (before, after) =
+            self.network.slow_metadata.delays(is_metadata, is_write, &body).unwrap_or_default();
+        sleep(before).await;
         let fault = self.draw(is_metadata, is_write);
+        let note = || self.network.record.may_be_applied(sent_at, &target, &body);
+        if !matches!(fault, None | Some(Fault::Throttle(_) | Fault::Conflict)) {
+            note();
+        }
         let count = |kind: &AtomicU64| kind.fetch_add(1, Ordering::Relaxed);
         let apply = || self.carry_out(false, &target, &body);
         let response = match fault {
-            None => apply(),
+            None => {
+                let response = apply();
+                if !is_throttle(&response) {
+                    note();
+                }
+                response
+            }
             Some(Fault::Throttle(limit)) => {
-                count(&self.record.injected.throttles);
+                count(&self.network.record.injected.throttles);
                 throttled(limit, is_write)
             }
             Some(Fault::ServerErrorBefore) => {
-                count(&self.record.injected.server_errors);
+                count(&self.network.record.injected.server_errors);
                 server_error()
             }
             Some(Fault::ServerErrorAfter) => {
-                count(&self.record.injected.server_errors);
+                count(&self.network.record.injected.server_errors);
                 drop(apply());
                 server_error()
             }
             Some(Fault::ResponseDropped) => {
-                count(&self.record.injected.lost_responses);
+                count(&self.network.record.injected.lost_responses);
                 drop(apply());
                 return Err(ConnectorError::io("the connection broke".into()));
             }
             Some(Fault::ResponseTooLate) => {
-                count(&self.record.injected.lost_responses);
+                count(&self.network.record.injected.lost_responses);
                 let response = apply();
                 sleep(TOO_LATE).await;
                 response
             }
             Some(Fault::AppliedLate) => {
-                count(&self.record.injected.late_requests);
+                count(&self.network.record.injected.late_requests);
                 return self.apply_late(target, body).await;
             }
             Some(Fault::SlowRead) => {
-                count(&self.record.injected.slow_reads);
+                count(&self.network.record.injected.slow_reads);
                 let delay = Duration::from_millis(self.state().rng.random_range(200..2_500));
                 sleep(delay).await;
                 apply()
             }
             Some(Fault::Conflict) => {
-                count(&self.record.injected.conflicts);
+                count(&self.network.record.injected.conflicts);
                 conflict()
             }
             Some(Fault::SlowMetadata) => {
-                count(&self.record.injected.slow_metadata);
+                count(&self.network.record.injected.slow_metadata);
                 let delay = Duration::from_millis(self.state().rng.random_range(200..2_500));
                 sleep(delay).await;
                 apply()
             }
         };
-        sleep(self.latency()).await;
+        sleep(self.latency() + after).await;
         self.run_on().await;
         respond(response)
     }
@@ -390,6 +394,11 @@ fn throttled(limit: &str, is_write: bool) -> Response {
         r#"{{"__type":"x#ThrottlingException","message":"injected","throttlingReasons":[{reasons}]}}"#
     );
     Response { status: 400, content_type: "application/x-amz-json-1.0", body: body.into_bytes() }
+}
+
+fn is_throttle(response: &Response) -> bool {
+    let body = String::from_utf8_lossy(&response.body);
+    response.status == 400 && (body.contains("Throttling") || body.contains("ThroughputExceeded"))
 }
 
 /// The error response when another program's transaction uses the item.
@@ -427,11 +436,19 @@ pub(super) struct InstanceClock(pub(super) Arc<Instance>);
 /// The wall-clock time at the beginning, far from zero.
 const EPOCH: Duration = Duration::from_secs(1_700_000_000);
 
+/// When a version was taken, by its writer's clock, since the beginning of a run.
+pub(super) fn clock_of(version: Version) -> Duration {
+    // The era, 18 digits of microseconds, and 9 digits of a tie-breaker.
+    let digits: u128 = version.to_string().parse().expect("a version is a number");
+    let micros = u64::try_from(digits / 10u128.pow(9) % 10u128.pow(18)).expect("18 digits");
+    Duration::from_micros(micros).saturating_sub(EPOCH)
+}
+
 impl Clock for InstanceClock {
     fn now(&self) -> Moment {
         let state = self.0.state();
         let now = Instant::now();
-        let elapsed = now.duration_since(self.0.origin);
+        let elapsed = now.duration_since(self.0.network.began);
         let still_frozen = state.frozen_until.saturating_duration_since(now);
         let stood_still = state.frozen.saturating_sub(still_frozen);
         Moment {

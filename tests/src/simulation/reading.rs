@@ -12,7 +12,7 @@ use super::failure::Finding;
 use super::network::Instance;
 use super::updating::COUNTER;
 use super::world::World;
-use super::writing::{ONLY_CREATED, REGISTERS, WINDOW_MS};
+use super::writing::{ONLY_CREATED, REGISTERS};
 use super::{HOT, Plan, READ_DEADLINE, Shrinking, key, sort_key, value_of};
 
 pub(super) async fn read(
@@ -32,11 +32,11 @@ pub(super) async fn read(
         let which = world.draw_key(&mut rng);
         let (began, tick) = (Instant::now(), world.registers(which).now());
         let read = if !plan.appends && rng.random_range(0..6) == 0 {
-            let window = world.age().as_millis() / WINDOW_MS;
+            let window = world.window();
             let wanted = match rng.random_range(0..4) {
                 0 => format!("~only-created-{window}-{}", rng.random_range(0..ONLY_CREATED)),
                 1 => format!("~once-{window}"),
-                _ => format!("~register-{}", rng.random_range(0..REGISTERS)),
+                _ => world.register("register", rng.random_range(0..REGISTERS)),
             };
             let got = table
                 .get(&key(which), &sort_key(&wanted), true, Deadline::now() + READ_DEADLINE)

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::Plan;
 use super::failure::Finding;
 use super::linearizability::{Kind, Operation, Tick, check};
 
@@ -24,12 +25,20 @@ pub(super) enum Outcome {
     Unknown,
 }
 
+/// When the version of a put was taken, by its writer's clock.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct VersionTaken {
+    /// Not before: when the put was first sent and not certainly rejected.
+    pub(super) since: Option<Duration>,
+    /// Exactly, if the response has the version.
+    pub(super) at: Option<Duration>,
+}
+
 /// All registers of one key, by sort key.
 #[derive(Debug)]
 pub(super) struct Registers {
     began: Instant,
-    /// The largest difference between the clocks of two writers.
-    clocks_differ: Duration,
+    plan: Plan,
     now: Tick,
     operations: BTreeMap<String, Vec<Operation>>,
 }
@@ -44,8 +53,8 @@ pub(super) struct Sent {
 }
 
 impl Registers {
-    pub(super) const fn new(began: Instant, clocks_differ: Duration) -> Self {
-        Self { began, clocks_differ, now: 0, operations: BTreeMap::new() }
+    pub(super) const fn new(began: Instant, plan: Plan) -> Self {
+        Self { began, plan, now: 0, operations: BTreeMap::new() }
     }
 
     /// The current position in the run.
@@ -70,10 +79,16 @@ impl Registers {
 
     /// A write ends. `unacknowledged` of its attempts had no response, and may be applied at any
     /// later time: each only if there is no item or, for a put, an item with a lower version.
-    pub(super) fn ended(&mut self, write: &Sent, outcome: Outcome, unacknowledged: u32) {
+    pub(super) fn ended(
+        &mut self,
+        write: &Sent,
+        outcome: Outcome,
+        (unacknowledged, taken): (u32, VersionTaken),
+    ) {
         let (now, at) = (self.now(), self.began.elapsed());
         let Some(operations) = self.operations.get_mut(&write.sort_key) else { return };
         let Some(operation) = operations.get_mut(write.index) else { return };
+        operation.at = taken.since.unwrap_or(operation.at);
         let repeated = match (outcome, operation.kind) {
             (Outcome::Done, _) => {
                 operation.ended = Some(now);
@@ -107,7 +122,10 @@ impl Registers {
         };
         let lands_late = match operation.kind {
             // The attempt's version was chosen before now.
-            Kind::Set(Some(value)) => Some(Kind::Late(value, at + self.clocks_differ)),
+            Kind::Set(Some(value)) => {
+                let latest = at + self.plan.largest_difference();
+                Some(Kind::Late(value, taken.at.map_or(latest, |at| at + Duration::from_micros(1))))
+            }
             // Its condition is that no item exists. For the check, it is another request of the
             // same creation.
             Kind::Create(value) | Kind::Once(value) => Some(Kind::Create(value)),
@@ -116,9 +134,19 @@ impl Registers {
             Kind::Set(None) | Kind::Late(..) | Kind::Exists(_) | Kind::Read(_) | Kind::Nothing => {
                 None
             }
-            // An attempt of a change is applied only while the value that it replaces is stored.
-            Kind::Change(..) | Kind::Differs(_) => None,
+            // It is applied only while the value that it replaces is stored. If that is at another
+            // place, it is applied only while home is empty, and the item may be deleted meanwhile.
+            Kind::Change(_, value) => Some(Kind::Late(value, Duration::ZERO)),
+            Kind::Differs(_) => None,
         };
+        let repeated = if matches!(operation.kind, Kind::Change(..)) && outcome == Outcome::Unknown
+        {
+            unacknowledged
+        } else {
+            repeated
+        };
+        // A late duplicate brings the item back only after it was deleted.
+        let repeated = if self.plan.late_duplicates_of_deleted_items { 0 } else { repeated };
         let (sent, at) = (operation.sent, operation.at);
         for kind in lands_late.into_iter().cycle().take(repeated as usize) {
             operations.push(Operation { kind, at, sent, ended: None });

@@ -90,6 +90,14 @@ totals! {
     repaired: "entries of pages repaired at the end",
     /// Writes that arrived after their sender had given up.
     late_requests: "late arrivals of writes",
+    /// Of these, those that arrived more than a minute late.
+    very_late_requests: "  of these, more than a minute late",
+    /// Writes of many instances that wait for the same change, acknowledged.
+    crowd_writes: "writes of a crowd: acknowledged",
+    /// Changes of a width while the metadata answers late.
+    slow_changes: "changes while the metadata is slow",
+    /// Items that were found after a restore and a rebuild.
+    restored: "items found after a restore",
     /// Instances that died.
     deaths: "instances that died",
     /// Faults of all kinds, including late arrivals and deaths.

@@ -16,13 +16,27 @@ use super::ending::{patiently, soon};
 use super::failure::{Failure, Finding};
 use super::linearizability::Kind;
 use super::network::Instance;
-use super::registers::Outcome;
+use super::registers::{Outcome, VersionTaken};
 use super::world::World;
-use super::writing::outcome;
+use super::writing::{PointWrite, outcome, write_point};
 use super::{KEYS, READ_DEADLINE, WRITE_DEADLINE, WRITERS, key, sort_key, value_of};
 
 /// The first character of the sort keys of counters.
 pub(super) const COUNTER: char = '+';
+
+impl World {
+    /// The name of a counter. If requests arrive minutes late, many additions are to one counter at
+    /// a time, and another one follows: it has an attribute for each addition.
+    fn counter(&self, number: u32) -> String {
+        if self.plan.minutes_late {
+            self.register("", 0).replace('~', &COUNTER.to_string())
+        } else {
+            format!("{COUNTER}{number}")
+        }
+    }
+}
+/// The beginning of the name of an addition.
+const ADDITION: &str = "addition-";
 /// The number of changed registers, and of counters, of each key.
 const EACH: u32 = 3;
 /// The number of times that a client sends an addition with an idempotency key.
@@ -38,6 +52,36 @@ pub(super) struct Counter {
     /// Certainly not applied. All other additions without acknowledgement are unknown, including
     /// those of dead instances.
     refused: u64,
+}
+
+/// An addition to a counter. It adds one to the value, and one to an attribute of its own.
+struct Addition {
+    counter: String,
+    own: String,
+    /// How long the client waits before it repeats the request under its idempotency key. `None` if
+    /// it has none.
+    pause: Option<Duration>,
+}
+
+impl Addition {
+    fn patch(&self) -> Patch {
+        let one = || Value::N("1".into());
+        Patch::Add(Attributes::from([("value".to_owned(), one()), (self.own.clone(), one())]))
+    }
+
+    fn idempotency_key(&self) -> Option<IdempotencyKey> {
+        self.pause.map(|_| IdempotencyKey::new(&self.own).expect("a key"))
+    }
+}
+
+/// Checks that no addition to a counter took effect twice.
+fn check_once(counter: &str, attributes: &Attributes) -> Result<(), Finding> {
+    let twice = attributes.iter().find(|(name, value)| {
+        name.starts_with(ADDITION) && !matches!(value, Value::N(number) if number == "1")
+    });
+    twice.map_or(Ok(()), |(name, value)| {
+        Err(Finding::of(counter, format!("I6: {name} was added to {counter} twice: {value:?}")))
+    })
 }
 
 /// The counters by key and sort key.
@@ -71,21 +115,32 @@ pub(super) async fn update(
     let mut rng = StdRng::seed_from_u64(seed ^ (0x5EED << 32) ^ index as u64);
     let (mut under_way, mut number) = (tokio::task::JoinSet::new(), 0u64);
     while world.goes_on() && !instance.is_dead() {
-        sleep(world.pause(&mut rng, 30..200)).await;
+        let pause = world.pause(&mut rng, 30..200);
+        sleep(if world.is_calm_of_minutes() { pause / 3 } else { pause }).await;
         number += 1;
         let which = world.draw_key(&mut rng);
         let (table, world, of) = (table.clone(), Arc::clone(&world), rng.random_range(0..EACH));
-        if rng.random() {
+        let changes = if world.is_calm_of_minutes() { 1 } else { 2 };
+        if rng.random_range(0..4) < changes {
             let value = CHANGED + number * WRITERS as u64 + index as u64;
+            let name = world.register("changed", of);
+            let is_deleted = world.plan.minutes_late && rng.random_range(0..4) == 0;
             under_way.spawn(async move {
-                change(&table, &world, which, &format!("~changed-{of}"), value).await
+                if is_deleted {
+                    write_point(table, world, which, PointWrite::deletion(name)).await;
+                } else {
+                    change(&table, &world, which, &name, value).await;
+                }
             });
         } else {
-            let name = (rng.random_range(0..4) > 0).then(|| format!("addition-{index}-{number}"));
+            let is_keyed = rng.random_range(0..4) > 0;
             let pause = Duration::from_millis(rng.random_range(200..4_000));
-            under_way.spawn(async move {
-                add(&table, &world, which, &format!("{COUNTER}{of}"), (name, pause)).await
-            });
+            let addition = Addition {
+                counter: world.counter(of),
+                own: format!("{ADDITION}{index}-{number}"),
+                pause: is_keyed.then_some(pause),
+            };
+            under_way.spawn(async move { add(&table, &world, which, &addition).await });
         }
         while under_way.try_join_next().is_some() {}
     }
@@ -125,7 +180,7 @@ async fn change(table: &TableEngine, world: &World, which: usize, name: &str, va
             (outcome, error.attempts - error.throttled)
         }
     };
-    world.registers(which).ended(&sent, outcome, unacknowledged);
+    world.registers(which).ended(&sent, outcome, (unacknowledged, VersionTaken::default()));
     world.count(|totals| match outcome {
         Outcome::Done => totals.changed += 1,
         Outcome::Differs | Outcome::Exists => totals.differed += 1,
@@ -136,35 +191,29 @@ async fn change(table: &TableEngine, world: &World, which: usize, name: &str, va
 
 /// Adds one to a counter. With an idempotency key, the client repeats the request while its outcome
 /// is unknown.
-async fn add(
-    table: &TableEngine,
-    world: &World,
-    which: usize,
-    counter: &str,
-    (name, pause): (Option<String>, Duration),
-) {
-    let idempotency_key = name.map(|name| IdempotencyKey::new(&name).expect("a key"));
+async fn add(table: &TableEngine, world: &World, which: usize, addition: &Addition) {
+    let (counter, idempotency_key) = (&addition.counter, addition.idempotency_key());
     let requests = if idempotency_key.is_some() { REQUESTS } else { 1 };
-    let one = Patch::Add(Attributes::from([("value".to_owned(), Value::N("1".into()))]));
-    let (key, sort_key) = (key(which), sort_key(counter));
+    let (key, sort_key, patch) = (key(which), sort_key(counter), addition.patch());
     change_counter(world, which, counter, |counter| counter.sent += 1);
     let acknowledged = change_counter(world, which, counter, |_| {}).acknowledged;
     let mut is_unknown = false;
     for request in 0..requests {
         if request > 0 {
-            sleep(pause).await;
+            sleep(addition.pause.unwrap_or_default()).await;
             world.count(|totals| totals.repeated_additions += 1);
         }
         let deadline = Deadline::now() + WRITE_DEADLINE;
         let keys = (&key, &sort_key);
         let updated = table
-            .update(keys, &one, &Conditions::default(), idempotency_key.as_ref(), deadline)
+            .update(keys, &patch, &Conditions::default(), idempotency_key.as_ref(), deadline)
             .await;
         match updated {
             Ok(updated) => {
                 let sent =
                     change_counter(world, which, counter, |counter| counter.acknowledged += 1).sent;
                 let value = value_of(&updated.item.attributes).unwrap_or_default();
+                world.check(which, check_once(counter, &updated.item.attributes));
                 if !(acknowledged + 1..=sent).contains(&value) {
                     let what = format!(
                         "I6: {counter} is {value} after an addition; {acknowledged} were acknowledged before \
@@ -209,7 +258,9 @@ pub(super) async fn check_counters(fresh: &TableEngine, world: &World) -> Result
     for ((which, name), counter) in counters.into_iter().filter(|((which, _), _)| *which < KEYS) {
         let get = async || fresh.get(&key(which), &sort_key(&name), true, soon()).await;
         let found = patiently(world, which, "reading a counter", get).await?;
-        let value = found.map_or(0, |item| value_of(&item.attributes).unwrap_or_default());
+        let attributes = found.map(|item| item.attributes).unwrap_or_default();
+        check_once(&name, &attributes).map_err(|finding| world.violation(which, finding))?;
+        let value = value_of(&attributes).unwrap_or_default();
         if !(counter.acknowledged..=counter.sent - counter.refused).contains(&value) {
             let what = format!("I6: {name} is {value} at the end: {counter:?}");
             return Err(world.violation(which, Finding::of(&name, what)));

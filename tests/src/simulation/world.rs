@@ -4,26 +4,38 @@ use std::array;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use embedded_dynamodb::Engine;
 use rand::RngExt;
 use rand::rngs::StdRng;
 use tokio::time::Instant;
 
 use super::failure::{Classified, Failure, Finding};
 use super::history::KeyHistory;
-use super::network::largest_difference;
-use super::record::Record;
+use super::network::Network;
 use super::registers::Registers;
+use super::replaced_counters::Replaced;
 use super::totals::Totals;
 use super::updating::Counters;
 use super::{HOT, KEYS, Plan, key};
+
+/// The lifetime of registers that are only created, or stored once and put. Few writers use the
+/// same one, some of them before and some after the key has grown.
+const WINDOW: Duration = Duration::from_secs(3);
+/// The same in a run in which requests arrive minutes late.
+const WINDOW_OF_MINUTES: Duration = Duration::from_secs(300);
+/// The lifetime of the other registers of such a run: long enough for a drain, its purge, writes
+/// after them, and late requests from before.
+const LIFETIME: Duration = Duration::from_secs(1_200);
 
 pub(super) struct World {
     histories: [Mutex<KeyHistory>; KEYS],
     registers: [Mutex<Registers>; KEYS],
     totals: Mutex<Totals>,
     violation: Mutex<Option<Failure>>,
-    pub(super) record: Arc<Record>,
+    pub(super) network: Arc<Network>,
+    pub(super) plan: Plan,
     pub(super) counters: Mutex<Counters>,
+    pub(super) replaced: Mutex<Replaced>,
     pub(super) began: Instant,
     ends: Instant,
     /// Until then items are moved, so reads are more frequent.
@@ -31,15 +43,19 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(began: Instant, plan: Plan) -> Self {
-        let clocks_differ = largest_difference(plan.sets_clocks_back());
+    pub(super) fn new(engine: Engine, plan: Plan) -> Self {
+        let network = Arc::new(Network::new(engine, plan));
+        let began = network.began();
+        let registers = || Mutex::new(Registers::new(began, plan));
         Self {
             histories: Default::default(),
-            registers: array::from_fn(|_| Mutex::new(Registers::new(began, clocks_differ))),
+            registers: array::from_fn(|_| registers()),
             totals: Mutex::default(),
             violation: Mutex::default(),
-            record: Arc::default(),
+            network,
+            plan,
             counters: Mutex::default(),
+            replaced: Mutex::default(),
             began,
             ends: began + plan.lasts(),
             moving_until: Mutex::new(began),
@@ -52,6 +68,11 @@ impl World {
 
     pub(super) fn registers(&self, key: usize) -> MutexGuard<'_, Registers> {
         self.registers[key % KEYS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The acknowledged writes of the crowd.
+    pub(super) fn crowd_writes(&self) -> u64 {
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner).crowd_writes
     }
 
     pub(super) fn count(&self, change: impl FnOnce(&mut Totals)) {
@@ -73,8 +94,9 @@ impl World {
 
     /// The failure for a broken promise about a key, with the writes that reached the table.
     pub(super) fn violation(&self, which: usize, finding: Finding) -> Failure {
-        let arrivals =
-            finding.sort_key.map(|sort_key| self.record.of_item(key(which).as_str(), &sort_key));
+        let arrivals = finding
+            .sort_key
+            .map(|sort_key| self.network.record.of_item(key(which).as_str(), &sort_key));
         Failure::Violation(finding.what + &arrivals.unwrap_or_default())
     }
 
@@ -83,11 +105,11 @@ impl World {
         match self.first().take() {
             Some(violation) => Err(violation),
             None => {
-                if let Some(what) = self.record.broken() {
+                if let Some(what) = self.network.record.broken() {
                     return Err(Failure::Violation(what));
                 }
                 let totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
-                Ok(totals.plus(&self.record.totals()))
+                Ok(totals.plus(&self.network.record.totals()))
             }
         }
     }
@@ -117,7 +139,31 @@ impl World {
             (false, true) => 4,
             (false, false) => 40,
         };
-        Duration::from_millis(rng.random_range(ms) * calm).min(Duration::from_secs(5))
+        // Minutes need as many operations as seconds.
+        let longer = if self.plan.minutes_late { 6 } else { 1 };
+        Duration::from_millis(rng.random_range(ms) * calm).min(Duration::from_secs(5)) * longer
+    }
+
+    /// The calm of a run in which requests arrive minutes late.
+    pub(super) fn is_calm_of_minutes(&self) -> bool {
+        self.plan.minutes_late && self.age() >= HOT
+    }
+
+    /// The number of the period in which registers that few writers use are written. Then new ones
+    /// follow.
+    pub(super) fn window(&self) -> u64 {
+        let length = if self.plan.minutes_late { WINDOW_OF_MINUTES } else { WINDOW };
+        self.age().as_secs() / length.as_secs()
+    }
+
+    /// The name of a register with operations of all kinds. If requests arrive minutes late, it has
+    /// a lifetime, too: otherwise too many requests would be outstanding.
+    pub(super) fn register(&self, kind: &str, number: u32) -> String {
+        if self.plan.minutes_late {
+            format!("~{kind}-{}-{number}", self.age().as_secs() / LIFETIME.as_secs())
+        } else {
+            format!("~{kind}-{number}")
+        }
     }
 
     /// Draws a key. The first key is the hot one. In the calm, the others are drawn as often: they

@@ -13,16 +13,12 @@ use tokio::time::{Instant, sleep};
 
 use super::failure::Finding;
 use super::linearizability::Kind;
-use super::network::Instance;
-use super::registers::{Outcome, Sent};
+use super::network::{Instance, clock_of};
+use super::registers::{Outcome, Sent, VersionTaken};
 use super::world::World;
 use super::{Plan, WRITE_DEADLINE, WRITERS, key, sort_key};
 
-/// The lifetime in milliseconds of registers that are only created, or stored once and put. Then
-/// new ones follow.
-pub(super) const WINDOW_MS: u128 = 3_000;
-/// The number of concurrent registers that are only created. Few writers use the same one, some of
-/// them before and some after the key has grown.
+/// The number of concurrent registers that are only created.
 pub(super) const ONLY_CREATED: u32 = 8;
 /// The number of registers with operations of all kinds.
 pub(super) const REGISTERS: u32 = 6;
@@ -51,7 +47,8 @@ pub(super) async fn write(
         number += 1;
         let which = world.draw_key(&mut rng);
         let value = number * WRITERS as u64 + writer as u64;
-        if !plan.appends && rng.random_range(0..4) == 0 {
+        let often = if world.is_calm_of_minutes() { 1 } else { 3 };
+        if !plan.appends && rng.random_range(0..4) >= often {
             let point_write = PointWrite::draw(&mut rng, &world, value);
             under_way.spawn(write_point(table.clone(), Arc::clone(&world), which, point_write));
             continue;
@@ -83,8 +80,8 @@ impl Plain {
         value: u64,
     ) -> Self {
         if plan.appends && rng.random_range(0..8) == 0 {
-            let window = world.age().as_millis() / WINDOW_MS;
-            let value = ONCE + u64::try_from(window).unwrap_or_default();
+            let window = world.window();
+            let value = ONCE + window;
             return Self { text: format!("once-{window}"), value, once: true };
         }
         let again = (rng.random_range(0..12) == 0).then(|| {
@@ -141,7 +138,7 @@ pub(super) fn outcome(world: &World, which: usize, error: &WriteError) -> Outcom
 }
 
 /// One write of a register.
-struct PointWrite {
+pub(super) struct PointWrite {
     sort_key: String,
     kind: PointWriteKind,
     /// The idempotency key, if the client repeats the request.
@@ -164,14 +161,14 @@ impl PointWrite {
     /// Draws a write. Four in ten concern registers that are only created, and two in ten registers
     /// that are stored once and put. The other registers get all kinds of operations.
     fn draw(rng: &mut StdRng, world: &World, id: u64) -> Self {
-        let window = world.age().as_millis() / WINDOW_MS;
+        let window = world.window();
         let (sort_key, kind) = match rng.random_range(0..10) {
             0..4 => {
                 let register = rng.random_range(0..ONLY_CREATED);
                 (format!("~only-created-{window}-{register}"), PointWriteKind::Create(id))
             }
             4 | 5 => {
-                let once = PointWriteKind::Once(ONCE + u64::try_from(window).unwrap_or_default());
+                let once = PointWriteKind::Once(ONCE + window);
                 (
                     format!("~once-{window}"),
                     if rng.random_range(0..3) == 0 { PointWriteKind::Put(id) } else { once },
@@ -183,9 +180,33 @@ impl PointWrite {
                     1 => PointWriteKind::Create(id),
                     _ => PointWriteKind::Put(id),
                 };
-                (format!("~register-{}", rng.random_range(0..REGISTERS)), kind)
+                (world.register("register", rng.random_range(0..REGISTERS)), kind)
             }
         };
+        Self::of(rng, id, sort_key, kind)
+    }
+
+    /// Draws a put, a creation or a deletion of this register.
+    pub(super) fn of_register(rng: &mut StdRng, sort_key: &str, id: u64) -> Self {
+        let kind = match rng.random_range(0..8) {
+            0..3 => PointWriteKind::Delete,
+            3 => PointWriteKind::Create(id),
+            _ => PointWriteKind::Put(id),
+        };
+        Self::of(rng, id, sort_key.to_owned(), kind)
+    }
+
+    pub(super) const fn deletion(sort_key: String) -> Self {
+        Self {
+            sort_key,
+            kind: PointWriteKind::Delete,
+            idempotency_key: None,
+            deadline: WRITE_DEADLINE,
+            pause: Duration::ZERO,
+        }
+    }
+
+    fn of(rng: &mut StdRng, id: u64, sort_key: String, kind: PointWriteKind) -> Self {
         let is_keyed = matches!(kind, PointWriteKind::Create(_)) && rng.random();
         let key = is_keyed.then(|| IdempotencyKey::new(&format!("request-{id}")).expect("a key"));
         let deadline =
@@ -230,7 +251,12 @@ impl PointWrite {
 }
 
 /// Sends a write. It repeats the write if the outcome is unknown and it has an idempotency key.
-async fn write_point(table: TableEngine, world: Arc<World>, which: usize, point_write: PointWrite) {
+pub(super) async fn write_point(
+    table: TableEngine,
+    world: Arc<World>,
+    which: usize,
+    point_write: PointWrite,
+) {
     let item = point_write.item(which);
     let requests = if point_write.idempotency_key.is_some() { REQUESTS } else { 1 };
     let mut first: Option<Sent> = None;
@@ -244,12 +270,20 @@ async fn write_point(table: TableEngine, world: Arc<World>, which: usize, point_
             point_write.as_operation(),
             first.as_ref(),
         );
+        let mut taken = VersionTaken::default();
         let (outcome, unacknowledged) = match point_write.send(&table, &item).await {
             // A deletion of a missing item sends no request.
-            Ok(done) => (Outcome::Done, done.attempts.saturating_sub(1 + done.throttled)),
+            Ok(done) => {
+                taken.at = done.version.map(clock_of);
+                (Outcome::Done, done.attempts.saturating_sub(1 + done.throttled))
+            }
             Err(error) => (outcome(&world, which, &error), error.attempts - error.throttled),
         };
-        world.registers(which).ended(&sent, outcome, unacknowledged);
+        if let PointWriteKind::Put(value) = point_write.kind {
+            let record = &world.network.record;
+            taken.since = record.may_be_applied_since(&point_write.sort_key, value);
+        }
+        world.registers(which).ended(&sent, outcome, (unacknowledged, taken));
         world.count(|totals| match outcome {
             Outcome::Done => {
                 totals.point_writes += 1;

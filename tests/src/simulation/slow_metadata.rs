@@ -1,0 +1,79 @@
+//! Stretches in which the metadata table answers late to every instance: to all requests, to writes
+//! of pages of the directory, or to requests for one copy of each page.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rand::RngExt;
+use rand::rngs::StdRng;
+use tokio::time::Instant;
+
+/// The requests that are slow in a stretch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Slow {
+    /// All requests to the metadata table.
+    All,
+    /// Writes of pages.
+    PageWrites,
+    /// Requests for this copy of any page.
+    Copy(u32),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Stretch {
+    slow: Slow,
+    delay: Duration,
+    /// The requests arrive in time, and their responses late.
+    is_applied_at_once: bool,
+    until: Instant,
+}
+
+/// The present stretch of all instances.
+#[derive(Debug, Default)]
+pub(super) struct SlowMetadata(Mutex<Option<Stretch>>);
+
+/// The shortest delay in a stretch, and the longest.
+const DELAYS: std::ops::Range<Duration> = Duration::from_millis(700)..Duration::from_millis(3_000);
+
+impl SlowMetadata {
+    /// Begins a stretch of slow requests, with one delay for all of them. Returns the delay.
+    pub(super) fn begin(&self, rng: &mut StdRng, slow: Slow, length: Duration) -> Duration {
+        let (delay, is_applied_at_once) = (rng.random_range(DELAYS), rng.random());
+        let until = Instant::now() + length;
+        *self.stretch() = Some(Stretch { slow, delay, is_applied_at_once, until });
+        delay
+    }
+
+    pub(super) fn end(&self) {
+        *self.stretch() = None;
+    }
+
+    /// The delays of a request and of its response, if they are slow now.
+    pub(super) fn delays(
+        &self,
+        is_metadata: bool,
+        is_write: bool,
+        body: &[u8],
+    ) -> Option<(Duration, Duration)> {
+        let stretch = (*self.stretch()).filter(|stretch| Instant::now() < stretch.until)?;
+        let body = String::from_utf8_lossy(body);
+        let page = body.split("_sharding:page:").nth(1).and_then(|page| page.split('"').next());
+        let is_slow = match stretch.slow {
+            _ if !is_metadata => false,
+            Slow::All => true,
+            Slow::PageWrites => is_write && page.is_some(),
+            Slow::Copy(copy) => {
+                page.and_then(|page| page.split(':').nth(1)) == Some(copy.to_string().as_str())
+            }
+        };
+        is_slow.then_some(if stretch.is_applied_at_once {
+            (Duration::ZERO, stretch.delay)
+        } else {
+            (stretch.delay, Duration::ZERO)
+        })
+    }
+
+    fn stretch(&self) -> MutexGuard<'_, Option<Stretch>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
