@@ -336,17 +336,9 @@ fn repeating() -> Vec<Scenario> {
         Scenario {
             late_writes_may_lose: true,
             ..Scenario::new(
-                "create, twice | delete create delete",
+                "create, twice | delete get",
                 one_shard(),
-                vec![writer([create('a')]).sending_twice(), other([DELETE, create('b'), DELETE])],
-            )
-        },
-        Scenario {
-            items: vec![(0, 1, FIRST_ERA, 'x')],
-            ..Scenario::new(
-                "put, twice | swap delete",
-                one_shard(),
-                vec![writer([put('a')]).sending_twice(), other([swap('b'), DELETE])],
+                vec![writer([create('a')]).sending_twice(), other([DELETE, GET])],
             )
         },
         Scenario {
@@ -511,7 +503,12 @@ fn appending() -> Vec<Scenario> {
 /// `docs/protocol.md` describes them.
 #[must_use]
 pub fn limits() -> Vec<Scenario> {
-    vec![Scenario {
+    let twice = Scenario::new(
+        "limit: put, twice | get delete get",
+        one_shard(),
+        vec![writer([put('a')]).sending_twice(), other([GET, DELETE, GET])],
+    );
+    let late = Scenario {
         metadata: widths(&[2]),
         in_flight: vec![Late::put(0, 1, FIRST_ERA, 'l')],
         ..Scenario::new(
@@ -519,5 +516,6 @@ pub fn limits() -> Vec<Scenario> {
             one_shard(),
             vec![writer([create('a'), GET]), reader([GET])],
         )
-    }]
+    };
+    vec![twice, late]
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::super::applied::{Applied, UpdateId};
-use super::super::copies::{Answer, Condition, Copy, Effect};
+use super::super::copies::{Answer, Condition, Copy, Effect, Marks};
 use super::super::layout::Layout;
 use super::*;
 use crate::core::key::{ShardCount, ShardNumber};
@@ -217,6 +217,61 @@ fn a_throttled_write_takes_a_new_version_unless_an_attempt_is_unanswered() {
             write.answered(&first, answer.clone(), &places, &view(1, 0), at(20));
         }
         let next = write.next(&view(1, 0), &places, at(30));
-        assert_eq!(next != Next::Send(first), is_new, "{answers:?}: {next:?}");
+        let Next::Send(next) = next else { panic!("{next:?}") };
+        assert_eq!(next.effect != first.effect, is_new, "{answers:?}: {next:?}");
     }
+}
+
+/// The next request, which must be one, of a write to a single place.
+fn sent(write: &mut Write, places: &Places, millis: u64) -> Request {
+    match write.next(&view(1, 0), places, at(millis)) {
+        Next::Send(request) => request,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A first attempt may arrive after the item was deleted.
+#[test]
+fn an_item_that_a_repetition_stored_is_marked() {
+    let places = Places { home: ShardNumber::FIRST, old: BTreeSet::new() };
+    let seen = view(1, 0);
+    let mut write = Write::new(Kind::Put, WAITS, 7);
+    let first = sent(&mut write, &places, 10);
+    assert_eq!(first.marks, Marks { late_until: None, lost_until: 0 });
+    write.answered(&first, Answer::Unanswered, &places, &seen, at(20));
+    let second = sent(&mut write, &places, 30);
+    assert_eq!((second.marks.late_until, &second.effect), (Some(902), &first.effect));
+    // The first attempt was applied. If the second one was not answered, it may arrive later.
+    let Effect::Put { version, .. } = first.effect else { panic!("{first:?}") };
+    let own = Answer::Refused(Some(stored(version)));
+    let mut known = write.clone();
+    known.answered(&second, own.clone(), &places, &seen, at(40));
+    assert_eq!(known.next(&seen, &places, at(40)), Next::Done(Outcome::Done));
+    write.answered(&second, Answer::Unanswered, &places, &seen, at(40));
+    let third = sent(&mut write, &places, 50);
+    write.answered(&third, own, &places, &seen, at(60));
+    let marking = sent(&mut write, &places, 70);
+    assert_eq!(marking.condition, Condition::Unchanged(Some(version)));
+    assert_eq!(marking.marks.late_until, Some(902));
+    write.answered(&marking, Answer::Applied, &places, &seen, at(80));
+    assert_eq!(write.stored(), Some(version.stepped()));
+}
+
+#[test]
+fn a_mark_stays_until_it_has_passed_and_makes_a_deletion_leave_a_tombstone() {
+    let places = Places { home: ShardNumber::FIRST, old: BTreeSet::new() };
+    let marked = Copy { late_until: Some(100), ..stored(Version::LOWEST) };
+    for (kind, buries) in [(Kind::Put, false), (Kind::Delete { may_look: true }, true)] {
+        let mut write = Write::new(kind, WAITS, 7);
+        let first = sent(&mut write, &places, 10);
+        assert!(!first.is_applied_to(Some(&marked)) && first.is_applied_to(None));
+        write.answered(&first, Answer::Refused(Some(marked.clone())), &places, &view(1, 0), at(20));
+        let second = sent(&mut write, &places, 30);
+        assert!(second.is_applied_to(Some(&marked)), "{second:?}");
+        assert_eq!(second.marks.late_until, Some(100));
+        assert_eq!(matches!(second.effect, Effect::Bury { may_expire: true, .. }), buries);
+    }
+    let passed = Copy { late_until: Some(0), ..marked };
+    let mut write = Write::new(Kind::Delete { may_look: true }, WAITS, 7);
+    assert!(sent(&mut write, &places, 10).is_applied_to(Some(&passed)));
 }

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use embedded_dynamodb::InProcess;
+use local::in_process_clients;
 use sharding::internal::{Conditions, Drained, Merge, Patch, Tags, Value};
-use system_tests::{Call, Fate, numbered, soon, sort_key};
+use system_tests::{Call, Fate, numbered, scan_stored, soon, sort_key};
 use tokio::time::sleep;
 
 use super::fixture::{fixture, fixture_over, item, key};
@@ -66,6 +68,64 @@ async fn a_late_duplicate_of_an_update_does_not_bring_an_item_back() {
         assert!(found.expect("a response").is_none(), "deletes before: {deletes_before}");
         fixture.purge().await;
         fixture.assert_all_are_at_home(39).await;
+    }
+}
+
+/// The key never grows. The first attempt of a put arrives after its repetition was acknowledged, and
+/// the item changed and deleted.
+#[tokio::test(start_paused = true)]
+async fn a_late_first_attempt_does_not_bring_a_deleted_item_back() {
+    for change in ["none", "put", "merge", "add", "delete and create"] {
+        let armed = Arc::new(AtomicBool::new(true));
+        let next = Arc::clone(&armed);
+        let decide = move |call: &Call| {
+            let is_put = call.to_items && call.operation == "PutItem";
+            if is_put && next.swap(false, Ordering::Relaxed) {
+                Fate::Late(LATE)
+            } else {
+                Fate::Pass
+            }
+        };
+        let fixture =
+            fixture_over(decide, |of_table| of_table.ttl_attribute = Some("expires".into())).await;
+        let sort_key = sort_key("order-1");
+        fixture.table.put(&item("order-1", 1), soon()).await.expect("stored");
+        assert!(!armed.load(Ordering::Relaxed), "the first attempt is under way");
+        let delete = async || fixture.table.delete(&key(), &sort_key, soon()).await.map(drop);
+        let patch = async |patch| {
+            let conditions = Conditions::default();
+            fixture.table.update((&key(), &sort_key), &patch, &conditions, None, soon()).await
+        };
+        let value = || Value::N("2".into());
+        match change {
+            "put" => drop(fixture.table.put(&item("order-1", 2), soon()).await.expect("stored")),
+            "merge" => {
+                let merge = [("state".to_owned(), Merge::Set(value()))].into();
+                patch(Patch::Merge(merge)).await.expect("merged");
+            }
+            "add" => {
+                let add = [("state".to_owned(), value())].into();
+                patch(Patch::Add(add)).await.expect("added");
+            }
+            "delete and create" => {
+                delete().await.expect("deleted");
+                fixture.table.create(&item("order-1", 2), None, soon()).await.expect("created");
+            }
+            _ => {}
+        }
+        delete().await.expect("deleted");
+        let client = in_process_clients(&InProcess::new(fixture.engine.clone())).dynamodb;
+        let stored = scan_stored(&client).await;
+        assert_eq!(stored.len(), 1, "{change}");
+        assert_eq!(stored[0].get("expires"), stored[0].get("_late_until"), "{change}: it ends");
+        sleep(LATE + Duration::from_secs(10)).await;
+        let found = fixture.table.get(&key(), &sort_key, true, soon()).await.expect("a response");
+        assert!(found.is_none(), "{change}");
+        // Later, deletions leave nothing again.
+        sleep(LATE).await;
+        fixture.table.put(&item("order-1", 3), soon()).await.expect("stored");
+        delete().await.expect("deleted");
+        assert_eq!(scan_stored(&client).await.len(), 0, "{change}");
     }
 }
 
