@@ -20,8 +20,10 @@ from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 from botocore.credentials import Credentials
 from environment import ACCOUNT, REGION
-from template_flat import FUNCTION, NESTED, ROOT, load
+from ministack.services.cloudformation import engine
 
+ROOT = Path(__file__).parent.parent
+FUNCTION, NESTED = "AWS::Serverless::Function", "AWS::Serverless::Application"
 # Timeout in seconds for a stack, and for any other wait.
 PATIENCE = 120
 # The media types of a PATCH.
@@ -41,6 +43,10 @@ def await_that(holds, what, patience=PATIENCE):
             raise TimeoutError(f"not within {patience} seconds: {what}")
         pause.wait(0.02)
     return found
+
+
+def load(path):
+    return engine._parse_template(Path(path).read_text(encoding="utf-8"))
 
 
 class Response:

@@ -13,9 +13,9 @@ from fnmatch import fnmatchcase
 
 import evaluations
 from scenarios import ONLY, SCENARIOS, SHOWN_AFTER_A_DRAIN, SHOWN_BY, Fails, Stage
-from template_expected import ROLES
-from template_flat import as_list
 
+# Those of the functions.
+ROLES = ("WriterRole", "ReaderRole", "ShardScalerRole")
 # Rights that the emulator cannot exercise, with the reason.
 STOOD_IN = "CodeDeploy is simulated: it calls neither Lambda nor CloudWatch"
 TABLE_ONLY = "ministack checks the right on the table only"
@@ -27,6 +27,10 @@ NOT_EMULATED = {
     ("ShardScalerRole", "dynamodb:UpdateTable", "its indexes"): TABLE_ONLY,
 }
 UNUSED = "unused: no scenario needs it"
+
+
+def as_list(value):
+    return value if isinstance(value, list) else [value]
 
 
 def units(account, role):
@@ -84,7 +88,7 @@ def check(report, world):
     """Checks each role on a stack of its own, all at the same time, because a process without the
     right to start tries for seconds."""
     world.package  # Built once, before the threads use it.
-    works = [lambda role=role: _role(world, role) for role in (*ROLES.values(), None)]
+    works = [lambda role=role: _role(world, role) for role in (*ROLES, None)]
     works += [
         lambda kind=kind, rights=rights: _only(world, kind, rights) for kind, rights in ONLY.items()
     ]
@@ -127,7 +131,7 @@ def _role(world, wanted):
     stage = Stage(world, "everything", (wanted or "others").removesuffix("Role").lower())
     rows = []
     for logical, role in stage.roles.items():
-        if (wanted or logical) != logical or (wanted is None and logical in ROLES.values()):
+        if (wanted or logical) != logical or (wanted is None and logical in ROLES):
             continue
         for unit in units(world.account, role):
             right = (logical, unit[2], stage.kind(unit[3]))

@@ -133,13 +133,18 @@ def _parse(original):
     return parse
 
 
-def _transformed(original):
+def transformed(template, given, previous=None):
+    """Returns a template after SAM's transform, which may depend on a parameter. ministack passes no
+    values on."""
+    if engine._SAM_TRANSFORM not in engine.declared_transforms(template):
+        return template
+    values = engine._transform_parameters(template, given, previous)
+    return sam(copy.deepcopy(template), values, engine._NO_IAM_POLICY_LOADER)
+
+
+def _transforming(original):
     def transform(template, given=None, previous=None):
-        if engine._SAM_TRANSFORM in engine.declared_transforms(template):
-            # ministack passes no values on, but SAM's result may depend on one.
-            values = engine._transform_parameters(template, given, previous)
-            template = sam(copy.deepcopy(template), values, engine._NO_IAM_POLICY_LOADER)
-        return prepared(original(template, given, previous))
+        return prepared(original(transformed(template, given, previous), given, previous))
 
     return transform
 
@@ -156,25 +161,25 @@ def prepared(template):
 # value.
 
 
-def _looked_up(original):
-    def evaluate(template, parameters):
-        mappings = template.get("Mappings", {})
+_conditions = engine._evaluate_conditions
 
-        def given(name):
-            return parameters[name["Ref"]]["Value"] if isinstance(name, dict) else name
 
-        def resolve(node):
-            if isinstance(node, list):
-                return [resolve(each) for each in node]
-            if not isinstance(node, dict):
-                return node
-            if "Fn::FindInMap" in node:
-                return engine.find_in_map(node["Fn::FindInMap"], mappings, given)
-            return {name: resolve(each) for name, each in node.items()}
+def conditions(template, parameters):
+    mappings = template.get("Mappings", {})
 
-        return original({**template, "Conditions": resolve(template.get("Conditions", {}))}, parameters)
+    def given(name):
+        return parameters[name["Ref"]]["Value"] if isinstance(name, dict) else name
 
-    return evaluate
+    def resolve(node):
+        if isinstance(node, list):
+            return [resolve(each) for each in node]
+        if not isinstance(node, dict):
+            return node
+        if "Fn::FindInMap" in node:
+            return engine.find_in_map(node["Fn::FindInMap"], mappings, given)
+        return {name: resolve(each) for name, each in node.items()}
+
+    return _conditions({**template, "Conditions": resolve(template.get("Conditions", {}))}, parameters)
 
 
 # --- Custom resources: after a failed creation, CloudFormation sends a deletion.
@@ -456,9 +461,9 @@ def _authorization(operation, schemes, authorizers):
 
 def install():
     """Installs this in the emulator of this process."""
-    engine._evaluate_conditions = _looked_up(engine._evaluate_conditions)
+    engine._evaluate_conditions = conditions
     engine._parse_template = _parse(engine._parse_template)
-    engine._apply_transforms = _transformed(engine._apply_transforms)
+    engine._apply_transforms = _transforming(engine._apply_transforms)
     from ministack.services.cloudformation import changesets, handlers
 
     for module in (changesets, handlers, stacks):

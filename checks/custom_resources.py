@@ -1,0 +1,187 @@
+"""Runs the function of templates/custom-resources.yaml in this process, over simulated tables, and
+checks its responses to CloudFormation. checks/deployment runs it over DynamoDB's protocol, where it
+succeeds, and where a deployment fails at any resource."""
+
+import io
+import json
+import sys
+import urllib.request
+from types import SimpleNamespace
+
+from botocore.exceptions import ClientError
+from rules.template import ROOT, load
+
+TEMPLATE = load(ROOT / "templates/custom-resources.yaml")
+CODE = TEMPLATE["Resources"]["CustomResourceFunction"]["Properties"]["Code"]["ZipFile"]
+SIGNED = "https://bucket.example/arn%3Aaws%7CStack?Signature=s%2Fecret"
+MAIN, METADATA = ["HASH partition_key S", "RANGE sort_key S"], ["HASH partition_key S"]
+KEYS = {"items": MAIN, "items-metadata": METADATA}
+
+
+class Function:
+    """The function, with services that deny the first requests."""
+
+    def __init__(self, denied=0, invoked=None):
+        self.denied, self.asked, self.slept, self.invoked = denied, [], 0, invoked
+        self.protected, self.waited, self.module = dict.fromkeys(KEYS, False), None, {"__name__": "index"}
+        exec(compile(CODE, "index.py", "exec"), self.module)  # noqa: S102, it is the deployed code
+        self.module |= {"boto3": self, "time": self}
+
+    def client(self, _):
+        return self
+
+    def sleep(self, seconds):
+        self.slept += seconds
+
+    def describe_table(self, TableName):  # noqa: N803, as the service calls it
+        self.asked.append(TableName)
+        if len(self.asked) <= self.denied:
+            raise ClientError({"Error": {"Code": "AccessDeniedException"}}, "DescribeTable")
+        if TableName not in KEYS:
+            raise ClientError({"Error": {"Code": "ResourceNotFoundException", "Message": TableName}}, "DescribeTable")
+        keys = [key.split() for key in KEYS[TableName]]
+        return {
+            "Table": {
+                "TableStatus": "ACTIVE",
+                "AttributeDefinitions": [{"AttributeName": name, "AttributeType": kind} for _, name, kind in keys],
+                "KeySchema": [{"AttributeName": name, "KeyType": role} for role, name, _ in keys],
+                "DeletionProtectionEnabled": self.protected[TableName],
+            }
+        }
+
+    def get_waiter(self, _):
+        return self
+
+    def wait(self, TableName, WaiterConfig):  # noqa: N803
+        assert WaiterConfig["Delay"] * WaiterConfig["MaxAttempts"] <= 60, "the function has two minutes"
+        self.waited = TableName
+
+    def update_table(self, TableName, DeletionProtectionEnabled):  # noqa: N803
+        assert self.waited == TableName, "a table that is changing accepts no other change"
+        self.protected[TableName] = DeletionProtectionEnabled
+
+    def invoke(self, FunctionName, Payload):  # noqa: N803
+        sample = json.loads((ROOT / "events/shard-scaler-list.json").read_text(encoding="utf-8"))
+        assert (FunctionName, json.loads(Payload)) == ("arn:of:the:shard-scaler", sample), Payload
+        self.asked.append(FunctionName)
+        error, payload = self.invoked
+        return ({"FunctionError": "Unhandled"} if error else {}) | {"Payload": io.BytesIO(json.dumps(payload).encode())}
+
+    def ask(self, resource, kind, name=None, **properties):
+        """Returns the response that CloudFormation receives: status, reason, data and name."""
+        received = []
+        opened, urllib.request.urlopen = (
+            urllib.request.urlopen,
+            lambda *one, **_: received.append(one[0]) or io.BytesIO(),
+        )
+        event = {"StackId": "stack", "RequestId": "request", "LogicalResourceId": "Resource"}
+        asked = {
+            "RequestType": kind,
+            "ResourceType": f"Custom::{resource}",
+            "ResponseURL": SIGNED,
+            "ResourceProperties": properties,
+        }
+        try:
+            self.module["handler"](event | asked | ({} if name is None else {"PhysicalResourceId": name}), None)
+        finally:
+            urllib.request.urlopen = opened
+        [request] = received
+        assert (request.full_url, request.get_header("Content-type")) == (SIGNED, ""), (
+            "the URL is signed without a content type"
+        )
+        response = json.loads(request.data)
+        assert event.items() <= response.items() and len(request.data) < 4096, response
+        return SimpleNamespace(
+            status=response["Status"],
+            reason=response.get("Reason", ""),
+            data=response.get("Data"),
+            name=response["PhysicalResourceId"],
+        )
+
+
+def a_stack_protects_its_tables_until_it_was_never_complete():
+    tables = [*KEYS]
+    function = Function()
+    made = function.ask("DeletionProtection", "Create", Tables=tables, Protected="true")
+    assert made.status == "SUCCESS" and all(function.protected.values()), made
+    function.ask("DeletionProtection", "Delete", made.name, Tables=tables, Protected="true")
+    assert all(function.protected.values()), "the tables of a deleted stack lost their protection"
+    failed = function.ask("DeletionProtection", "Create", Tables=[*tables, "gone"], Protected="true")
+    assert failed.status == "FAILED" and "gone" in failed.reason, failed
+    # CloudFormation makes up an ID if it received none.
+    for name in (failed.name, "stack-TableProtection-1ABC"):
+        function.protected = dict.fromkeys(KEYS, True)
+        gone = function.ask("DeletionProtection", "Delete", name, Tables=[*tables, "gone"], Protected="true")
+        assert gone.status == "SUCCESS" and not any(function.protected.values()), gone
+
+
+def a_configuration_has_one_fingerprint_and_its_largest_number():
+    def data(**properties):
+        return Function().ask("Fingerprint", "Update", "created", **properties).data
+
+    first = data(Of=[["items", "200"], ["S"]])
+    assert first == data(Of=[["items", "200"], ["S"]]), first
+    assert first["Sha256"] not in {
+        data(Of=each)["Sha256"] for each in ([["items", "201"], ["S"]], [["items"], ["200", "S"]])
+    }
+    # As text, 8000 is more than 20000. A rollback to 0.1.0 names no numbers.
+    assert [data(Of=[], LargestOf=["20000", "8000"])["Largest"], data(Of=[])["Largest"]] == ["20000", "0"]
+
+
+def existing_tables_are_what_is_configured_or_the_deployment_fails():
+    wrong = {
+        ("items-metadata", *MAIN): "needed: HASH partition_key S, RANGE sort_key S",
+        ("items", *METADATA): "RANGE sort_key S; needed: HASH partition_key S",
+        ("items", "HASH id S", "RANGE sort_key S"): "has the keys HASH partition_key S",
+        ("orders", *MAIN): 'The table "orders" does not exist in this account and Region.',
+        ("items", "x" * 5000): "needed",
+    }
+    right = [{"Name": name, "Keys": keys} for name, keys in KEYS.items()]
+    assert Function().ask("ExistingTables", "Create", Tables=right).data == {"Passed": "true"}
+    for (name, *keys), reason in wrong.items():
+        found = Function().ask("ExistingTables", "Update", Tables=[{"Name": name, "Keys": keys}])
+        assert found.status == "FAILED" and reason in found.reason, found
+        # CloudFormation must be able to delete the stack in any case.
+        assert Function().ask("ExistingTables", "Delete", Tables=[{"Name": name, "Keys": keys}]).status == "SUCCESS"
+
+
+def it_waits_for_a_late_right_but_not_for_ever():
+    for denied, status, asked in ((2, "SUCCESS", 3), (99, "FAILED", 5)):
+        function = Function(denied)
+        found = function.ask("ExistingTables", "Create", Tables=[{"Name": "items", "Keys": MAIN}])
+        assert (found.status, len(function.asked)) == (status, asked) and function.slept <= 30, found
+
+
+def a_function_that_does_not_start_fails_the_deployment_and_lets_the_stack_go():
+    lost = (True, {"errorMessage": "items-metadata is empty"})
+    rows = [
+        ((False, {"keys": [], "outcome": "listed"}), "Create", "SUCCESS", ""),
+        (lost, "Create", "FAILED", "items-metadata is empty"),
+        ((False, {"outcome": "failed", "detail": "no right"}), "Update", "FAILED", "no right"),
+        (lost, "Delete", "SUCCESS", ""),
+    ]
+    for invoked, kind, status, reason in rows:
+        function = Function(invoked=invoked)
+        found = function.ask("Start", kind, Function="arn:of:the:shard-scaler")
+        assert found.status == status and reason in found.reason and len(function.asked) == (kind != "Delete"), found
+    assert Function().ask("Unknown", "Create").status == "FAILED"
+
+
+CASES = [each for name, each in globals().items() if name.startswith(("a_", "existing_", "it_"))]
+
+
+def main():
+    failed = 0
+    for case in CASES:
+        try:
+            case()
+            print(f"ok    {case.__name__.replace('_', ' ')}")
+        except AssertionError as error:
+            failed += 1
+            print(f"FAIL  {case.__name__.replace('_', ' ')}: {error}", file=sys.stderr)
+    print(f"{len(CASES) - failed} hold, {failed} do not")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
