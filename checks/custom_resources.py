@@ -1,12 +1,13 @@
 """Runs the function of templates/custom-resources.yaml in this process, over simulated tables, and
-checks its responses to CloudFormation. checks/deployment runs it over DynamoDB's protocol, where it
-succeeds, and where a deployment fails at any resource."""
+checks its responses to CloudFormation. checks/deployment runs it over DynamoDB's protocol, and
+protects tables with it.
+"""
 
 import io
 import json
 import sys
-import urllib.request
 from types import SimpleNamespace
+from unittest import mock
 
 from botocore.exceptions import ClientError
 from rules.template import ROOT, load
@@ -23,7 +24,7 @@ class Function:
 
     def __init__(self, denied=0, invoked=None):
         self.denied, self.asked, self.slept, self.invoked = denied, [], 0, invoked
-        self.protected, self.waited, self.module = dict.fromkeys(KEYS, False), None, {"__name__": "index"}
+        self.module = {"__name__": "index"}
         exec(compile(CODE, "index.py", "exec"), self.module)  # noqa: S102, it is the deployed code
         self.module |= {"boto3": self, "time": self}
 
@@ -45,20 +46,8 @@ class Function:
                 "TableStatus": "ACTIVE",
                 "AttributeDefinitions": [{"AttributeName": name, "AttributeType": kind} for _, name, kind in keys],
                 "KeySchema": [{"AttributeName": name, "KeyType": role} for role, name, _ in keys],
-                "DeletionProtectionEnabled": self.protected[TableName],
             }
         }
-
-    def get_waiter(self, _):
-        return self
-
-    def wait(self, TableName, WaiterConfig):  # noqa: N803
-        assert WaiterConfig["Delay"] * WaiterConfig["MaxAttempts"] <= 60, "the function has two minutes"
-        self.waited = TableName
-
-    def update_table(self, TableName, DeletionProtectionEnabled):  # noqa: N803
-        assert self.waited == TableName, "a table that is changing accepts no other change"
-        self.protected[TableName] = DeletionProtectionEnabled
 
     def invoke(self, FunctionName, Payload):  # noqa: N803
         sample = json.loads((ROOT / "events/shard-scaler-list.json").read_text(encoding="utf-8"))
@@ -67,57 +56,23 @@ class Function:
         error, payload = self.invoked
         return ({"FunctionError": "Unhandled"} if error else {}) | {"Payload": io.BytesIO(json.dumps(payload).encode())}
 
-    def ask(self, resource, kind, name=None, **properties):
-        """Returns the response that CloudFormation receives: status, reason, data and name."""
-        received = []
-        opened, urllib.request.urlopen = (
-            urllib.request.urlopen,
-            lambda *one, **_: received.append(one[0]) or io.BytesIO(),
-        )
+    def ask(self, resource, kind, **properties):
+        """Returns the response that CloudFormation receives: status, reason and data."""
         event = {"StackId": "stack", "RequestId": "request", "LogicalResourceId": "Resource"}
-        asked = {
-            "RequestType": kind,
-            "ResourceType": f"Custom::{resource}",
-            "ResponseURL": SIGNED,
-            "ResourceProperties": properties,
-        }
-        try:
-            self.module["handler"](event | asked | ({} if name is None else {"PhysicalResourceId": name}), None)
-        finally:
-            urllib.request.urlopen = opened
-        [request] = received
-        assert (request.full_url, request.get_header("Content-type")) == (SIGNED, ""), (
-            "the URL is signed without a content type"
-        )
+        asked = {"RequestType": kind, "ResourceType": f"Custom::{resource}", "ResourceProperties": properties}
+        with mock.patch("urllib.request.urlopen") as opened:
+            self.module["handler"]({**event, **asked, "ResponseURL": SIGNED}, None)
+        [request] = opened.call_args.args
+        signed = (request.full_url, request.get_header("Content-type"))
+        assert signed == (SIGNED, ""), "the URL is signed without a content type"
         response = json.loads(request.data)
         assert event.items() <= response.items() and len(request.data) < 4096, response
-        return SimpleNamespace(
-            status=response["Status"],
-            reason=response.get("Reason", ""),
-            data=response.get("Data"),
-            name=response["PhysicalResourceId"],
-        )
-
-
-def a_stack_protects_its_tables_until_it_was_never_complete():
-    tables = [*KEYS]
-    function = Function()
-    made = function.ask("DeletionProtection", "Create", Tables=tables, Protected="true")
-    assert made.status == "SUCCESS" and all(function.protected.values()), made
-    function.ask("DeletionProtection", "Delete", made.name, Tables=tables, Protected="true")
-    assert all(function.protected.values()), "the tables of a deleted stack lost their protection"
-    failed = function.ask("DeletionProtection", "Create", Tables=[*tables, "gone"], Protected="true")
-    assert failed.status == "FAILED" and "gone" in failed.reason, failed
-    # CloudFormation makes up an ID if it received none.
-    for name in (failed.name, "stack-TableProtection-1ABC"):
-        function.protected = dict.fromkeys(KEYS, True)
-        gone = function.ask("DeletionProtection", "Delete", name, Tables=[*tables, "gone"], Protected="true")
-        assert gone.status == "SUCCESS" and not any(function.protected.values()), gone
+        return SimpleNamespace(status=response["Status"], reason=response.get("Reason", ""), data=response.get("Data"))
 
 
 def a_configuration_has_one_fingerprint_and_its_largest_number():
     def data(**properties):
-        return Function().ask("Fingerprint", "Update", "created", **properties).data
+        return Function().ask("Fingerprint", "Update", **properties).data
 
     first = data(Of=[["items", "200"], ["S"]])
     assert first == data(Of=[["items", "200"], ["S"]]), first

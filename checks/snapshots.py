@@ -9,12 +9,14 @@ parameters, rules, conditions and references. A reference to a resource remains:
 Usage: snapshots.py [--renew] [TEMPLATE]
 """
 
+import copy
 import difflib
 import json
 import logging
 import re
 import sys
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import environment  # noqa: F401 - before all that imports ministack
@@ -36,6 +38,11 @@ ACCOUNT, REGION, STACK = "111122223333", "eu-south-1", "STACK"
 # A hash of the code and the properties of a function.
 HASH = re.compile(r"(?<=Version)[0-9a-f]{10}\b")
 KEPT = ("Type", "DependsOn", "DeletionPolicy", "UpdateReplacePolicy", "UpdatePolicy", "Properties")
+
+
+@cache
+def parsed(path):
+    return engine._parse_template(path.read_text(encoding="utf-8"))
 
 
 class Attributes(dict):
@@ -65,7 +72,7 @@ class Resources(dict):
 
 
 class Deployment:
-    """The templates for the given parameters and settings."""
+    """The templates for the given parameters and settings: resources, and what nested stacks wait for."""
 
     def __init__(self, template, values):
         self.resources, self.conditions = {}, {}
@@ -75,7 +82,7 @@ class Deployment:
 
     def _evaluated(self, path, values):
         """Collects the resources of a template, and returns its outputs."""
-        template = engine._parse_template(path.read_text(encoding="utf-8"))
+        template = copy.deepcopy(parsed(path))
         for name, row in template.get("Mappings", {}).get("Settings", {}).items():
             template["Mappings"]["Settings"][name] = dict.fromkeys(row, values.pop(name)) if name in values else row
         if unknown := values.keys() - template["Parameters"].keys():
@@ -108,8 +115,7 @@ class Deployment:
                 values = {key: str(value) for key, value in body["Properties"].get("Parameters", {}).items()}
                 found = self._evaluated(below, values)
                 resources[name]["Attributes"] = {f"Outputs.{key}": value for key, value in found.items()}
-                if "DependsOn" in body:
-                    self.resources[name] = {"DependsOn": body["DependsOn"]}
+                self.resources[name] = {"After": sorted(engine._extract_deps(bodies[name], set(bodies)))}
                 continue
             if name in self.resources:
                 raise ValueError(f"two templates have a resource {name}")

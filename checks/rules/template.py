@@ -2,7 +2,10 @@
 snapshot cannot hold, because they are about what a later change adds. Each reads the template before
 SAM's transform. checks/mutations.yaml has a broken template for each."""
 
+import itertools
+import json
 import re
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -29,9 +32,15 @@ def rule(identity, description):
 
 
 def load(path):
-    return cfn_yaml.load(str(path))
+    return parsed(Path(path).read_text(encoding="utf-8"))
 
 
+@cache
+def parsed(text):
+    return cfn_yaml.loads(text)
+
+
+@cache
 def code(path):
     return (ROOT / path).read_text(encoding="utf-8")
 
@@ -248,7 +257,7 @@ CREDENTIALS = {"authorization", "content-type", "x-amz-content-sha256", "x-amz-d
 def api(template, _):
     route = re.findall(r'\("([A-Z]+)", "(/[a-z/]+)", Function::(\w+), ', code("functions/api/src/route.rs"))
     served = {(method, path): function for method, path, function in route}
-    described = yaml.safe_load(code("functions/api/openapi.yaml"))
+    described = description()
     # CloudFormation passes a parameter as text, and converts it only where a schema asks for a number.
     for name in of_type(template, "AWS::Serverless::HttpApi"):
         place, properties = ("Resources", name), template["Resources"][name]["Properties"]
@@ -287,6 +296,11 @@ def api(template, _):
         for key, names in wanted.items():
             if other := {*cors[key]} ^ names:
                 yield place, f"{key} of other origins and the description differ: {sorted(other)}"
+
+
+@cache
+def description():
+    return yaml.safe_load(code("functions/api/openapi.yaml"))
 
 
 def parameters(value):
@@ -399,6 +413,28 @@ def metrics(template, _):
         yield ("Resources",), f"no function writes {', '.join(sorted(other))}"
 
 
+@rule("E9010", "The prices that texts name are those of the adviser")
+def prices(template, _):
+    if "Settings" not in template.get("Mappings", {}):
+        return
+    known = {
+        name: each["tiers"][0]["usd"]
+        for name, each in json.loads(code("adviser/prices.json")).items()
+        if "tiers" in each
+    }
+    unit, rows = known["dynamodb_warm_write_units"], template["Mappings"]["Settings"]
+    peak = f"about ${1000 * unit:.2f} per 1,000 units above 4,000 (${16_000 * unit:.0f} for 20,000)"
+    if peak not in template["Parameters"]["ExpectedPeakWriteUnits"]["Description"]:
+        yield ("Parameters", "ExpectedPeakWriteUnits"), f"a peak costs {peak}"
+    for kind, profile in itertools.product(("Write", "Read"), ("standard", "development")):
+        units = int(rows[f"OnDemandMax{kind}Units"][profile])
+        a_day = f"${units * 86_400 * known[f'dynamodb_{kind.lower()}_request_units'] / 1e6:,.0f}"
+        for document in ("SECURITY.md", "docs/costs.md"):
+            if a_day not in code(document):
+                yield ("Mappings", "Settings"), f"{document} does not say that {units} {kind} units cost {a_day} a day"
+
+
+@cache
 def metrics_written():
     """Returns the metrics that the functions write: `counter!(WRITES)` with the constant's text, or
     `counter!("Writes")`."""
