@@ -154,9 +154,8 @@ def roles(template, _):
         [trust] = body["Properties"]["AssumeRolePolicyDocument"]["Statement"]
         service = trust["Principal"].get("Service")
         # Lambda assumes a role only for functions of the role's account.
-        if not isinstance(service, str) or trust.get("Condition") != (
-            None if service == "lambda.amazonaws.com" else account
-        ):
+        condition = None if service == "lambda.amazonaws.com" else account
+        if not isinstance(service, str) or trust.get("Condition") != condition:
             yield ("Resources", name), f"{name} trusts {trust['Principal']} with the condition {trust.get('Condition')}"
 
 
@@ -189,34 +188,17 @@ def alarms(template, path):
         if {"Ref": "ShardScaler"} not in properties.get("AlarmActions", []):
             continue
         waking.add(title)
-        permission = {
-            "Type": "AWS::Lambda::Permission",
-            **({"Condition": body["Condition"]} if "Condition" in body else {}),
-            "Properties": {
-                "Action": "lambda:InvokeFunction",
-                "FunctionName": {"Ref": "ShardScaler"},
-                "Principal": "lambda.alarms.cloudwatch.amazonaws.com",
-                "SourceAccount": {"Ref": "AWS::AccountId"},
-                "SourceArn": {
-                    "Fn::Sub": f"arn:${{AWS::Partition}}:cloudwatch:${{AWS::Region}}:${{AWS::AccountId}}:alarm:{title}"
-                },
-            },
-        }
         # CloudWatch drops an action for which it has no permission yet.
-        if template["Resources"].get(body.get("DependsOn")) != permission:
-            yield place, f"{name} does not wait for the permission {permission}"
+        permission = template["Resources"].get(body.get("DependsOn"), {})
+        allowed, called = inner(permission, "SourceArn"), list(inner(permission, "FunctionName"))
+        known = [text_of(each).rsplit(":", 1)[-1] for each in allowed] == [title] and called == [{"Ref": "ShardScaler"}]
+        if not known or permission.get("Condition") != body.get("Condition"):
+            yield place, f"{name} does not wait for the permission to invoke the shard-scaler"
     if waking:
-        schedules = of_type(template, "AWS::Scheduler::Schedule")
-        sent = {
-            name: re.findall(r'"(\$\{Stack\}-[\w-]+)"', str(body["Properties"]["Target"]["Input"]))
-            for name, body in schedules.items()
-        }
-        if rearmed := next(({*names} for names in sent.values() if names), set()) ^ waking:
-            yield (
-                ("Resources",),
-                f"a schedule re-arms other alarms than those that wake the shard-scaler: {sorted(rearmed)}",
-            )
-        statements = members([each for each in inner(load(path.parent / "functions.yaml"), "Statement")])
+        sent = set(re.findall(r'"(\$\{Stack\}-[\w-]+)"', str(list(inner(template, "Input")))))
+        if other := sent ^ waking:
+            yield ("Resources",), f"a schedule re-arms other alarms than those that wake: {sorted(other)}"
+        statements = members(list(inner(load(path.parent / "functions.yaml"), "Statement")))
         resources = [each["Resource"] for each in statements if each["Action"] == "cloudwatch:SetAlarmState"]
         allowed = {text_of(each).rsplit(":", 1)[-1] for each in members(resources)}
         if other := allowed ^ {replica(name) for name in waking}:
@@ -258,32 +240,21 @@ def api(template, _):
     route = re.findall(r'\("([A-Z]+)", "(/[a-z/]+)", Function::(\w+), ', code("functions/api/src/route.rs"))
     served = {(method, path): function for method, path, function in route}
     described = description()
-    # CloudFormation passes a parameter as text, and converts it only where a schema asks for a number.
     for name in of_type(template, "AWS::Serverless::HttpApi"):
         place, properties = ("Resources", name), template["Resources"][name]["Properties"]
+        # CloudFormation passes a parameter as text, and converts it only where a schema has a number.
         if "RouteSettings" in properties:
             yield place, "RouteSettings has no schema, so its numbers would be text"
-        body, security = properties["DefinitionBody"], {}
-        operations = {
-            (method.upper(), path): each for path, methods in body["paths"].items() for method, each in methods.items()
-        }
-        if other := {*operations} ^ {*served}:
-            yield place, f"not both in the template and in route.rs: {sorted(other)}"
-        for key, operation in operations.items():
-            integration, function = operation["x-amazon-apigateway-integration"], served.get(key, "no function")
-            if (
-                f"/functions/${{{function}}}/invocations" not in text_of(integration["uri"])
-                or integration["payloadFormatVersion"] != "2.0"
-            ):
+        body, asked = properties["DefinitionBody"], {}
+        if other := {*operations(body)} ^ {*served} | {*operations(described)} ^ {*served}:
+            yield place, f"not all of the template, openapi.yaml and route.rs have {sorted(other)}"
+        for key, operation in operations(body).items():
+            integration, function = operation["x-amazon-apigateway-integration"], served.get(key)
+            if f"/functions/${{{function}}}/invocations" not in text_of(integration["uri"]):
                 yield place, f"{key} does not go to the {function}"
-            if security.setdefault(function, operation.get("security")) != operation.get(
-                "security"
-            ) or not operation.get("security"):
+            security = operation.get("security")
+            if not security or asked.setdefault(function, security) != security:
                 yield place, f"{key} asks for other credentials than the other operations of the {function}"
-        if other := {
-            (m.upper(), path) for path, methods in described["paths"].items() for m in methods if m != "parameters"
-        } ^ {*served}:
-            yield place, f"not both in openapi.yaml and in route.rs: {sorted(other)}"
         [cors] = members(body["x-amazon-apigateway-cors"])
         parts = [described["paths"], {key: part for key, part in described["components"].items() if key != "headers"}]
         requests = {each["name"].lower() for part in parts for each in parameters(part) if each["in"] == "header"}
@@ -296,6 +267,12 @@ def api(template, _):
         for key, names in wanted.items():
             if other := {*cors[key]} ^ names:
                 yield place, f"{key} of other origins and the description differ: {sorted(other)}"
+
+
+def operations(body):
+    """Returns the operations of an OpenAPI description, by method and path."""
+    rows = [(path, *each) for path, methods in body["paths"].items() for each in methods.items()]
+    return {(method.upper(), path): each for path, method, each in rows if method != "parameters"}
 
 
 @cache
