@@ -17,19 +17,27 @@ import re
 import subprocess
 import sys
 
-from template_expected import CONFIGURATIONS, DEPLOYMENTS, VARIABLE_READ
-from template_flat import (
+from rules.template import (
     FUNCTION,
-    LARGEST,
+    NESTED,
     ROOT,
-    Deployment,
-    Templates,
     conditions_behind,
-    largest_of,
+    load,
+    metrics_written,
+    names_of_alarms,
+    of_type,
     references,
 )
-from template_metrics import metrics_written
 
+# Files in which the functions read their variables: `read.set(…, "LEASE_MS", …)`.
+CONFIGURATIONS = (
+    ROOT / "shared/src/config.rs",
+    ROOT / "functions/shard-scaler/src/config.rs",
+    ROOT / "functions/writer/src/shard_scaler.rs",
+)
+VARIABLE_READ = re.compile(r'\bread\s*\.\s*\w+\([^"]*"([A-Z][A-Z0-9_]*)"')
+# The attribute that the custom resource Configuration computes from its property `LargestOf`.
+LARGEST = {"Fn::GetAtt": ["Configuration", "Largest"]}
 DOCUMENT = ROOT / "docs/configuration.md"
 OPERATIONS = ROOT / "docs/operations.md"
 TUTORIAL = ROOT / "docs/tutorial.md"
@@ -96,6 +104,26 @@ NEEDED = {"TABLE_NAME", "METADATA_TABLE_NAME"}
 OPTION = re.compile(r"^\s+(?:-\w, )?(--[\w-]+)(?: (<\w+>))?\s+(.*?)(?: \[default: (.*)\])?$")
 # Variables that are read outside the configuration. The document mentions them, but not in a table.
 DIRECT = re.compile(r'env::var(?:_os)?\(\s*"([A-Z_]+)"')
+
+
+class Templates:
+    """template.yaml, and its nested templates by the resource that nests them."""
+
+    def __init__(self):
+        self.root = load(ROOT / "template.yaml")
+        self.parameters = self.root["Parameters"]
+        self.settings = self.root["Mappings"]["Settings"]
+        self.nested = {
+            name: load(ROOT / body["Properties"]["Location"])
+            for name, body in of_type(self.root, NESTED).items()
+        }
+        limits = self.nested["CheckedSettings"]["Parameters"]
+        self.allowed = {name: limits[name] for name in self.settings}
+
+
+def largest_of(template):
+    """Returns the numbers of which Configuration finds the largest."""
+    return template["Resources"]["Configuration"]["Properties"]["LargestOf"]
 
 
 def tables_of(text):
@@ -298,11 +326,11 @@ def compare(wanted, rows):
 
 def alarms(templates):
     """Returns the alarms' names, without the parts for the stack and the version."""
-    whole = Deployment(templates, **DEPLOYMENTS["everything"][0]).of_type("AWS::CloudWatch::Alarm")
-    names = (
-        each["AlarmName"]["Fn::Sub"].removeprefix("${AWS::StackName}-") for each in whole.values()
-    )
-    return {code(re.sub(r"-\$\{\w+\.Version\.Version\}$", "", name)) for name in names}
+    names = [name for each in templates.nested.values() for name in names_of_alarms(each).values()]
+    return {
+        code(re.sub(r"-\$\{\w+\.Version\.Version\}$", "", name.removeprefix("${Stack}-")))
+        for name in names
+    }
 
 
 def metrics():

@@ -3,11 +3,10 @@ checks/deployment.
 
 Usage: deployment.py [CASE...]
 
-Cases, in this order: guided, variants, failures, runbooks, updates, rights. Without an argument,
-all cases run. Each is a module of this folder.
+Cases, in this order: guided, failures, runbooks, updates, rights. Without an argument, all cases
+run. Each is a module of this folder.
 """
 
-import os
 import sys
 import tempfile
 import time
@@ -17,21 +16,13 @@ from pathlib import Path
 import environment  # noqa: F401 - before all that imports ministack
 import failures
 import guided
-import rights
+import scenarios
 import runbooks
 import updates
-import variants
-from emulated import ROOT, Account, World, built
+from emulated import ROOT, Account, World
 from server import Server
 
-CASES = {
-    "guided": guided.check,
-    "variants": variants.check,
-    "failures": failures.check,
-    "runbooks": runbooks.check,
-    "updates": updates.check,
-    "rights": rights.check,
-}
+CASES = {"guided": guided, "failures": failures, "runbooks": runbooks, "updates": updates, "rights": scenarios}
 
 
 class Report:
@@ -58,37 +49,24 @@ class Report:
         print(f"       {text}", flush=True)
 
 
-def build(folder):
-    """Returns the template after `sam build`, with the functions' programs."""
-    if given := os.environ.get("FUNCTION_BINARIES"):
-        return built(folder / "build", Path(given).resolve())
-    template = ROOT / ".aws-sam/build/template.yaml"
-    if not template.is_file():
-        sys.exit("no build found: run checks/sam_build first, or set FUNCTION_BINARIES")
-    return template
-
-
 def main(wanted):
     if unknown := set(wanted) - set(CASES):
         sys.exit(f"usage: deployment.py [{'|'.join(CASES)}]...; unknown: {', '.join(sorted(unknown))}")
-    report = Report()
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        template = build(folder)
-        with Server() as server:
-            world = World(Account(server), folder, template)
-            for name, check in CASES.items():
-                if wanted and name not in wanted:
-                    continue
-                print(f"\n{name}", flush=True)
-                try:
-                    check(report, world)
-                # The other cases run in any case.
-                except Exception as error:
-                    traceback.print_exc()
-                    report.check(f"{name} runs to its end", False, f"{type(error).__name__}: {error}")
-                world.clear()
+    template = ROOT / ".aws-sam/build/template.yaml"
+    if not template.is_file():
+        sys.exit("no build found: run checks/sam_build first")
+    report, began = Report(), time.monotonic()
+    with tempfile.TemporaryDirectory() as scratch, Server() as server:
+        world = World(Account(server), Path(scratch), template)
+        for name in wanted or CASES:
+            print(f"\n{name}", flush=True)
+            try:
+                CASES[name].check(report, world)
+            # The other cases run in any case.
+            except Exception as error:
+                traceback.print_exc()
+                report.check(f"{name} runs to its end", False, f"{type(error).__name__}: {error}")
+            world.clear()
     print(f"\n{report.held} ok, {len(report.failed)} failed, in {time.monotonic() - began:.0f} s")
     for what in report.failed:
         print(f"WRONG  {what}", file=sys.stderr)

@@ -20,16 +20,11 @@ from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 from botocore.credentials import Credentials
 from environment import ACCOUNT, REGION
-from template_flat import FUNCTION, NESTED, ROOT, load
+from ministack.services.cloudformation import engine
 
+ROOT = Path(__file__).parent.parent
 # Timeout in seconds for a stack, and for any other wait.
 PATIENCE = 120
-# The media types of a PATCH.
-MERGE_PATCH = "application/merge-patch+json"
-ADDITION = "application/vnd.dynamodb-write-sharding.add+json"
-FUNCTIONS = ("writer", "reader", "shard-scaler")
-# The property with the location of the template, for each type of nested stack.
-LOCATIONS = {NESTED: "Location", "AWS::CloudFormation::Stack": "TemplateURL"}
 
 
 def await_that(holds, what, patience=PATIENCE):
@@ -44,9 +39,8 @@ def await_that(holds, what, patience=PATIENCE):
 
 
 class Response:
-    def __init__(self, status, headers, body):
-        self.status, self.headers = status, headers
-        self.text = body.decode("utf-8", errors="replace")
+    def __init__(self, status, body):
+        self.status, self.text = status, body.decode("utf-8", errors="replace")
 
     @property
     def json(self):
@@ -61,47 +55,21 @@ class Account:
 
     def __init__(self, server):
         self.server = server
-        self.root = Credentials(ACCOUNT, "root")
         self._clients = {}
 
     def client(self, service):
         if service not in self._clients:
-            self._clients[service] = boto3.client(
-                service,
-                endpoint_url=self.server.url,
-                region_name=REGION,
-                aws_access_key_id=self.root.access_key,
-                aws_secret_access_key=self.root.secret_key,
-                config=Config(retries={"max_attempts": 1}, parameter_validation=True),
-            )
+            # An account's number is also the key of its root.
+            keys = {"aws_access_key_id": ACCOUNT, "aws_secret_access_key": "root", "region_name": REGION}
+            config = Config(retries={"max_attempts": 1})
+            self._clients[service] = boto3.client(service, endpoint_url=self.server.url, config=config, **keys)
         return self._clients[service]
 
-    def user(self, name, statements):
-        """Returns the credentials of a new user with the rights of the statements."""
-        iam = self.client("iam")
-        iam.create_user(UserName=name)
-        if statements:
-            document = json.dumps({"Version": "2012-10-17", "Statement": statements})
-            iam.put_user_policy(UserName=name, PolicyName="given", PolicyDocument=document)
-        key = iam.create_access_key(UserName=name)["AccessKey"]
-        return Credentials(key["AccessKeyId"], key["SecretAccessKey"])
-
     def environment(self):
-        """Returns the environment for a program that must reach only this account."""
-        return {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith("AWS_") and name != "PYTHONPATH"
-        } | {
-            "AWS_ENDPOINT_URL": self.server.url,
-            "AWS_ACCESS_KEY_ID": self.root.access_key,
-            "AWS_SECRET_ACCESS_KEY": self.root.secret_key,
-            "AWS_REGION": REGION,
-            "AWS_DEFAULT_REGION": REGION,
-            "AWS_CONFIG_FILE": os.devnull,
-            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-            "AWS_EC2_METADATA_DISABLED": "true",
-            "SAM_CLI_TELEMETRY": "0",
+        """Returns the environment for a program. checks/deployment keeps it away from other accounts."""
+        return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {
+            "AWS_ACCESS_KEY_ID": ACCOUNT,
+            "AWS_SECRET_ACCESS_KEY": "root",
             "PATH": f"{ROOT / '.tools/python/bin'}:{os.environ['PATH']}",
         }
 
@@ -110,65 +78,22 @@ class Account:
 
     def invoke(self, function, event, kind="RequestResponse"):
         """Returns the response of a function, and whether it is an error."""
-        response = self.client("lambda").invoke(
-            FunctionName=function, Payload=json.dumps(event), InvocationType=kind
-        )
+        response = self.client("lambda").invoke(FunctionName=function, Payload=json.dumps(event), InvocationType=kind)
         payload = response["Payload"].read()
         return (json.loads(payload) if payload else None), "FunctionError" in response
-
-
-def built(folder, binaries):
-    """Writes the template and its nested templates as `sam build` does, with the programs of
-    `binaries`. Returns the path of the template."""
-    programs = {
-        name: next(
-            path for path in (binaries / name / "bootstrap", binaries / name) if path.is_file()
-        )
-        for name in FUNCTIONS
-    }
-    for name, program in programs.items():
-        place = folder / "programs" / name
-        place.mkdir(parents=True)
-        # Symbols make up most of a development build.
-        subprocess.run(["strip", "-o", place / "bootstrap", program], check=True)
-
-    def copy(path, target):
-        template = load(path)
-        for resource in template["Resources"].values():
-            properties = resource.get("Properties", {})
-            if resource["Type"] == FUNCTION:
-                name = resource.pop("Metadata")["BuildProperties"]["Binary"]
-                properties["CodeUri"] = os.path.relpath(folder / "programs" / name, target.parent)
-            if location := LOCATIONS.get(resource["Type"]):
-                copy(path.parent / properties[location], target.parent / properties[location])
-        (template.get("Globals") or {}).get("Function", {}).pop("CodeUri", None)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(json.dumps(template, indent=1), encoding="utf-8")
-
-    copy(ROOT / "template.yaml", folder / "template.yaml")
-    return folder / "template.yaml"
 
 
 class Package:
     """A built template, with any settings. `sam package` puts its code and nested templates into a
     bucket."""
 
-    def __init__(self, account, template, folder, name):
-        self.account, self.bucket = account, f"code-{name}"
+    def __init__(self, account, template, folder):
+        self.account, self.bucket = account, "code"
         account.client("s3").create_bucket(Bucket=self.bucket)
-        packaged = folder / f"{name}.yaml"
-        command = [
-            "sam",
-            "package",
-            "--template-file",
-            template,
-            "--s3-bucket",
-            self.bucket,
-            "--output-template-file",
-            packaged,
-        ]
+        packaged = folder / "template.yaml"
+        command = ["sam", "package", "--template-file", template, "--s3-bucket", self.bucket]
         done = subprocess.run(
-            command,
+            [*command, "--output-template-file", packaged],
             env=account.environment(),
             cwd=folder,
             capture_output=True,
@@ -178,15 +103,14 @@ class Package:
         )
         if done.returncode:
             raise SystemExit(f"sam package: {done.stdout}{done.stderr}")
-        self.template = load(packaged)
+        self.template = engine._parse_template(packaged.read_text(encoding="utf-8"))
 
     def url(self, settings):
         """Returns the address of the template with these settings in every profile."""
         template = copy.deepcopy(self.template)
         for name, value in settings.items():
-            template["Mappings"]["Settings"][name] = dict.fromkeys(
-                template["Mappings"]["Settings"][name], value
-            )
+            row = template["Mappings"]["Settings"][name]
+            template["Mappings"]["Settings"][name] = dict.fromkeys(row, value)
         body = json.dumps(template).encode()
         key = f"{hashlib.sha256(body).hexdigest()}.template"
         self.account.client("s3").put_object(Bucket=self.bucket, Key=key, Body=body)
@@ -205,36 +129,23 @@ class Stack:
         self.api = account.client("cloudformation")
         self.identity = None
 
-    def _wait(self):
-        def ended():
-            described = self.describe()
-            return described if not described["StackStatus"].endswith("_IN_PROGRESS") else None
-
-        return await_that(ended, f"the end of the operation on {self.name}")
-
     def describe(self):
         return self.api.describe_stacks(StackName=self.identity or self.name)["Stacks"][0]
 
     def _arguments(self, package, wanted):
         """`wanted` has parameters and settings. The processor is that of this machine."""
         known = package.template["Parameters"]
-        settings = {"Architecture": "x86_64"} | {
-            name: value for name, value in wanted.items() if name not in known
-        }
+        settings = {name: value for name, value in wanted.items() if name not in known}
+        given = [{"ParameterKey": name, "ParameterValue": wanted[name]} for name in wanted if name in known]
         return {
             "StackName": self.name,
-            "TemplateURL": package.url(settings),
-            "Parameters": [
-                {"ParameterKey": name, "ParameterValue": value}
-                for name, value in wanted.items()
-                if name in known
-            ],
+            "TemplateURL": package.url({"Architecture": "x86_64"} | settings),
+            "Parameters": given,
             "Capabilities": ["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"],
         }
 
     def create(self, package, wanted=None):
-        made = self.api.create_stack(**self._arguments(package, wanted or {}))
-        self.identity = made["StackId"]
+        self.identity = self.api.create_stack(**self._arguments(package, wanted or {}))["StackId"]
         return self._ended("CREATE_COMPLETE")
 
     def update(self, package, wanted=None):
@@ -246,109 +157,58 @@ class Stack:
         return self._ended("DELETE_COMPLETE")
 
     def _ended(self, wanted):
-        described = self._wait()
-        if described["StackStatus"] != wanted:
-            raise StackFailed(
-                f"{self.name} is {described['StackStatus']}: {'; '.join(self.reasons())}"
-            )
+        await_that(lambda: not self.describe()["StackStatus"].endswith("_IN_PROGRESS"), f"the end of {self.name}")
+        if (status := self.describe()["StackStatus"]) != wanted:
+            raise StackFailed(f"{self.name} is {status}: {'; '.join(self.reasons())}")
         return self
 
     def reasons(self):
         """Returns the reasons of failed resources, in order of time."""
         events = self.api.describe_stack_events(StackName=self.identity or self.name)["StackEvents"]
         failed = [event for event in events if event["ResourceStatus"].endswith("_FAILED")]
-        return [
-            f"{event['LogicalResourceId']}: {event.get('ResourceStatusReason', '')}"
-            for event in reversed(failed)
-        ]
+        return [f"{each['LogicalResourceId']}: {each.get('ResourceStatusReason', '')}" for each in reversed(failed)]
 
     @property
     def outputs(self):
-        return {
-            each["OutputKey"]: each["OutputValue"] for each in self.describe().get("Outputs", [])
-        }
+        return {each["OutputKey"]: each["OutputValue"] for each in self.describe().get("Outputs", [])}
 
-    def resources(self, kind=None):
-        """Returns physical IDs by logical ID. A dot separates those of nested stacks."""
-        return dict(self._resources(self.identity or self.name, "", kind))
-
-    def _resources(self, name, prefix, kind):
-        for each in self.api.list_stack_resources(StackName=name)["StackResourceSummaries"]:
+    def resources(self, kind=None, of=None):
+        """Returns physical IDs by logical ID, with those of nested stacks."""
+        found = {}
+        for each in self.api.list_stack_resources(StackName=of or self.identity or self.name)["StackResourceSummaries"]:
             if kind in (None, each["ResourceType"]):
-                yield prefix + each["LogicalResourceId"], each["PhysicalResourceId"]
+                found[each["LogicalResourceId"]] = each["PhysicalResourceId"]
             if each["ResourceType"] == "AWS::CloudFormation::Stack":
-                yield from self._resources(
-                    each["PhysicalResourceId"], f"{prefix}{each['LogicalResourceId']}.", kind
-                )
-
-    def resource(self, logical):
-        """Returns the physical ID of a resource in any of the nested stacks."""
-        found = [
-            identity
-            for name, identity in self.resources().items()
-            if name.split(".")[-1] == logical
-        ]
-        if len(found) != 1:
-            raise LookupError(f"{self.name} has {len(found)} resources named {logical}")
-        return found[0]
+                found |= self.resources(kind, each["PhysicalResourceId"])
+        return found
 
 
 class Api:
-    """The HTTP API of a stack for one caller. Without credentials it sends unsigned requests."""
+    """The HTTP API of a stack for one caller."""
 
-    def __init__(self, account, url, credentials=None, token=None):
-        self.account, self.host = account, urlsplit(url).netloc
-        self.credentials, self.token = credentials, token
+    def __init__(self, account, url, credentials):
+        self.account, self.host, self.credentials = account, urlsplit(url).netloc, credentials
 
     def request(self, method, path, query=None, body=None, headers=None):
         target = path + (f"?{urlencode(query, quote_via=quote)}" if query else "")
         content = json.dumps(body).encode() if body is not None else b""
-        headers = (
-            {"Host": self.host}
-            | ({"Content-Type": "application/json"} if body is not None else {})
-            | (headers or {})
-        )
-        if self.token:
-            headers["Authorization"] = f"Bearer {self.token}"
-        if self.credentials:
-            request = AWSRequest(
-                method, f"http://{self.host}{target}", headers=headers, data=content
-            )
-            SigV4Auth(self.credentials, "execute-api", REGION).add_auth(request)
-            headers = dict(request.headers.items())
-        connection = http.client.HTTPConnection(
-            "127.0.0.1", self.account.server.port, timeout=PATIENCE
-        )
+        headers = {"Host": self.host, "Content-Type": "application/json", **(headers or {})}
+        request = AWSRequest(method, f"http://{self.host}{target}", headers=headers, data=content)
+        SigV4Auth(self.credentials, "execute-api", REGION).add_auth(request)
+        connection = http.client.HTTPConnection("127.0.0.1", self.account.server.port, timeout=PATIENCE)
         try:
-            connection.request(method, target, content, headers)
+            connection.request(method, target, content, dict(request.headers.items()))
             response = connection.getresponse()
-            return Response(response.status, dict(response.getheaders()), response.read())
+            return Response(response.status, response.read())
         finally:
             connection.close()
 
     def put(self, key, sort, attributes=None):
-        return self.request(
-            "PUT",
-            "/item",
-            {"partition_key": key, "sort_key": sort},
-            {"attributes": attributes or {"n": 1}},
-        )
-
-    def post(self, key, sort, attributes=None, headers=None):
-        body = {"partition_key": key, "sort_key": sort, "attributes": attributes or {"n": 1}}
-        return self.request("POST", "/items", None, body, headers)
-
-    def patch(self, key, sort, body, media_type, headers=None):
-        headers = {"Content-Type": media_type} | (headers or {})
-        return self.request(
-            "PATCH", "/item", {"partition_key": key, "sort_key": sort}, body, headers
-        )
+        body = {"attributes": attributes or {"n": 1}}
+        return self.request("PUT", "/item", {"partition_key": key, "sort_key": sort}, body)
 
     def get(self, key, sort, **query):
         return self.request("GET", "/item", {"partition_key": key, "sort_key": sort, **query})
-
-    def delete(self, key, sort):
-        return self.request("DELETE", "/item", {"partition_key": key, "sort_key": sort})
 
     def query(self, key, **query):
         return self.request("GET", "/items", {"partition_key": key, **query})
@@ -359,46 +219,33 @@ class World:
 
     def __init__(self, account, folder, template):
         self.account, self.folder, self.template = account, folder, Path(template)
-        self._package = None
+        self.package = Package(account, self.template, folder)
         self._users = 0
-
-    @property
-    def package(self):
-        """The template after `sam package`."""
-        if self._package is None:
-            self._package = Package(self.account, self.template, self.folder, "template")
-        return self._package
 
     def stack(self, name, wanted=None):
         """Creates a new stack."""
         return Stack(self.account, name).create(self.package, wanted)
 
-    def user(self, statements):
-        self._users += 1
-        return self.account.user(f"user-{self._users}", statements)
-
     def caller(self, stack):
-        """Returns the API of a stack, for a user who may only call it."""
+        """Returns the API of a stack, for a new user who may only call it."""
         url = stack.outputs["ApiUrl"]
-        api = urlsplit(url).netloc.split(".", 1)[0]
-        right = {
-            "Effect": "Allow",
-            "Action": "execute-api:Invoke",
-            "Resource": f"arn:aws:execute-api:*:*:{api}/*",
-        }
-        return Api(self.account, url, self.user([right]))
+        resource = f"arn:aws:execute-api:*:*:{urlsplit(url).netloc.split('.', 1)[0]}/*"
+        right = {"Effect": "Allow", "Action": "execute-api:Invoke", "Resource": resource}
+        iam, self._users = self.account.client("iam"), self._users + 1
+        name, document = f"user-{self._users}", json.dumps({"Version": "2012-10-17", "Statement": [right]})
+        iam.create_user(UserName=name)
+        iam.put_user_policy(UserName=name, PolicyName="given", PolicyDocument=document)
+        key = iam.create_access_key(UserName=name)["AccessKey"]
+        return Api(self.account, url, Credentials(key["AccessKeyId"], key["SecretAccessKey"]))
 
     def clear(self):
         """Deletes every stack and every table, protected or not."""
-        api = self.account.client("cloudformation")
-        gone = ("DELETE_COMPLETE",)
-        for page in api.get_paginator("describe_stacks").paginate():
-            for each in page["Stacks"]:
-                if "ParentId" not in each and each["StackStatus"] not in gone:
-                    stack = Stack(self.account, each["StackName"])
-                    stack.identity = each["StackId"]
-                    stack.delete()
-        dynamodb = self.account.client("dynamodb")
+        api, dynamodb = self.account.client("cloudformation"), self.account.client("dynamodb")
+        for each in api.describe_stacks()["Stacks"]:
+            if "ParentId" not in each and each["StackStatus"] != "DELETE_COMPLETE":
+                stack = Stack(self.account, each["StackName"])
+                stack.identity = each["StackId"]
+                stack.delete()
         for name in self.account.tables():
             dynamodb.update_table(TableName=name, DeletionProtectionEnabled=False)
             dynamodb.delete_table(TableName=name)

@@ -7,89 +7,90 @@ from ministack.services.cloudformation import engine
 
 NAME = "failing"
 PROTECTION = "TableProtection"
+# Operation, field of the response, and field of the name, by service.
+LISTED = {
+    "dynamodb": ("list_tables", "TableNames", None),
+    "lambda": ("list_functions", "Functions", "FunctionName"),
+    "iam": ("list_roles", "Roles", "RoleName"),
+    "cloudwatch": ("describe_alarms", "MetricAlarms", "AlarmName"),
+    "logs": ("describe_log_groups", "logGroups", "logGroupName"),
+    "sqs": ("list_queues", "QueueUrls", None),
+    "sns": ("list_topics", "Topics", "TopicArn"),
+    "scheduler": ("list_schedules", "Schedules", "Name"),
+    "apigatewayv2": ("get_apis", "Items", "ApiId"),
+}
+# Together these stacks have every resource that a stack can have, except those of canaries.
+WANTED = [
+    {
+        "CapacityMode": "provisioned",
+        "MaxReadUnits": "50",
+        "MaxWriteUnits": "100",
+        "NotificationEmail": "a@example.com",
+    },
+    {"DrainSchedule": "rate(1 minute)", "PeakSchedule": "rate(1 day)", "PeakPartitionKey": "k", "ReadReplicas": "3"},
+]
 
 
 def inventory(account):
-    """Returns everything that a deployment may leave behind, by kind."""
-    def names(service, operation, field, name):
-        pages = account.client(service).get_paginator(operation) if account.client(service).can_paginate(operation) else None
-        responses = pages.paginate() if pages else [getattr(account.client(service), operation)()]
-        return {each if name is None else each[name] for response in responses for each in response.get(field) or []}
-
-    return {
-        "tables": names("dynamodb", "list_tables", "TableNames", None),
-        "functions": names("lambda", "list_functions", "Functions", "FunctionName"),
-        "roles": names("iam", "list_roles", "Roles", "RoleName"),
-        "alarms": names("cloudwatch", "describe_alarms", "MetricAlarms", "AlarmName"),
-        "dashboards": names("cloudwatch", "list_dashboards", "DashboardEntries", "DashboardName"),
-        "log groups": names("logs", "describe_log_groups", "logGroups", "logGroupName"),
-        "queues": names("sqs", "list_queues", "QueueUrls", None),
-        "topics": names("sns", "list_topics", "Topics", "TopicArn"),
-        "schedules": names("scheduler", "list_schedules", "Schedules", "Name"),
-        "APIs": names("apigatewayv2", "get_apis", "Items", "ApiId"),
-        "scaling targets": set(stacks.TARGETS),
-        "scaling policies": set(stacks.POLICIES),
-    }
+    """Returns everything that a deployment may leave behind."""
+    found = {("stored", kind, name) for kind, of_it in stacks.STORED.items() for name in of_it}
+    dashboards = account.client("cloudwatch").list_dashboards()["DashboardEntries"]
+    found |= {("dashboard", each["DashboardName"]) for each in dashboards}
+    for service, (operation, field, name) in LISTED.items():
+        client = account.client(service)
+        pages = client.get_paginator(operation).paginate() if client.can_paginate(operation) else None
+        for page in pages or [getattr(client, operation)()]:
+            found |= {(service, each[name] if name else each) for each in page.get(field) or []}
+    return found
 
 
-# Together these stacks have every resource that a stack can have.
-WANTED = {
-    "provisioned": {"CapacityMode": "provisioned", "MaxReadUnits": "50", "MaxWriteUnits": "100", "NotificationEmail": "a@example.com"},
-    "on demand": {"DrainSchedule": "rate(1 minute)", "PeakSchedule": "rate(1 day)", "PeakPartitionKey": "k", "ReadReplicas": "1"},
-}
-
-
-def _later_than_protection(template):
+def later_than_protection(template):
     """Returns the resources of the root template that may be created after the tables are
     protected. If one of them failed, CloudFormation could no longer remove the tables."""
     resources = template["Resources"]
-    names = set(resources)
-    waited, pending = set(), [PROTECTION]
+    waited, pending = {PROTECTION}, [PROTECTION]
     while pending:
-        for name in engine._extract_deps(resources[pending.pop()], names) - waited:
-            waited.add(name)
-            pending.append(name)
-    return sorted(names - waited - {PROTECTION})
+        found = engine._extract_deps(resources[pending.pop()], set(resources)) - waited
+        waited |= found
+        pending += found
+    return sorted(set(resources) - waited)
+
+
+def failed_at(world, wanted, logical, when="create"):
+    """Creates a stack that fails at this resource. Returns what went wrong otherwise."""
+    stack, before = Stack(world.account, NAME), inventory(world.account)
+    stacks.FAILING[logical] = when
+    try:
+        stack.create(world.package, wanted)
+        return "it did not fail"
+    except StackFailed as failed:
+        if "made to fail" not in str(failed):
+            return str(failed)
+    finally:
+        stacks.FAILING.clear()
+        stack.delete()
+    return sorted(inventory(world.account) - before)
 
 
 def check(report, world):
-    later = _later_than_protection(world.package.template)
+    later = later_than_protection(world.package.template)
     report.check("the protection of the tables waits for everything else", not later, later)
-    for title, wanted in WANTED.items():
-        before = inventory(world.account)
+    seen = set()
+    for wanted in WANTED:
         complete = world.stack(NAME, wanted)
         # In the order of creation, those of nested stacks with their parent.
-        made = [name.split(".")[-1] for name in complete.resources()]
+        made = [name for name in complete.resources() if name not in seen]
+        seen |= {*made}
         complete.delete()
         world.clear()
-        left, failed_otherwise = {}, {}
+        wrong = {}
         # The protection also fails after it took effect, without CloudFormation learning of it.
-        for logical, when in [(logical, "create") for logical in made] + [(PROTECTION, "afterwards")]:
-            stacks.FAILURES.of(logical, when)
-            stack = Stack(world.account, NAME)
-            try:
-                stack.create(world.package, wanted)
-                failed_otherwise[f"{when} {logical}"] = "it did not fail"
-            except StackFailed as failed:
-                if "made to fail" not in str(failed):
-                    failed_otherwise[f"{when} {logical}"] = str(failed)
-            stacks.FAILURES.none()
-            stack.delete()
-            after = inventory(world.account)
-            remains = {kind: sorted(after[kind] - before[kind]) for kind in after if after[kind] - before[kind]}
-            if remains:
-                left[f"{when} {logical}"] = remains
-            world.clear()
-        report.check(f"{title}: each of {len(made)} resources was made to fail", not failed_otherwise, failed_otherwise)
-        report.check(f"{title}: a first deployment that failed at any of them leaves nothing", not left, left)
-        stacks.FAILURES.of(made[-1])
-        stack = Stack(world.account, NAME)
-        try:
-            stack.create(world.package, wanted)
-        except StackFailed:
-            pass
-        stacks.FAILURES.none()
-        stack.delete()
+        for logical, when in [*((name, "create") for name in made), (PROTECTION, "afterwards")]:
+            if fault := failed_at(world, wanted, logical, when):
+                wrong[f"{when} {logical}"] = fault
+                world.clear()
+        title = f"a first deployment with {', '.join(wanted)}"
+        report.check(f"{title}, failing at each of {len(made)} resources, leaves nothing", not wrong, wrong)
         retried = world.stack(NAME, wanted)
         report.check(f"{title}: the retry succeeds", world.caller(retried).put("k", "s").status == 200)
         world.clear()

@@ -3,8 +3,8 @@ and control it."""
 
 import asyncio
 import logging
-import sys
 import threading
+import time
 import urllib.request
 
 import environment
@@ -29,8 +29,16 @@ class Server:
         for part in (tables, evaluations, functions, stacks):
             part.install()
         self._thread.start()
-        self._await()
-        return self
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        until, pause = time.monotonic() + PATIENCE, threading.Event()
+        while True:
+            try:
+                direct.open(f"{self.url}/_ministack/health", timeout=5).close()
+                return self
+            except OSError:
+                if time.monotonic() > until or not self._thread.is_alive():
+                    raise
+                pause.wait(0.05)
 
     def __exit__(self, *_):
         functions.stop_all()
@@ -42,12 +50,10 @@ class Server:
     def _serve(self):
         from hypercorn.asyncio import serve
         from hypercorn.config import Config
-
         from ministack.app import app
 
         config = Config()
-        config.bind = [f"127.0.0.1:{self.port}"]
-        config.graceful_timeout = 0
+        config.bind, config.graceful_timeout = [f"127.0.0.1:{self.port}"], 0
         # Longer than the check. Otherwise a connection that closes while a client takes it from a
         # pool would look like a lost response.
         config.keep_alive_timeout = 3_600
@@ -57,16 +63,3 @@ class Server:
             await asyncio.get_running_loop().run_in_executor(None, self._stop.wait)
 
         asyncio.run(serve(app, config, shutdown_trigger=stopped))
-
-    def _await(self):
-        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        pause = threading.Event()
-        for _ in range(PATIENCE * 20):
-            try:
-                if direct.open(f"{self.url}/_ministack/health", timeout=5).status == 200:
-                    return
-            except OSError:
-                if not self._thread.is_alive():
-                    sys.exit("the emulator ended")
-                pause.wait(0.05)
-        sys.exit(f"the emulator does not respond within {PATIENCE} seconds")

@@ -24,7 +24,7 @@ pub enum Function {
     Reader,
 }
 
-/// Methods and paths, each with its function and operation. `checks/template_expected.py` also
+/// Methods and paths, each with its function and operation. `checks/rules/template.py` also
 /// reads these rows.
 #[rustfmt::skip]
 const ROUTES: [(&str, &str, Function, Operation); 8] = [
