@@ -1,6 +1,7 @@
 //! Time and randomness as parameters, so that a run can be replayed.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use rand::rngs::StdRng;
@@ -14,17 +15,29 @@ const OPENING_WAIT: Duration = MAX_LEASE.saturating_add(DRIFT_MARGIN);
 pub trait Clock: Send + Sync + 'static {
     /// The present instant.
     fn now(&self) -> Moment;
+
+    /// An invocation has begun that ends at this instant by the clock of the service that invokes.
+    fn invoked(&self, _ends_at: Duration) {}
 }
 
 /// The machine's clocks. The monotonic one is tokio's, which a test can pause.
+///
+/// The monotonic clock stands still while a sandbox is frozen, and the wall clock may be set back
+/// meanwhile. Between two invocations their deadlines tell how much time has passed at least, so the
+/// monotonic clock is put forward by what it has missed.
 #[derive(Debug)]
 pub struct SystemClock {
     origin: tokio::time::Instant,
+    /// The nanoseconds that the monotonic clock has missed.
+    missed: AtomicU64,
+    /// The deadline of the first invocation, and the monotonic time when it began.
+    first: OnceLock<(Duration, Duration)>,
 }
 
 impl Default for SystemClock {
     fn default() -> Self {
-        Self { origin: tokio::time::Instant::now() }
+        let origin = tokio::time::Instant::now();
+        Self { origin, missed: AtomicU64::default(), first: OnceLock::new() }
     }
 }
 
@@ -32,7 +45,21 @@ impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "this is the edge where time comes in")]
     fn now(&self) -> Moment {
         let wall = std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Moment { monotonic: self.origin.elapsed(), wall }
+        Moment { monotonic: self.monotonic(), wall }
+    }
+
+    fn invoked(&self, ends_at: Duration) {
+        let now = self.monotonic();
+        let (first_ends_at, began) = *self.first.get_or_init(|| (ends_at, now));
+        let at_least = began + ends_at.saturating_sub(first_ends_at);
+        let missed = u64::try_from(at_least.saturating_sub(now).as_nanos()).unwrap_or(u64::MAX);
+        self.missed.fetch_add(missed, Ordering::Relaxed);
+    }
+}
+
+impl SystemClock {
+    fn monotonic(&self) -> Duration {
+        self.origin.elapsed() + Duration::from_nanos(self.missed.load(Ordering::Relaxed))
     }
 }
 
@@ -88,6 +115,11 @@ impl Environment {
         self.clock.now()
     }
 
+    /// See [`Clock::invoked`].
+    pub(crate) fn invoked(&self, ends_at: Duration) {
+        self.clock.invoked(ends_at);
+    }
+
     /// A uniform number below `bound`; 0 if the bound is 0.
     pub(crate) fn below(&self, bound: u32) -> u32 {
         if bound == 0 { 0 } else { self.with_rng(|rng| rng.random_range(0..bound)) }
@@ -104,5 +136,34 @@ impl Environment {
 
     fn with_rng<T>(&self, draw: impl FnOnce(&mut StdRng) -> T) -> T {
         draw(&mut self.rng.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::advance;
+
+    #[tokio::test(start_paused = true)]
+    async fn deadlines_tell_how_long_a_frozen_process_has_missed() {
+        let clock = SystemClock::default();
+        let seconds = |clock: &SystemClock| clock.now().monotonic.as_secs();
+        advance(Duration::from_secs(3)).await;
+        // How much time passes by the monotonic clock, the next deadline, and the time then.
+        let rows = [
+            (0, 1_000, 3),
+            (4, 1_004, 7),
+            // It was frozen for ten seconds.
+            (1, 1_015, 18),
+            (2, 1_017, 20),
+            // The service's clock was set back, or an emulator has no deadlines.
+            (1, 1_000, 21),
+            (1, 0, 22),
+        ];
+        for (passes, ends_at, expected) in rows {
+            advance(Duration::from_secs(passes)).await;
+            clock.invoked(Duration::from_secs(ends_at));
+            assert_eq!(seconds(&clock), expected, "until {ends_at}");
+        }
     }
 }

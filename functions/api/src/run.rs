@@ -1,5 +1,7 @@
 //! A function's process: its log, its spans if they are compiled in, and the invocation loop.
 
+use std::time::Duration;
+
 use aws_config::SdkConfig;
 use lambda_http::lambda_runtime::{LambdaInvocation, Runtime};
 use lambda_http::tower::Service;
@@ -74,6 +76,7 @@ where
     started(table, &aws);
     let runtime = lambda_http::runtime(service_fn(move |request: Request| {
         let context = request.lambda_context();
+        table.invoked(Duration::from_millis(context.deadline));
         let handled = handle(table, request, invocation_deadline(&context));
         async move {
             let response = handled.await;

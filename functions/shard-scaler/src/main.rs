@@ -1,6 +1,6 @@
 //! The shard-scaler as a Lambda function.
 
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, Runtime, service_fn};
 use serde_json::Value;
@@ -18,8 +18,10 @@ async fn main() -> Result<(), Error> {
     api::agree(&table, api::Access::Write).await?;
     let clients = Clients { dynamodb, cloudwatch: aws_sdk_cloudwatch::Client::new(&aws) };
     let telemetry = api::Telemetry::start(&table.config().table_name)?;
+    let clock = &table.clone();
     let scaler = &Scaler::new(table, clients, config);
     let runtime = Runtime::new(service_fn(move |event: LambdaEvent<Value>| async move {
+        clock.invoked(Duration::from_millis(event.context.deadline));
         let deadline = api::invocation_deadline(&event.context);
         // Boxed, because the SDK's futures nest deeply.
         let handled = Box::pin(scaler.handle(&event.payload, now_seconds(), deadline)).await;

@@ -26,6 +26,7 @@ mod write;
 mod write_input;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use quick_cache::sync::Cache;
@@ -122,6 +123,13 @@ impl TableEngine {
     #[must_use]
     pub fn config(&self) -> &TableConfig {
         &self.inner.config
+    }
+
+    /// Tells when an invocation that has just begun must end, in time since the Unix epoch by the
+    /// clock of the service that invokes. All invocations of a process have the same time limit. So
+    /// the process notices for how long it was frozen, even if its clock was set back meanwhile.
+    pub fn invoked(&self, ends_at: Duration) {
+        self.inner.environment.invoked(ends_at);
     }
 
     /// Waits until all background work is done, for an orderly end of the process.

@@ -18,6 +18,7 @@ mod documented;
 mod draining;
 mod foreign_metadata;
 mod http_contract;
+mod invocations;
 #[cfg(unix)]
 mod killed;
 mod local_edition;

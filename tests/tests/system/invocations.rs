@@ -1,0 +1,27 @@
+//! A process that is frozen between two invocations, and whose clock is set back meanwhile.
+
+use std::time::Duration;
+
+use embedded_dynamodb::InProcess;
+use local::clients_over;
+use sharding::internal::TableEngine;
+use system_tests::{Fate, Wire, config, engine_with_tables, partition_key, soon, valued_item};
+
+/// Neither clock shows that time has passed. The deadlines of the invocations do.
+#[tokio::test(start_paused = true)]
+async fn a_view_is_not_used_after_an_invocation_shows_that_its_lease_is_over() {
+    let engine = engine_with_tables().await;
+    let wire = Wire::new(InProcess::new(engine), |_| Fate::Pass);
+    let table = TableEngine::new(&clients_over(wire.clone().into_shared()).dynamodb, config());
+    let item = valued_item(partition_key("day"), "order-1", 1);
+    let reads_metadata = async |ends_at: u64| {
+        table.invoked(Duration::from_secs(ends_at));
+        let before = wire.calls().len();
+        table.put(&item, soon()).await.expect("stored");
+        table.finish_background_work().await;
+        wire.calls().split_off(before).iter().any(|call| !call.to_items)
+    };
+    assert!(reads_metadata(1_000).await);
+    assert!(!reads_metadata(1_000).await, "the view is good");
+    assert!(reads_metadata(1_002).await, "the lease is over");
+}
