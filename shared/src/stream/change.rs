@@ -43,6 +43,8 @@ pub enum Doubt {
 pub enum Internal {
     /// A drain or a write copied an item, or a tombstone, to its home.
     Moved,
+    /// A put was repeated, and the item notes until when a duplicate of it may arrive.
+    Marked,
     /// A drain removed an item that it had copied.
     OriginalRemoved,
     /// A tombstone was removed: the item was deleted before.

@@ -86,6 +86,7 @@ impl StreamDecoder {
             (Event::Put { old, new }, writes) => match (new.version, writes) {
                 (None, _) if new.has_logical_key => Verdict::Internal(Internal::Moved),
                 (None, _) => Verdict::Change,
+                (Some(_), _) if is_mark(old.as_ref(), new) => Verdict::Internal(Internal::Marked),
                 (Some(version), _) if is_edited(old.as_ref(), version) => Verdict::Change,
                 (Some(version), Writes::Items) => {
                     self.judge_put(&record, version, in_force, widths)
@@ -233,6 +234,11 @@ enum Verdict {
     Internal(Internal),
     Change,
     Doubt(Doubt),
+}
+
+/// Only the mark of a repetition was added.
+fn is_mark(old: Option<&Image>, new: &Image) -> bool {
+    old.is_some_and(|old| old.version == new.version && !old.is_marked && new.is_marked)
 }
 
 /// The item was changed in place: another program kept its version, or an addition raised it by one

@@ -13,7 +13,7 @@ use crate::config::TableConfig;
 use crate::core::key::{KeyError, PartitionKey, ShardNumber, SortKey, SortKeyType};
 use crate::core::value::{Item, Value};
 use crate::protocol::version::Version;
-use crate::table::names::{DELETED, LOGICAL_KEY, RESERVED, VERSION};
+use crate::table::names::{DELETED, LATE_UNTIL, LOGICAL_KEY, RESERVED, VERSION};
 
 /// The principal that removes expired items: `userIdentity.principalId`. (DynamoDB developer guide,
 /// "DynamoDB Streams and Time to Live".)
@@ -55,6 +55,8 @@ pub(super) struct Image {
     /// `None` if another program stored the item.
     pub(super) version: Option<Version>,
     pub(super) is_tombstone: bool,
+    /// Whether the item says until when a duplicate of its put may arrive.
+    pub(super) is_marked: bool,
     /// Whether the item has the logical key. Another program does not store it; a drain does.
     pub(super) has_logical_key: bool,
     /// Epoch seconds.
@@ -287,6 +289,7 @@ impl Reader<'_> {
         };
         // As for reads of items: without a version, the attribute belongs to another program.
         let is_tombstone = version.is_some() && attributes.get(DELETED) == Some(&Value::Bool(true));
+        let is_marked = attributes.contains_key(LATE_UNTIL);
         let has_logical_key = attributes.contains_key(LOGICAL_KEY);
         let expires_at =
             config.ttl_attribute.as_ref().and_then(|name| attributes.get(name)).and_then(|at| {
@@ -310,7 +313,7 @@ impl Reader<'_> {
         }
         let item =
             Item { partition_key: partition_key.clone(), sort_key: sort_key.clone(), attributes };
-        Ok(Image { version, is_tombstone, has_logical_key, expires_at, item })
+        Ok(Image { version, is_tombstone, is_marked, has_logical_key, expires_at, item })
     }
 
     fn is_by_time_to_live(&self) -> bool {

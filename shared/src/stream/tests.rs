@@ -376,6 +376,22 @@ fn an_addition_in_place_is_a_change_of_its_own() {
 }
 
 #[test]
+fn the_mark_of_a_repetition_is_no_change() {
+    let stays = with_homes([1, 1, 1]);
+    let plain = image(Version::new(1, 5_000_000_000, 1));
+    let mut marked = plain.clone();
+    marked["_late_until"] = json!({"N": "961"});
+    for (old, new, expected) in
+        [(&plain, &marked, "Marked"), (&marked, &marked, "put"), (&plain, &plain, "put")]
+    {
+        let modify =
+            record("MODIFY", "orders.1", &stays, 11_000, Some(old.clone()), Some(new.clone()));
+        let decoded = said(&decode_with(&config(), &modify, &grown_twice(false, 101_500)).unwrap());
+        assert_eq!(decoded.split(' ').next(), Some(expected), "{modify}");
+    }
+}
+
+#[test]
 fn a_consumer_that_is_behind_a_drain_is_told_what_is_not_certain() {
     let goes = with_homes([1, 2, 5]);
     let widths = grown_twice(true, 103_000);

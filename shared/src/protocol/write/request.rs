@@ -31,7 +31,6 @@ impl Write {
                     (None, Kind::Put) => Condition::AbsentOrBelow(version),
                     (None, _) => Condition::Unchanged(found.and_then(|found| found.home)),
                 };
-                let version = self.to_mark.map_or(version, Version::stepped);
                 (Effect::Put { version, write_id }, condition)
             }
             Kind::Delete { .. } if places.old.is_empty() && !needs_tombstone => {

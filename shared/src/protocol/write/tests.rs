@@ -224,10 +224,9 @@ fn a_throttled_write_takes_a_new_version_unless_an_attempt_is_unanswered() {
 
 /// The next request, which must be one, of a write to a single place.
 fn sent(write: &mut Write, places: &Places, millis: u64) -> Request {
-    match write.next(&view(1, 0), places, at(millis)) {
-        Next::Send(request) => request,
-        other => panic!("{other:?}"),
-    }
+    let next = write.next(&view(1, 0), places, at(millis));
+    let Next::Send(request) = next else { panic!("{next:?}") };
+    request
 }
 
 /// A first attempt may arrive after the item was deleted.
@@ -254,7 +253,7 @@ fn an_item_that_a_repetition_stored_is_marked() {
     assert_eq!(marking.condition, Condition::Unchanged(Some(version)));
     assert_eq!(marking.marks.late_until, Some(902));
     write.answered(&marking, Answer::Applied, &places, &seen, at(80));
-    assert_eq!(write.stored(), Some(version.stepped()));
+    assert_eq!((write.stored(), &marking.effect), (Some(version), &first.effect));
 }
 
 #[test]
