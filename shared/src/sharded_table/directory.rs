@@ -7,17 +7,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::OnceCell;
-use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout_at};
 
 use super::events::ScalingReason;
-use super::retry::{Backoff, retrying};
+use super::retry::retrying;
 use super::{Deadline, Inner, TableEngine};
 use crate::core::key::{PartitionKey, ShardCount};
 use crate::core::throughput::WarmThroughput;
 use crate::protocol::directory::{
-    FULL_PAGE_BYTES, LARGEST_PAGE_BYTES, MAX_COPIES, Publication, REPORTED_FILL, page_of,
-    supersedes,
+    FULL_PAGE_BYTES, LARGEST_PAGE_BYTES, MAX_COPIES, REPORTED_FILL, page_of, supersedes,
 };
 use crate::protocol::history::ShardHistory;
 use crate::protocol::layout::Layout;
@@ -229,50 +227,6 @@ impl Inner {
         let view = |layout| Arc::new(View { layout, asked_at });
         let listed = entries.into_iter().map(|(key, layout)| (key, layout.map(view))).collect();
         PageView { listed, unlisted: view(Layout::unlisted(self.config.adopt_shards)), warm, bytes }
-    }
-
-    /// Publishes a key's layout: on return every copy of its page has it, or a later one. The
-    /// layout of a key that is not listed needs no entry.
-    pub(super) async fn publish(
-        &self,
-        key: &PartitionKey,
-        layout: Layout,
-        deadline: Deadline,
-    ) -> Result<(), TableError> {
-        if !layout.is_listed(self.config.adopt_shards) {
-            return Ok(());
-        }
-        // After the change. A copy that is added from now on is filled from the items, which have
-        // it.
-        let table = retrying(&self.environment, deadline, || self.tables.get_table_item()).await?;
-        let table =
-            table.ok_or_else(|| TableError::Lost(format!("the item {} is gone", TABLE_KEY)))?;
-        let page = page_of(key, table.pages);
-        let (mut publication, mut backoff) =
-            (Publication::new(layout, table.copies), Backoff::default());
-        while !publication.missing().is_empty() {
-            let mut sending = JoinSet::new();
-            for copy in publication.missing() {
-                let (tables, at) = (self.tables.clone(), PageCopy { page, copy: *copy });
-                let (key, layout) = (key.clone(), publication.layout().clone());
-                sending.spawn(async move { (at.copy, tables.put_entry(at, &key, &layout).await) });
-            }
-            let mut failed = None;
-            while let Some(sent) = sending.join_next().await {
-                match sent.map_err(|died| TableError::Transient(died.to_string().into()))? {
-                    (copy, Ok(())) => publication.note_written(copy),
-                    (_, Err(error)) => failed = Some(error),
-                }
-            }
-            match failed {
-                Some(error) if !error.is_retryable() => return Err(error),
-                Some(error) if !backoff.pause(&self.environment, deadline).await => {
-                    return Err(error);
-                }
-                Some(_) | None => {}
-            }
-        }
-        Ok(())
     }
 
     async fn stored_pages(

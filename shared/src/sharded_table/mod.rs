@@ -2,6 +2,7 @@
 
 pub(crate) mod append;
 pub(crate) mod begin_drain;
+mod conflicts;
 mod directory;
 pub(crate) mod drain;
 mod drain_moves;
@@ -10,6 +11,7 @@ pub(crate) mod events;
 mod keys;
 mod mode;
 pub(crate) mod pace;
+mod publishing;
 pub(crate) mod read;
 mod record;
 mod replicas;

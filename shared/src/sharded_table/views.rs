@@ -4,11 +4,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::keys::KeyJob;
 use super::record::Record;
 use super::retry::retrying;
+use super::scale::PATIENCE;
 use crate::protocol::layout::Layout;
 use crate::protocol::metadata::ShardMetadata;
 use crate::protocol::view::{Moment, View};
@@ -62,8 +63,8 @@ impl KeyJob<'_> {
         // A process that only reads may not write.
         if is_long && self.inner.directory.claimed.initialized() {
             self.in_background(&self.state.repairing, |inner, key, state| async move {
-                let job = KeyJob::new(&inner, &key, state, Instant::now() + LONGEST_BEHIND);
-                if let Err(error) = job.repair().await {
+                let job = KeyJob::new(&inner, &key, state, Instant::now() + PATIENCE);
+                if let Err(error) = job.repair_later().await {
                     tracing::error!(key = key.as_str(), %error, "the page of a key is behind its item");
                 }
                 // If that did not help, it is tried again after the same time.
@@ -72,11 +73,19 @@ impl KeyJob<'_> {
         }
     }
 
-    /// Writes the layout of the key's item to its page.
+    /// Writes the layout of the key's item to the copies of its page that are behind.
     pub(super) async fn repair(&self) -> Result<(), TableError> {
         let record = self.record_from_now().await?;
         self.state.learn(self.view_of(&record));
-        self.inner.publish(self.key, record.metadata.layout(), self.deadline).await
+        self.inner.publish_if_behind(self.key, record.metadata.layout(), self.deadline).await
+    }
+
+    /// As [`repair`](Self::repair), after a random pause: of many instances that notice the same,
+    /// the first to wake repairs.
+    pub(super) async fn repair_later(&self) -> Result<(), TableError> {
+        let environment = &self.inner.environment;
+        sleep(environment.jitter(self.state.conflicts.note_behind())).await;
+        self.repair().await
     }
 
     /// A view that `good` accepts: the known one, or one that is read now. Concurrent callers share

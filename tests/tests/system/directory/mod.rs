@@ -3,6 +3,7 @@
 
 mod claiming;
 mod copies;
+mod crowded;
 mod entries;
 mod lost;
 mod missing;

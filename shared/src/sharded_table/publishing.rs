@@ -1,0 +1,119 @@
+//! Publishing: writing a key's layout to every copy of its page.
+
+use tokio::task::JoinSet;
+
+use super::retry::{Backoff, retrying};
+use super::{Deadline, Inner};
+use crate::core::key::PartitionKey;
+use crate::protocol::directory::{Publication, page_of, supersedes};
+use crate::protocol::layout::Layout;
+use crate::table::error::TableError;
+use crate::table::{PageCopy, StoredPage, TABLE_KEY};
+
+/// A publication under way.
+struct Publishing<'a> {
+    inner: &'a Inner,
+    key: &'a PartitionKey,
+    page: u32,
+    publication: Publication,
+}
+
+impl Inner {
+    /// Publishes a layout that this actor has written: on return every copy of the key's page has
+    /// it, or a later one. The layout of a key that is not listed needs no entry.
+    pub(super) async fn publish(
+        &self,
+        key: &PartitionKey,
+        layout: Layout,
+        deadline: Deadline,
+    ) -> Result<(), TableError> {
+        match self.publishing(key, layout, deadline).await? {
+            Some(mut publishing) => publishing.finish(deadline).await,
+            None => Ok(()),
+        }
+    }
+
+    /// As [`publish`](Self::publish), for a layout that another actor has written, and may be
+    /// publishing. Writes only copies that are behind.
+    pub(super) async fn publish_if_behind(
+        &self,
+        key: &PartitionKey,
+        layout: Layout,
+        deadline: Deadline,
+    ) -> Result<(), TableError> {
+        let Some(mut publishing) = self.publishing(key, layout, deadline).await? else {
+            return Ok(());
+        };
+        publishing.look().await?;
+        publishing.finish(deadline).await
+    }
+
+    async fn publishing<'a>(
+        &'a self,
+        key: &'a PartitionKey,
+        layout: Layout,
+        deadline: Deadline,
+    ) -> Result<Option<Publishing<'a>>, TableError> {
+        if !layout.is_listed(self.config.adopt_shards) {
+            return Ok(None);
+        }
+        // After the change. A copy that is added from now on is filled from the items, which have
+        // it.
+        let table = retrying(&self.environment, deadline, || self.tables.get_table_item()).await?;
+        let table =
+            table.ok_or_else(|| TableError::Lost(format!("the item {TABLE_KEY} is gone")))?;
+        let page = page_of(key, table.pages);
+        let publication = Publication::new(layout, table.copies);
+        Ok(Some(Publishing { inner: self, key, page, publication }))
+    }
+}
+
+impl Publishing<'_> {
+    async fn finish(&mut self, deadline: Deadline) -> Result<(), TableError> {
+        let mut backoff = Backoff::default();
+        while let Err(error) = self.send().await {
+            if let TableError::Capacity(_) = error {
+                backoff.slow_down();
+            }
+            if !error.is_retryable() || !backoff.pause(&self.inner.environment, deadline).await {
+                return Err(error);
+            }
+            // An actor that repairs the page may have written it. A write that is rejected costs
+            // the units of the whole page. Without a response, the write shows the same.
+            let _ = self.look().await;
+        }
+        Ok(())
+    }
+
+    /// Writes every missing copy once. Returns a failure of one of them.
+    async fn send(&mut self) -> Result<(), TableError> {
+        let mut sending = JoinSet::new();
+        for copy in self.publication.missing() {
+            let (tables, at) =
+                (self.inner.tables.clone(), PageCopy { page: self.page, copy: *copy });
+            let (key, layout) = (self.key.clone(), self.publication.layout().clone());
+            sending.spawn(async move { (at.copy, tables.put_entry(at, &key, &layout).await) });
+        }
+        let mut failed = Ok(());
+        while let Some(sent) = sending.join_next().await {
+            match sent.map_err(|died| TableError::Transient(died.to_string().into()))? {
+                (copy, Ok(())) => self.publication.note_written(copy),
+                (_, Err(error)) => failed = Err(error),
+            }
+        }
+        failed
+    }
+
+    /// Reads every missing copy once, and notes which have the layout.
+    async fn look(&mut self) -> Result<(), TableError> {
+        for copy in self.publication.missing().clone() {
+            let at = PageCopy { page: self.page, copy };
+            let stored = self.inner.tables.get_page(at).await?;
+            let entry = |page: &StoredPage| page.entries.get(self.key).cloned().flatten();
+            if !supersedes(self.publication.layout(), stored.as_ref().and_then(entry).as_ref()) {
+                self.publication.note_written(copy);
+            }
+        }
+        Ok(())
+    }
+}
