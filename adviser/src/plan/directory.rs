@@ -22,7 +22,7 @@ const RENEW_AT: f64 = 0.8;
 /// The share of a partition's read units that the renewals of a copy may take.
 const SHARE: f64 = 0.45;
 /// The most keys on a page that costs one read unit. ([`PAGES`])
-const KEYS_PER_UNIT: u32 = 25;
+const KEYS_PER_UNIT: u32 = 35;
 
 /// The needs of the directory, and their costs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn many_keys_are_on_every_page_and_make_it_larger() {
-        let rows = [(4, 1, 4.0), (100, 1, 4.0), (101, 2, 8.0), (1_000, 10, 40.0)];
+        let rows = [(4, 1, 4.0), (140, 1, 4.0), (141, 2, 8.0), (1_000, 8, 32.0)];
         for (keys, units, read_of_each_round) in rows {
             let need = of(Some(100), keys);
             assert_eq!(need.units_per_read, units, "{keys}");

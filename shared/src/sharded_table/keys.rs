@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
@@ -18,6 +18,7 @@ use crate::core::pressure::PressureTracker;
 use crate::core::spacing::Spacing;
 use crate::core::throughput::WarmThroughput;
 use crate::core::value::Item;
+use crate::protocol::directory::KeyDigest;
 use crate::protocol::view::{Moment, View};
 
 /// The largest number of keys that an instance remembers. Each takes at most 2 KB of key and a
@@ -32,6 +33,8 @@ const AFTERWARDS: Duration = Duration::from_millis(100);
 const LOOKS_PER_SECOND: u64 = 20;
 #[derive(Debug, Default)]
 pub(crate) struct KeyState {
+    /// The key in the directory, once it was needed.
+    digest: OnceLock<KeyDigest>,
     known: Mutex<Known>,
     /// Held while the key's item is read, so that concurrent requests share one read.
     pub(super) flight: tokio::sync::Mutex<()>,
@@ -225,6 +228,11 @@ impl<'a> KeyJob<'a> {
         deadline: Deadline,
     ) -> Self {
         Self { inner, key, state, deadline, begun: Mutex::default() }
+    }
+
+    /// The key in the directory.
+    pub(super) fn digest(&self) -> KeyDigest {
+        *self.state.digest.get_or_init(|| KeyDigest::of(self.key))
     }
 
     /// Starts a task in the background, unless one with this flag is running.

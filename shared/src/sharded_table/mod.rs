@@ -8,6 +8,7 @@ pub(crate) mod drain;
 mod drain_moves;
 mod drain_state;
 pub(crate) mod events;
+mod filling;
 mod keys;
 mod mode;
 pub(crate) mod pace;

@@ -5,7 +5,7 @@ use tokio::task::JoinSet;
 use super::retry::{Backoff, retrying};
 use super::{Deadline, Inner};
 use crate::core::key::PartitionKey;
-use crate::protocol::directory::{Publication, page_of, supersedes};
+use crate::protocol::directory::{KeyDigest, Publication, supersedes};
 use crate::protocol::layout::Layout;
 use crate::table::error::TableError;
 use crate::table::{PageCopy, StoredPage, TABLE_KEY};
@@ -13,8 +13,9 @@ use crate::table::{PageCopy, StoredPage, TABLE_KEY};
 /// A publication under way.
 struct Publishing<'a> {
     inner: &'a Inner,
-    key: &'a PartitionKey,
-    page: u32,
+    key: KeyDigest,
+    /// The copies, by their number in the publication.
+    copies: Vec<PageCopy>,
     publication: Publication,
 }
 
@@ -48,23 +49,24 @@ impl Inner {
         publishing.finish(deadline).await
     }
 
-    async fn publishing<'a>(
-        &'a self,
-        key: &'a PartitionKey,
+    async fn publishing(
+        &self,
+        key: &PartitionKey,
         layout: Layout,
         deadline: Deadline,
-    ) -> Result<Option<Publishing<'a>>, TableError> {
+    ) -> Result<Option<Publishing<'_>>, TableError> {
         if !layout.is_listed(self.config.adopt_shards) {
             return Ok(None);
         }
-        // After the change. A copy that is added from now on is filled from the items, which have
-        // it.
+        // After the change. A copy or a page that is added from now on is filled from the items,
+        // which have it.
         let table = retrying(&self.environment, deadline, || self.tables.get_table_item()).await?;
         let table =
             table.ok_or_else(|| TableError::Lost(format!("the item {TABLE_KEY} is gone")))?;
-        let page = page_of(key, table.pages);
-        let publication = Publication::new(layout, table.copies);
-        Ok(Some(Publishing { inner: self, key, page, publication }))
+        let key = KeyDigest::of(key);
+        let copies = table.copies_of(key);
+        let publication = Publication::new(layout, u32::try_from(copies.len()).unwrap_or(u32::MAX));
+        Ok(Some(Publishing { inner: self, key, copies, publication }))
     }
 }
 
@@ -88,11 +90,10 @@ impl Publishing<'_> {
     /// Writes every missing copy once. Returns a failure of one of them.
     async fn send(&mut self) -> Result<(), TableError> {
         let mut sending = JoinSet::new();
-        for copy in self.publication.missing() {
-            let (tables, at) =
-                (self.inner.tables.clone(), PageCopy { page: self.page, copy: *copy });
-            let (key, layout) = (self.key.clone(), self.publication.layout().clone());
-            sending.spawn(async move { (at.copy, tables.put_entry(at, &key, &layout).await) });
+        for (copy, at) in self.missing() {
+            let (tables, layout) = (self.inner.tables.clone(), self.publication.layout().clone());
+            let key = self.key;
+            sending.spawn(async move { (copy, tables.put_entry(at, key, &layout).await) });
         }
         let mut failed = Ok(());
         while let Some(sent) = sending.join_next().await {
@@ -104,12 +105,16 @@ impl Publishing<'_> {
         failed
     }
 
+    fn missing(&self) -> Vec<(u32, PageCopy)> {
+        let missing = self.publication.missing().iter();
+        missing.filter_map(|copy| Some((*copy, *self.copies.get(*copy as usize)?))).collect()
+    }
+
     /// Reads every missing copy once, and notes which have the layout.
     async fn look(&mut self) -> Result<(), TableError> {
-        for copy in self.publication.missing().clone() {
-            let at = PageCopy { page: self.page, copy };
+        for (copy, at) in self.missing() {
             let stored = self.inner.tables.get_page(at).await?;
-            let entry = |page: &StoredPage| page.entries.get(self.key).cloned().flatten();
+            let entry = |page: &StoredPage| page.entries.get(&self.key).cloned().flatten();
             if !supersedes(self.publication.layout(), stored.as_ref().and_then(entry).as_ref()) {
                 self.publication.note_written(copy);
             }

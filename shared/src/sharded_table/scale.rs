@@ -195,7 +195,7 @@ impl KeyJob<'_> {
             return Ok(ScaleOutcome::Superseded);
         }
         let is_listed = record.metadata.layout().is_listed(self.inner.config.adopt_shards);
-        let known_page = || self.inner.known_page(self.key)?.known();
+        let known_page = || self.inner.known_page(self.digest())?.known();
         if known_page().is_some_and(|page| !page.has_room(is_listed)) {
             tracing::error!(
                 key = self.key.as_str(),

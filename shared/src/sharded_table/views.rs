@@ -38,7 +38,10 @@ impl KeyJob<'_> {
     /// The known layout of the key. `None` if its page was never read.
     pub(super) fn known_view(&self) -> Option<Arc<View>> {
         let known = self.state.view();
-        let page = self.inner.known_page(self.key).and_then(|page| page.known()?.view_of(self.key));
+        let page = self
+            .inner
+            .known_page(self.digest())
+            .and_then(|page| page.known()?.view_of(self.digest()));
         let Some(page) = page else { return known };
         if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &page)) {
             return known;
@@ -108,16 +111,15 @@ impl KeyJob<'_> {
         good: impl Fn(&View, Moment) -> bool,
     ) -> Result<Arc<View>, TableError> {
         let known = || self.known_view().filter(|view| good(view, self.inner.environment.now()));
-        if let Some(page) = self.inner.page(self.key, self.deadline).await? {
-            for _ in 0..OLD_ANSWERS {
-                let read = self.inner.read_page(page, |_| known().is_some(), self.deadline).await?;
-                // `None` if no copy of the page is complete, or if the entry cannot be parsed.
-                if read.and_then(|page| page.view_of(self.key)).is_none() {
-                    break;
-                }
-                if let Some(view) = known() {
-                    return Ok(view);
-                }
+        for _ in 0..OLD_ANSWERS {
+            let is_known = |_: &_| known().is_some();
+            let read = self.inner.read_page(self.digest(), is_known, self.deadline).await?;
+            // `None` if no copy of the page is complete, or if the entry cannot be parsed.
+            if read.and_then(|page| page.view_of(self.digest())).is_none() {
+                break;
+            }
+            if let Some(view) = known() {
+                return Ok(view);
             }
         }
         // Without a reliable page, the key's item decides, and this checks whether the item is
@@ -168,7 +170,7 @@ impl KeyJob<'_> {
         if view.is_valid(now, renew_at) {
             return;
         }
-        let Some(page) = self.inner.known_page(self.key) else { return };
+        let Some(page) = self.inner.known_page(self.digest()) else { return };
         self.beside(&page.renewing, move |inner, key, state| async move {
             let job = KeyJob::new(&inner, &key, state, Instant::now() + Duration::from_secs(1));
             // The request that needs the view meets and reports the same failure.

@@ -7,6 +7,7 @@ mod crowded;
 mod entries;
 mod lost;
 mod missing;
+mod more_pages;
 mod recorder;
 mod registering;
 mod renewing;
