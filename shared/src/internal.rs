@@ -24,7 +24,7 @@ pub use crate::core::survey::{KeyFindings, Survey};
 pub use crate::core::tag::{Conditions, ItemTag, Tags};
 pub use crate::core::throughput::{PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, WarmThroughput};
 pub use crate::core::value::{Attributes, Item, MAX_ITEM_BYTES, Value, attributes_size};
-pub use crate::protocol::directory::{FULL_PAGE_BYTES, MAX_COPIES, PAGES};
+pub use crate::protocol::directory::{FULL_PAGE_BYTES, MAX_COPIES, PAGES, SPLIT_PAGE_BYTES};
 pub use crate::protocol::history::{HistoryEntry, HistoryError, ShardHistory};
 pub use crate::protocol::layout::{Layout, Places};
 pub use crate::protocol::metadata::{Drain, Phase, ShardMetadata};

@@ -21,8 +21,9 @@ pub fn client() -> Client {
 #[derive(Debug, Clone)]
 struct AtOnce;
 
-const TABLE_ITEM: &str = r#"{"Item":{"partition_key":{"S":"_sharding:table"},"writes":{"S":"items"},"protocol":{"N":"2"},"pages":{"N":"4"},"copies":{"N":"1"},"directory_made":{"BOOL":true}}}"#;
-const PAGE: &str = r#"{"Item":{"partition_key":{"S":"_sharding:page"},"copies":{"N":"1"}}}"#;
+const TABLE_ITEM: &str = r#"{"Item":{"partition_key":{"S":"_sharding:table"},"writes":{"S":"items"},"protocol":{"N":"3"},"pages":{"N":"4"},"seed":{"N":"7"},"copies":{"N":"1"},"directory_made":{"BOOL":true}}}"#;
+const PAGE: &str =
+    r#"{"Item":{"partition_key":{"S":"_sharding:page"},"copies":{"N":"1"},"seed":{"N":"7"}}}"#;
 
 impl HttpConnector for AtOnce {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use local::create_tables;
-use sharding::internal::protocol::directory::page_of;
-use sharding::internal::{PAGES, PartitionKey, TableConfig, TableEngine};
+use sharding::internal::protocol::directory::{Division, KeyDigest};
+use sharding::internal::{PAGES, PartitionKey, TableConfig, TableEngine, Writes};
 
 use crate::soon;
 
@@ -19,6 +19,9 @@ pub type Stored = HashMap<String, AttributeValue>;
 const TABLE: &str = "items-metadata";
 const KEY: &str = "partition_key";
 
+/// The division of a new directory in tests. A process would draw another secret.
+pub const DIVISION: Division = Division { pages: PAGES, seed: 7 };
+
 /// Creates the tables of a configuration, with their directory, as the first process does. So a
 /// test's counts do not include this work.
 ///
@@ -26,8 +29,23 @@ const KEY: &str = "partition_key";
 /// If the tables cannot be created.
 pub async fn claimed_tables(client: &Client, config: &TableConfig) {
     create_tables(client, config).await.expect("tables");
+    let own = config.writes();
+    let name = Writes::NAMES.iter().find(|(_, writes)| *writes == own).expect("it has a name").0;
+    store(client, TABLE_ITEM, table_item(name)).await;
     let table = TableEngine::new(client, config.clone());
     Box::pin(table.claim_mode(soon())).await.expect("claimed");
+}
+
+/// The table item before the directory is made.
+#[must_use]
+pub fn table_item(writes: &str) -> [(&'static str, AttributeValue); 5] {
+    [
+        ("writes", text(writes)),
+        ("protocol", number(3)),
+        ("pages", number(u64::from(DIVISION.pages))),
+        ("seed", number(DIVISION.seed)),
+        ("copies", number(1)),
+    ]
 }
 
 /// Reads an item.
@@ -105,20 +123,55 @@ pub async fn lose(client: &Client, key: &str) {
     delete.send().await.expect("deleted");
 }
 
-/// The key of a copy of the page that lists a logical key.
+/// The key of a copy of a page of a new directory.
+#[must_use]
+pub fn page_copy(page: u32, copy: u32) -> String {
+    copy_of(DIVISION, page, copy)
+}
+
+fn copy_of(Division { pages, .. }: Division, page: u32, copy: u32) -> String {
+    format!("_sharding:page:{pages}:{page}:{copy}")
+}
+
+fn digest(key: &str) -> KeyDigest {
+    KeyDigest::of(&PartitionKey::new(key).expect("a key"))
+}
+
+/// The key of a copy of the page that lists a logical key, in a new directory.
 ///
 /// # Panics
 /// If it is not a logical key.
 #[must_use]
 pub fn page_key(key: &str, copy: u32) -> String {
-    let key = PartitionKey::new(key).expect("a key");
-    format!("_sharding:page:{}:{copy}", page_of(&key, PAGES))
+    page_key_in(DIVISION, key, copy)
+}
+
+/// As [`page_key`], in another directory.
+///
+/// # Panics
+/// If it is not a logical key.
+#[must_use]
+pub fn page_key_in(division: Division, key: &str, copy: u32) -> String {
+    copy_of(division, division.page_of(digest(key)), copy)
+}
+
+/// As [`page_key`], in the directory that the table item describes.
+///
+/// # Panics
+/// If there is none, or if it is not a logical key.
+pub async fn stored_page_key(client: &Client, key: &str, copy: u32) -> String {
+    let table = read(client, TABLE_ITEM).await.expect("a table item");
+    let pages = u32::try_from(number_of(&table, "pages")).expect("a small number");
+    page_key_in(Division { pages, seed: number_of(&table, "seed") }, key, copy)
 }
 
 /// The name of a logical key's entry in its page.
+///
+/// # Panics
+/// If it is not a logical key.
 #[must_use]
 pub fn entry_name(key: &str) -> String {
-    format!("key:{key}")
+    format!("key:{}", digest(key))
 }
 
 /// A logical key's entry in a copy of its page.

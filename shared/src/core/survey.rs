@@ -5,10 +5,11 @@
 //! restore lost widths: every shard with an item is read, every item is at home under some width of
 //! the history, and the current width is the width of the latest write.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::key::{PartitionKey, ShardCount, ShardKeys, ShardNumber, SortKey};
 use super::placement::Placement;
+use crate::protocol::directory::KeyDigest;
 use crate::protocol::history::ShardHistory;
 use crate::protocol::layout::FIRST_ERA;
 use crate::protocol::metadata::ShardMetadata;
@@ -182,6 +183,10 @@ impl KeyFindings {
 /// bounds the memory.
 #[derive(Debug, Clone, Default)]
 pub struct Survey {
+    /// The keys that the directory lists and no metadata item explains, and whether an entry would
+    /// hide the items of a key that never grew. Their names are not known before their items are
+    /// found.
+    listed: HashMap<KeyDigest, bool>,
     items: u64,
     keys: BTreeMap<PartitionKey, KeyFindings>,
     unsharded: BTreeMap<PartitionKey, u64>,
@@ -190,6 +195,21 @@ pub struct Survey {
 }
 
 impl Survey {
+    /// Adds the keys that the directory lists.
+    pub(crate) fn list(&mut self, listed: HashMap<KeyDigest, bool>) {
+        self.listed = listed;
+    }
+
+    /// Notes that a key has a metadata item. Returns whether its entry would hide items.
+    pub(crate) fn take_listed(&mut self, key: &PartitionKey) -> bool {
+        self.listed.remove(&KeyDigest::of(key)).unwrap_or_default()
+    }
+
+    /// Whether the key is listed, and has no metadata item.
+    fn is_lost(&self, key: &PartitionKey) -> bool {
+        !self.listed.is_empty() && self.listed.contains_key(&KeyDigest::of(key))
+    }
+
     /// Whether an item's key must be known before [`observe`](Self::observe).
     pub(crate) fn asks_for<'a>(
         &self,
@@ -203,8 +223,8 @@ impl Survey {
             && item.width == unregistered
             && item.version.era() <= FIRST_ERA
             && placement.home(key, item.sort_key, unregistered).is_none_or(|home| home == *shard);
-        let is_new = *shard != ShardNumber::UNSHARDED && !is_plain && !self.keys.contains_key(key);
-        is_new.then_some(key)
+        let is_new = *shard != ShardNumber::UNSHARDED && !is_plain || self.is_lost(key);
+        (is_new && !self.keys.contains_key(key)).then_some(key)
     }
 
     /// Adds a key.

@@ -7,17 +7,28 @@
 //! *published*, that is, written to every copy of the page, before any actor relies on the change.
 //! If an actor dies in between, the next actor that finds page and item different publishes the
 //! item's layout.
+//!
+//! An entry has the digest of its key, because callers choose keys, of up to 2 KB. A secret of the
+//! table assigns digests to pages, so no caller can choose keys of one page. The pages of a table
+//! double when they are large.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 
 use super::layout::Layout;
 use crate::core::key::PartitionKey;
 
-/// The number of pages of a new table's directory. Reading a page with up to 25 keys takes one
+/// The number of pages of a new table's directory. Reading a page with up to 35 keys takes one
 /// unit. An instance that serves all keys reads all pages.
 pub const PAGES: u32 = 4;
+/// The largest number of pages of a directory.
+pub const MAX_PAGES: u32 = 256;
+/// The pages of a directory double when one has this size: some 650 keys, and 16 units for a read.
+pub const SPLIT_PAGE_BYTES: usize = 64 * 1_024;
 /// The largest number of copies of a page.
 pub const MAX_COPIES: u32 = 64;
 /// A page of at least this size lists no further key, so a key of this page cannot grow for the
@@ -30,12 +41,63 @@ pub const LARGEST_PAGE_BYTES: usize = 390 * 1_024;
 /// The share of [`FULL_PAGE_BYTES`] from which on a page is reported.
 pub const REPORTED_FILL: f64 = 0.5;
 
-/// The page of a key, from 0.
-#[must_use]
-pub fn page_of(key: &PartitionKey, pages: u32) -> u32 {
-    let digest = Sha256::digest(key.as_str());
-    let first = digest.iter().take(8).fold(0u64, |number, byte| number << 8 | u64::from(*byte));
-    u32::try_from(first % u64::from(pages.max(1))).unwrap_or_default()
+/// The bytes of a digest. For two keys with one digest, a caller would have to try 2^96 keys.
+const DIGEST_BYTES: usize = 24;
+
+/// A key in the directory: the first 24 bytes of its SHA-256. It needs no secret, so an entry can
+/// be found by its key even if the rest of the metadata is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyDigest([u8; DIGEST_BYTES]);
+
+impl KeyDigest {
+    /// The digest of a key.
+    #[must_use]
+    pub fn of(key: &PartitionKey) -> Self {
+        let (hash, mut digest) = (Sha256::digest(key.as_str()), [0; DIGEST_BYTES]);
+        digest.iter_mut().zip(hash).for_each(|(byte, of_hash)| *byte = of_hash);
+        Self(digest)
+    }
+
+    /// Parses the text of a digest. `None` if it is something else.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        URL_SAFE_NO_PAD.decode(text).ok()?.try_into().ok().map(Self)
+    }
+}
+
+/// 32 letters of base64url.
+impl fmt::Display for KeyDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&URL_SAFE_NO_PAD.encode(self.0))
+    }
+}
+
+/// How the entries of a directory are divided among its pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Division {
+    /// The number of pages.
+    pub pages: u32,
+    /// The table's secret, a random number. Without it, a caller could choose keys that all have
+    /// the same page, however many pages there are.
+    pub seed: u64,
+}
+
+impl Division {
+    /// The page of a key, from 0.
+    #[must_use]
+    pub fn page_of(self, key: KeyDigest) -> u32 {
+        let hash =
+            Sha256::new().chain_update(self.seed.to_be_bytes()).chain_update(key.0).finalize();
+        let first = hash.iter().take(8).fold(0u64, |number, byte| number << 8 | u64::from(*byte));
+        u32::try_from(first % u64::from(self.pages.max(1))).unwrap_or_default()
+    }
+
+    /// Twice as many pages. `None` if that is over [`MAX_PAGES`].
+    #[must_use]
+    pub fn doubled(self) -> Option<Self> {
+        let pages = self.pages.checked_mul(2).filter(|pages| *pages <= MAX_PAGES)?;
+        Some(Self { pages, ..self })
+    }
 }
 
 /// Whether an entry may replace this one. An entry changes to a higher generation only. `table`
@@ -53,8 +115,8 @@ pub struct Publication {
 }
 
 impl Publication {
-    /// The number of copies to write. It is read after the item has changed, because an actor that
-    /// adds a copy fills it from the items.
+    /// The number of copies to write, in all divisions. It is read after the item has changed,
+    /// because an actor that adds a copy fills it from the items.
     #[must_use]
     pub fn new(layout: Layout, copies: u32) -> Self {
         Self { layout, missing: (0..copies).collect() }
@@ -86,28 +148,52 @@ mod tests {
     use crate::core::key::ShardCount;
     use crate::core::key::tests::key;
 
-    /// Stored data depends on this value: another function would search for a key on another page.
+    /// Keys with their digests, and their pages of four and of eight.
+    const ROWS: [(&str, &str, u32, u32); 4] = [
+        ("orders", "HBaK2wDSCOQvkzFFKfH6nAQn62MjPO2p", 0, 0),
+        ("2014-07-09", "SBdC0y4p-b2aH4ezPmWDWyP1eht6yZxu", 3, 7),
+        ("/shared/firetvGen2.txt", "I3gPupCOkjqMiD6BfMRZEicrg2Vfmhm0", 3, 7),
+        ("☃", "UWQzYceeyu8lqN6ALeJPVwuiXZwt8dIt", 3, 3),
+    ];
+
+    /// Stored data depends on these values: another function would search for a key on another
+    /// page, or under another name. (`printf orders | sha256sum`, and the same of seed and digest.)
     #[test]
     fn the_page_of_a_key_is_the_same_for_ever() {
-        for (name, of_four, of_seven) in
-            [("orders", 0, 6), ("2014-07-09", 1, 3), ("/shared/firetvGen2.txt", 2, 4), ("☃", 3, 5)]
-        {
-            assert_eq!(
-                (page_of(&key(name), 4), page_of(&key(name), 7)),
-                (of_four, of_seven),
-                "{name}"
-            );
+        for (name, digest, of_four, of_eight) in ROWS {
+            let stored = KeyDigest::of(&key(name));
+            assert_eq!(stored.to_string(), digest, "{name}");
+            assert_eq!(KeyDigest::parse(digest), Some(stored));
+            let page_of = |pages| Division { pages, seed: 7 }.page_of(stored);
+            assert_eq!((page_of(1), page_of(4), page_of(8)), (0, of_four, of_eight), "{name}");
         }
-        assert_eq!(page_of(&key("k"), 1), 0);
+        for other in ["", "orders", "_8aHGUNwpXGaX8nBFmKXXc0CjEBqaxeT_8aHGUNwpXGaX8nBFmKX"] {
+            assert_eq!(KeyDigest::parse(other), None, "{other}");
+        }
+    }
+
+    /// A caller that knows the digests still does not know the pages.
+    #[test]
+    fn keys_spread_over_the_pages_by_the_secret_of_the_table() {
+        let of = |seed, pages| move |key| Division { pages, seed }.page_of(key);
+        let keys = (0..64_000).map(|number| KeyDigest::of(&key(&format!("key-{number}"))));
+        let chosen: Vec<_> = keys.filter(|key| of(1, 16)(*key) == 0).collect();
+        for (seed, pages) in [(2, PAGES), (3, PAGES), (2, 16)] {
+            let mut on = vec![0; pages as usize];
+            chosen.iter().for_each(|key| on[of(seed, pages)(*key) as usize] += 1);
+            let even = chosen.len() / pages as usize;
+            assert!(on.iter().all(|on| (even * 3 / 4..even * 5 / 4).contains(on)), "{on:?}");
+        }
     }
 
     #[test]
-    fn keys_spread_over_the_pages() {
-        let mut keys = [0; PAGES as usize];
-        for number in 0..4_000 {
-            keys[page_of(&key(&format!("key-{number}")), PAGES) as usize] += 1;
-        }
-        assert!(keys.iter().all(|keys| (900..1_100).contains(keys)), "{keys:?}");
+    fn the_pages_double_up_to_their_limit() {
+        let divisions =
+            std::iter::successors(Some(Division { pages: PAGES, seed: 7 }), |division| {
+                division.doubled()
+            });
+        let pages: Vec<u32> = divisions.map(|division| division.pages).collect();
+        assert_eq!(pages, [4, 8, 16, 32, 64, 128, 256]);
     }
 
     #[test]

@@ -4,11 +4,12 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
+use super::conflicts::Conflicts;
 use super::drain_state::OwnDrain;
 use super::record::Record;
 use super::{Deadline, Inner};
@@ -17,6 +18,7 @@ use crate::core::pressure::PressureTracker;
 use crate::core::spacing::Spacing;
 use crate::core::throughput::WarmThroughput;
 use crate::core::value::Item;
+use crate::protocol::directory::KeyDigest;
 use crate::protocol::view::{Moment, View};
 
 /// The largest number of keys that an instance remembers. Each takes at most 2 KB of key and a
@@ -31,6 +33,8 @@ const AFTERWARDS: Duration = Duration::from_millis(100);
 const LOOKS_PER_SECOND: u64 = 20;
 #[derive(Debug, Default)]
 pub(crate) struct KeyState {
+    /// The key in the directory, once it was needed.
+    digest: OnceLock<KeyDigest>,
     known: Mutex<Known>,
     /// Held while the key's item is read, so that concurrent requests share one read.
     pub(super) flight: tokio::sync::Mutex<()>,
@@ -42,8 +46,8 @@ pub(crate) struct KeyState {
     pub(super) scaling: Arc<AtomicBool>,
     /// Held while a closing is waited for, so that concurrent writers poll once.
     pub(super) opening: tokio::sync::Mutex<()>,
-    /// The closing that was observed last, and its takeovers so far.
-    takeovers: Mutex<Takeovers>,
+    /// The back-off from the work of other actors on this key.
+    pub(super) conflicts: Conflicts,
     /// The state of a drain by this instance.
     pub(super) drain: tokio::sync::Mutex<Option<OwnDrain>>,
     /// Deletions that may read before they leave a tombstone, in this second of the monotonic
@@ -53,15 +57,6 @@ pub(crate) struct KeyState {
     /// with several shards.
     pub(super) units: AtomicU64,
     pub(super) units_noted: AtomicU64,
-}
-
-/// How often instances took one change over. Each that is seen doubles the pause before the next,
-/// so that they do not reject each other's opens for ever if the metadata answers late.
-#[derive(Debug, Default)]
-struct Takeovers {
-    era: u64,
-    generation: u64,
-    count: u32,
 }
 
 #[derive(Debug, Default)]
@@ -128,17 +123,6 @@ impl KeyState {
     /// Whether a background task is changing the key's shards.
     pub(super) fn is_changing(&self) -> bool {
         self.scaling.load(Ordering::Acquire) || self.taking_over.load(Ordering::Acquire)
-    }
-
-    /// How often the change with this closing was taken over since this instance first observed it.
-    pub(super) fn takeovers_of(&self, era: u64, generation: u64) -> u32 {
-        let mut seen = self.takeovers.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.era != era {
-            *seen = Takeovers { era, generation, count: 0 };
-        } else if seen.generation < generation {
-            *seen = Takeovers { era, generation, count: seen.count + 1 };
-        }
-        seen.count
     }
 
     pub(super) fn known(&self) -> MutexGuard<'_, Known> {
@@ -244,6 +228,11 @@ impl<'a> KeyJob<'a> {
         deadline: Deadline,
     ) -> Self {
         Self { inner, key, state, deadline, begun: Mutex::default() }
+    }
+
+    /// The key in the directory.
+    pub(super) fn digest(&self) -> KeyDigest {
+        *self.state.digest.get_or_init(|| KeyDigest::of(self.key))
     }
 
     /// Starts a task in the background, unless one with this flag is running.

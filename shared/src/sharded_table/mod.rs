@@ -2,14 +2,17 @@
 
 pub(crate) mod append;
 pub(crate) mod begin_drain;
+mod conflicts;
 mod directory;
 pub(crate) mod drain;
 mod drain_moves;
 mod drain_state;
 pub(crate) mod events;
+mod filling;
 mod keys;
 mod mode;
 pub(crate) mod pace;
+mod publishing;
 pub(crate) mod put_all;
 pub(crate) mod read;
 mod record;

@@ -1,18 +1,27 @@
 //! The table item: the settings that all processes of a table must share, and the size of its
 //! directory. It is stored in the metadata table.
 
-use super::directory::Pages;
+use super::filling::Pages;
 use super::retry::retrying;
 use super::{Deadline, Inner, TableEngine};
 use crate::config::Writes;
-use crate::protocol::directory::{MAX_COPIES, PAGES};
+use crate::protocol::directory::{Division, PAGES};
 use crate::protocol::version::Version;
 use crate::table::error::TableError;
-use crate::table::{Mode, PageCopy, TABLE_KEY, Table, TableItem};
+use crate::table::{Mode, TABLE_KEY, Table, TableItem};
 
 /// The version of the protocol in this release (docs/protocol.md). Processes with different
 /// protocols cannot use the same table.
-const PROTOCOL: u64 = 2;
+const PROTOCOL: u64 = 3;
+
+/// What the pages say about the directory, if the table item is lost, or was restored to an earlier
+/// state.
+pub(super) struct FoundDirectory {
+    /// Absent if no page is complete.
+    division: Option<Division>,
+    next_pages: Option<u32>,
+    copies: u32,
+}
 
 impl TableEngine {
     /// Checks that the table accepts the writes that this process is configured for: `WRITES`, and
@@ -55,32 +64,39 @@ impl TableEngine {
     /// As [`claim_mode`](Self::claim_mode).
     pub async fn claim_for_rebuild(&self, deadline: Deadline) -> Result<(), TableError> {
         let inner = &self.inner;
-        let copies = inner.copies_marked(deadline).await?;
-        inner.claimed(Some(copies), deadline).await?;
-        // A restored table item may be older than the copies that are read.
-        retrying(&inner.environment, deadline, || inner.tables.raise_copies(copies)).await
+        let found = inner.found_directory(deadline).await?;
+        inner.claimed(Some(&found), deadline).await?;
+        // A restored table item may be older than the pages and copies that are read.
+        if let Some(Division { pages, .. }) = found.division {
+            let raise = || inner.tables.raise_pages(pages, found.next_pages);
+            retrying(&inner.environment, deadline, raise).await?;
+        }
+        retrying(&inner.environment, deadline, || inner.tables.raise_copies(found.copies)).await
     }
 }
 
 impl Inner {
     /// Before the first write: the table item exists, and agrees. A table without one must be new,
-    /// unless it is being rebuilt: `rebuilt` is then the number of copies in the pages of the
-    /// directory.
+    /// unless it is being rebuilt, from the directory that was `found`.
     pub(super) async fn claimed(
         &self,
-        rebuilt: Option<u32>,
+        found: Option<&FoundDirectory>,
         deadline: Deadline,
     ) -> Result<(), TableError> {
         // Boxed, because this runs once and must not enlarge the futures that contain it.
         self.directory
             .claimed
-            .get_or_try_init(|| Box::pin(self.claim(rebuilt, deadline)))
+            .get_or_try_init(|| Box::pin(self.claim(found, deadline)))
             .await
             .copied()
     }
 
-    async fn claim(&self, rebuilt: Option<u32>, deadline: Deadline) -> Result<(), TableError> {
-        let is_new = rebuilt.is_none();
+    async fn claim(
+        &self,
+        found: Option<&FoundDirectory>,
+        deadline: Deadline,
+    ) -> Result<(), TableError> {
+        let is_new = found.is_none();
         let read = || retrying(&self.environment, deadline, || self.tables.get_table_item());
         let mut table = read().await?;
         if table.is_none()
@@ -94,8 +110,16 @@ impl Inner {
             }
         }
         if table.is_none() {
-            let (mode, rebuilding, copies) = (self.own_mode(), !is_new, rebuilt.unwrap_or(1));
-            let own = TableItem { mode, pages: PAGES, copies, directory_made: false, rebuilding };
+            let new =
+                || Division { pages: PAGES, seed: u64::from_be_bytes(self.environment.bytes()) };
+            let own = TableItem {
+                mode: self.own_mode(),
+                division: found.and_then(|found| found.division).unwrap_or_else(new),
+                next_pages: found.and_then(|found| found.next_pages),
+                copies: found.map_or(1, |found| found.copies),
+                directory_made: false,
+                rebuilding: !is_new,
+            };
             match retrying(&self.environment, deadline, || self.tables.store_table_item(&own)).await
             {
                 // Another process was first, or an earlier attempt was applied.
@@ -116,17 +140,24 @@ impl Inner {
         Ok(())
     }
 
-    /// The number of copies of a page according to their marks: if the table item is lost or older,
+    /// The directory according to the marks of its pages: even if the table item is lost or older,
     /// instances still read all of them.
-    async fn copies_marked(&self, deadline: Deadline) -> Result<u32, TableError> {
-        let mut copies = 1;
-        for at in
-            (0..PAGES).flat_map(|page| (0..MAX_COPIES).map(move |copy| PageCopy { page, copy }))
-        {
-            let stored = retrying(&self.environment, deadline, || self.tables.get_page(at)).await?;
-            copies = stored.and_then(|page| page.copies).unwrap_or(1).max(copies);
-        }
-        Ok(copies)
+    async fn found_directory(&self, deadline: Deadline) -> Result<FoundDirectory, TableError> {
+        let pages = retrying(&self.environment, deadline, || self.tables.scan_pages()).await?;
+        let read: Vec<(Division, u32)> = pages
+            .into_iter()
+            .filter(|(_, page)| page.moved_to.is_none())
+            .filter_map(|(at, page)| {
+                let division = Division { pages: at.pages, seed: page.seed? };
+                Some((division, page.copies?))
+            })
+            .collect();
+        let copies = read.iter().map(|(_, copies)| *copies).max().unwrap_or(1);
+        // While pages are being moved, both divisions have some.
+        let division = read.iter().map(|(division, _)| *division).min_by_key(|of| of.pages);
+        let next = division.and_then(Division::doubled);
+        let next_pages = next.filter(|next| read.iter().any(|(of, _)| of == next));
+        Ok(FoundDirectory { division, next_pages: next_pages.map(|next| next.pages), copies })
     }
 
     /// Fails if the table has metadata without a table item, or sharded items without metadata.
@@ -168,7 +199,7 @@ impl Inner {
             );
             return Err(self.tables.unusable(Table::Main, why));
         }
-        if table.pages == 0 || table.copies == 0 {
+        if table.division.pages == 0 || table.copies == 0 {
             return Err(TableError::Damaged(format!(
                 "the item {TABLE_KEY} does not say how large the directory is"
             )));

@@ -12,6 +12,9 @@ use crate::table::error::TableError;
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 /// The longest pause of all.
 const LONGEST_PAUSE: Duration = Duration::from_millis(800);
+/// How often the first and the longest pause are doubled before the repetition of a throttled write
+/// of a page. A page takes few writes a second, and all changes of its keys wait for them.
+const SLOW_DOUBLINGS: u32 = 3;
 
 /// Returns the longest pause before the next attempt, after this number of retries. The pause is
 /// drawn between zero and it: exponential back-off with full jitter.
@@ -24,11 +27,17 @@ pub fn longest_pause(retries: u32) -> Duration {
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     tries: u32,
+    doublings: u32,
 }
 
 impl Backoff {
+    /// Makes all further pauses longer, because the place is throttled and large.
+    pub(crate) const fn slow_down(&mut self) {
+        self.doublings = SLOW_DOUBLINGS;
+    }
+
     pub(crate) fn next(&mut self, environment: &Environment) -> Duration {
-        let longest = longest_pause(self.tries);
+        let longest = longest_pause(self.tries) * (1 << self.doublings);
         self.tries += 1;
         environment.jitter(longest)
     }

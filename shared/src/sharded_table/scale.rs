@@ -21,7 +21,6 @@ use crate::core::growth::GrowthRecord;
 use crate::core::key::{PartitionKey, ShardCount};
 use crate::protocol::layout::Layout;
 use crate::protocol::metadata::{Change, ShardMetadata};
-use crate::protocol::view::OBSERVER_PAUSE;
 use crate::table::RawMetadata;
 use crate::table::error::TableError;
 use crate::telemetry;
@@ -30,8 +29,6 @@ use crate::telemetry;
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// The time that an actor allows for its requests between a close and its open.
 const OPENING_TIME: Duration = Duration::from_millis(20);
-/// The pause before a takeover doubles at most this often.
-const MOST_DOUBLINGS: u32 = 3;
 /// How often writers that wait for an open check for it, and the longest random pause on top.
 const POLL: Duration = Duration::from_millis(100);
 
@@ -198,7 +195,7 @@ impl KeyJob<'_> {
             return Ok(ScaleOutcome::Superseded);
         }
         let is_listed = record.metadata.layout().is_listed(self.inner.config.adopt_shards);
-        let known_page = || self.inner.known_page(self.key)?.known();
+        let known_page = || self.inner.known_page(self.digest())?.known();
         if known_page().is_some_and(|page| !page.has_room(is_listed)) {
             tracing::error!(
                 key = self.key.as_str(),
@@ -296,8 +293,7 @@ impl KeyJob<'_> {
     /// over.
     fn patience(&self, (era, generation): (u64, u64)) -> Instant {
         let environment = &self.inner.environment;
-        let takeovers = self.state.takeovers_of(era, generation);
-        let pause = OBSERVER_PAUSE * (1 << takeovers.min(MOST_DOUBLINGS));
+        let pause = self.state.conflicts.observe(era, generation);
         Instant::now() + environment.opening_wait() + pause + environment.jitter(pause)
     }
 
@@ -305,7 +301,7 @@ impl KeyJob<'_> {
     /// before it wrote the page: then this writes the item's layout to the page.
     async fn take_over_or_repair(&self, record: &Record, watched: u64) -> Result<(), TableError> {
         if record.metadata.generation > watched {
-            return self.repair().await;
+            return self.repair_later().await;
         }
         self.take_over(record).await.map(drop)
     }
@@ -363,7 +359,7 @@ impl KeyJob<'_> {
                     let now = &self.record_from_now().await?.metadata;
                     let to = now.number_of_shards;
                     let is_opened = now.era == closed.era + 1 && closed.closing() == Some(to);
-                    self.inner.publish(self.key, now.layout(), self.deadline).await?;
+                    self.inner.publish_if_behind(self.key, now.layout(), self.deadline).await?;
                     return Ok(if is_opened {
                         ScaleOutcome::Scaled { from, to }
                     } else {

@@ -212,7 +212,7 @@ impl KeyJob<'_> {
 
     /// The table's warm throughput, from the key's page of the directory.
     fn warm(&self) -> Option<WarmThroughput> {
-        self.inner.known_page(self.key)?.known()?.warm()
+        self.inner.known_page(self.digest())?.known()?.warm()
     }
 
     /// Makes no decision before that epoch second.

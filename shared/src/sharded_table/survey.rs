@@ -100,16 +100,15 @@ impl TableEngine {
     ) -> Result<Option<PartitionKey>, TableError> {
         let (inner, width) = (&self.inner, self.inner.config.adopt_shards);
         if after.is_none() {
-            for key in inner.listed_without(width, deadline).await? {
-                survey.know(&key, inner.known(&key, deadline).await?, width);
-            }
+            survey.list(inner.listed(width, deadline).await?);
         }
         let (keys, next) =
             retrying(&inner.environment, deadline, || inner.tables.list_metadata(after)).await?;
         for (key, raw) in keys {
+            let hides_by_entry = survey.take_listed(&key);
             match raw.parse() {
                 Err(_) => survey.know(&key, Known::Damaged, width),
-                Ok(metadata) if metadata.widths().all(|known| known != width) => {
+                Ok(metadata) if hides_by_entry || metadata.widths().all(|known| known != width) => {
                     survey.know(&key, Known::Is(Box::new(metadata)), width);
                 }
                 Ok(_) => {}
@@ -219,11 +218,8 @@ impl KeyJob<'_> {
         let asked_at = self.inner.environment.now();
         let nothing =
             Arc::new(View { layout: Layout::unlisted(self.inner.config.adopt_shards), asked_at });
-        let Some(page) = self.inner.page(self.key, self.deadline).await? else {
-            return Ok(nothing);
-        };
-        let page = self.inner.read_page(page, |_| false, self.deadline).await?;
-        Ok(page.and_then(|page| page.view_of(self.key)).unwrap_or(nothing))
+        let page = self.inner.read_page(self.digest(), |_| false, self.deadline).await?;
+        Ok(page.and_then(|page| page.view_of(self.digest())).unwrap_or(nothing))
     }
 
     /// Before metadata is created for a key: only if it is certain that none is lost.

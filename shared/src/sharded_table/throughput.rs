@@ -6,12 +6,17 @@ use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
+use super::directory::PageView;
 use super::retry::retrying;
 use super::{Deadline, Inner, TableEngine};
 use crate::core::key::PartitionKey;
 use crate::core::throughput::WarmThroughput;
+use crate::protocol::directory::KeyDigest;
 use crate::table::error::TableError;
 use crate::table::{PageCopy, TABLE_KEY};
+
+/// Copies that are compared at the same time.
+const AT_ONCE: usize = 16;
 
 impl TableEngine {
     /// Publishes the table's warm throughput to all its processes: the lowest of the main table and
@@ -32,10 +37,10 @@ impl TableEngine {
             retrying(&inner.environment, deadline, || inner.tables.get_table_item()).await?;
         let table =
             table.ok_or_else(|| TableError::Lost(format!("the item {TABLE_KEY} is gone")))?;
-        for page in 0..table.pages {
+        for copies in table.all_copies().chunks(AT_ONCE) {
             let mut publishing = JoinSet::new();
-            for copy in 0..table.copies {
-                let (inner, at) = (Arc::clone(inner), PageCopy { page, copy });
+            for at in copies {
+                let (inner, at) = (Arc::clone(inner), *at);
                 publishing.spawn(async move {
                     inner.publish_warm_throughput_to(at, warm, deadline).await
                 });
@@ -58,16 +63,15 @@ impl TableEngine {
         deadline: Deadline,
     ) -> Result<Option<WarmThroughput>, TableError> {
         let inner = &self.inner;
-        let Some(page) = inner.page(key, deadline).await? else { return Ok(None) };
-        let lease = inner.config.lease();
-        let known = page.known().filter(|known| known.is_valid(inner.environment.now(), lease));
-        if let Some(known) = known {
-            return Ok(known.warm());
-        }
-        let read = inner
-            .read_page(page, |page| page.is_valid(inner.environment.now(), lease), deadline)
-            .await?;
-        Ok(read.and_then(|page| page.warm()))
+        let (key, lease) = (KeyDigest::of(key), inner.config.lease());
+        let is_valid = |page: &PageView| page.is_valid(inner.environment.now(), lease);
+        let known =
+            inner.known_page(key).and_then(|page| page.known()).filter(|page| is_valid(page));
+        let page = match known {
+            Some(known) => Some(known),
+            None => inner.read_page(key, is_valid, deadline).await?,
+        };
+        Ok(page.and_then(|page| page.warm()))
     }
 }
 

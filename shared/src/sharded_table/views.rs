@@ -4,11 +4,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::keys::KeyJob;
 use super::record::Record;
 use super::retry::retrying;
+use super::scale::PATIENCE;
 use crate::protocol::layout::Layout;
 use crate::protocol::metadata::ShardMetadata;
 use crate::protocol::view::{Moment, View};
@@ -37,7 +38,10 @@ impl KeyJob<'_> {
     /// The known layout of the key. `None` if its page was never read.
     pub(super) fn known_view(&self) -> Option<Arc<View>> {
         let known = self.state.view();
-        let page = self.inner.known_page(self.key).and_then(|page| page.known()?.view_of(self.key));
+        let page = self
+            .inner
+            .known_page(self.digest())
+            .and_then(|page| page.known()?.view_of(self.digest()));
         let Some(page) = page else { return known };
         if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &page)) {
             return known;
@@ -62,8 +66,8 @@ impl KeyJob<'_> {
         // A process that only reads may not write.
         if is_long && self.inner.directory.claimed.initialized() {
             self.in_background(&self.state.repairing, |inner, key, state| async move {
-                let job = KeyJob::new(&inner, &key, state, Instant::now() + LONGEST_BEHIND);
-                if let Err(error) = job.repair().await {
+                let job = KeyJob::new(&inner, &key, state, Instant::now() + PATIENCE);
+                if let Err(error) = job.repair_later().await {
                     tracing::error!(key = key.as_str(), %error, "the page of a key is behind its item");
                 }
                 // If that did not help, it is tried again after the same time.
@@ -72,11 +76,19 @@ impl KeyJob<'_> {
         }
     }
 
-    /// Writes the layout of the key's item to its page.
+    /// Writes the layout of the key's item to the copies of its page that are behind.
     pub(super) async fn repair(&self) -> Result<(), TableError> {
         let record = self.record_from_now().await?;
         self.state.learn(self.view_of(&record));
-        self.inner.publish(self.key, record.metadata.layout(), self.deadline).await
+        self.inner.publish_if_behind(self.key, record.metadata.layout(), self.deadline).await
+    }
+
+    /// As [`repair`](Self::repair), after a random pause: of many instances that notice the same,
+    /// the first to wake repairs.
+    pub(super) async fn repair_later(&self) -> Result<(), TableError> {
+        let environment = &self.inner.environment;
+        sleep(environment.jitter(self.state.conflicts.note_behind())).await;
+        self.repair().await
     }
 
     /// A view that `good` accepts: the known one, or one that is read now. Concurrent callers share
@@ -99,16 +111,15 @@ impl KeyJob<'_> {
         good: impl Fn(&View, Moment) -> bool,
     ) -> Result<Arc<View>, TableError> {
         let known = || self.known_view().filter(|view| good(view, self.inner.environment.now()));
-        if let Some(page) = self.inner.page(self.key, self.deadline).await? {
-            for _ in 0..OLD_ANSWERS {
-                let read = self.inner.read_page(page, |_| known().is_some(), self.deadline).await?;
-                // `None` if no copy of the page is complete, or if the entry cannot be parsed.
-                if read.and_then(|page| page.view_of(self.key)).is_none() {
-                    break;
-                }
-                if let Some(view) = known() {
-                    return Ok(view);
-                }
+        for _ in 0..OLD_ANSWERS {
+            let is_known = |_: &_| known().is_some();
+            let read = self.inner.read_page(self.digest(), is_known, self.deadline).await?;
+            // `None` if no copy of the page is complete, or if the entry cannot be parsed.
+            if read.and_then(|page| page.view_of(self.digest())).is_none() {
+                break;
+            }
+            if let Some(view) = known() {
+                return Ok(view);
             }
         }
         // Without a reliable page, the key's item decides, and this checks whether the item is
@@ -159,7 +170,7 @@ impl KeyJob<'_> {
         if view.is_valid(now, renew_at) {
             return;
         }
-        let Some(page) = self.inner.known_page(self.key) else { return };
+        let Some(page) = self.inner.known_page(self.digest()) else { return };
         self.beside(&page.renewing, move |inner, key, state| async move {
             let job = KeyJob::new(&inner, &key, state, Instant::now() + Duration::from_secs(1));
             // The request that needs the view meets and reports the same failure.

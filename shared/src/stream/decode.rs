@@ -236,9 +236,10 @@ enum Verdict {
     Doubt(Doubt),
 }
 
-/// Only the mark of a repetition was added.
+/// A repetition marked the item, and changed nothing else.
 fn is_mark(old: Option<&Image>, new: &Image) -> bool {
-    old.is_some_and(|old| old.version == new.version && !old.is_marked && new.is_marked)
+    let is_same = |old: &Image| old.version == new.version && old.item == new.item;
+    new.is_marked && old.is_some_and(is_same)
 }
 
 /// The item was changed in place: another program kept its version, or an addition raised it by one

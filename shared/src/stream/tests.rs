@@ -381,9 +381,14 @@ fn the_mark_of_a_repetition_is_no_change() {
     let plain = image(Version::new(1, 5_000_000_000, 1));
     let mut marked = plain.clone();
     marked["_late_until"] = json!({"N": "961"});
-    for (old, new, expected) in
-        [(&plain, &marked, "Marked"), (&marked, &marked, "put"), (&plain, &plain, "put")]
-    {
+    let mut edited = marked.clone();
+    edited["text"] = json!({"S": "another program's"});
+    for (old, new, expected) in [
+        (&plain, &marked, "Marked"),
+        (&marked, &marked, "Marked"),
+        (&marked, &edited, "put"),
+        (&plain, &plain, "put"),
+    ] {
         let modify =
             record("MODIFY", "orders.1", &stays, 11_000, Some(old.clone()), Some(new.clone()));
         let decoded = said(&decode_with(&config(), &modify, &grown_twice(false, 101_500)).unwrap());

@@ -228,8 +228,8 @@ fn check(metadata: &ShardMetadata) -> Result<(), TableError> {
 mod tests {
     use super::super::names::{
         ACCEPTED, ADDED_ITEMS, ATTEMPTS, BEGUN, COPIES, DIRECTORY_MADE, FIRST_WRITES, ITEMS,
-        METADATA_ATTRIBUTES, PAGES, PROTOCOL, RATE, REBUILDING, SHORT_GENERATION, SHORT_UNTIL,
-        THROTTLED, THROTTLES, WARM_THROUGHPUT, WRITES,
+        METADATA_ATTRIBUTES, MOVED_TO, NEXT_PAGES, PAGES, PROTOCOL, RATE, REBUILDING, SEED,
+        SHORT_GENERATION, SHORT_UNTIL, THROTTLED, THROTTLES, WARM_THROUGHPUT, WRITES,
     };
     use super::*;
     use crate::core::key::tests::count as shards;
@@ -273,8 +273,18 @@ mod tests {
             assert_eq!(parse(&stored(&metadata)).unwrap(), metadata, "after {change:?}");
         }
         let set_or_removed = attributes(&metadata).into_iter().map(|(name, _)| name);
-        let of_the_table =
-            [WRITES, PROTOCOL, PAGES, COPIES, DIRECTORY_MADE, REBUILDING, WARM_THROUGHPUT];
+        let of_the_table = [
+            WRITES,
+            PROTOCOL,
+            PAGES,
+            NEXT_PAGES,
+            SEED,
+            MOVED_TO,
+            COPIES,
+            DIRECTORY_MADE,
+            REBUILDING,
+            WARM_THROUGHPUT,
+        ];
         let of_evidence = [
             BEGUN,
             ATTEMPTS,

@@ -69,6 +69,12 @@ attribute_names! {
     PROTOCOL = "protocol";
     /// In the table item: the number of pages of the directory.
     PAGES = "pages";
+    /// In the table item: the number of pages that are being made.
+    NEXT_PAGES = "next_pages";
+    /// In the table item, and in a complete page: the secret that assigns keys to pages.
+    SEED = "seed";
+    /// In a page whose entries are on the pages of a larger directory: the number of those.
+    MOVED_TO = "moved_to";
     /// In the table item: how many copies of each page are written. In a page: how many may be
     /// read.
     COPIES = "copies";
@@ -99,5 +105,5 @@ attribute_names! {
     SHORT_GENERATION = "short_generation";
 }
 
-/// In a page: the prefix of an entry's attribute name. The key follows.
+/// In a page: the prefix of an entry's attribute name. The digest of the key follows.
 pub(crate) const ENTRY_PREFIX: &str = "key:";

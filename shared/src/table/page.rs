@@ -8,15 +8,25 @@ use super::attributes::SdkItem;
 use super::condition::Expression;
 use super::error::{Cause, TableError};
 use super::metadata_item::number;
-use super::names::{COPIES, ENTRY_PREFIX, WARM_THROUGHPUT};
+use super::names::{COPIES, ENTRY_PREFIX, MOVED_TO, SEED, WARM_THROUGHPUT};
 use super::{Table, Tables};
-use crate::core::key::PartitionKey;
 use crate::core::throughput::WarmThroughput;
+use crate::protocol::directory::{Division, KeyDigest};
 use crate::protocol::layout::Layout;
 
+/// The beginning of the keys of all pages.
+const PAGE_PREFIX: &str = "_sharding:page:";
+/// The largest number of entries that one update writes. An expression has at most 4 KB, and 300
+/// operators.
+const ENTRIES_PER_UPDATE: usize = 40;
+/// The largest number of entries that one update removes.
+const ENTRIES_PER_REMOVAL: usize = 200;
+
 /// One copy of a page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PageCopy {
+    /// The number of pages of its directory.
+    pub(crate) pages: u32,
     /// The page, from 0.
     pub(crate) page: u32,
     /// The copy, from 0.
@@ -25,7 +35,13 @@ pub(crate) struct PageCopy {
 
 impl PageCopy {
     fn key(self) -> String {
-        format!("_sharding:page:{}:{}", self.page, self.copy)
+        format!("{PAGE_PREFIX}{}:{}:{}", self.pages, self.page, self.copy)
+    }
+
+    fn parse(key: &str) -> Option<Self> {
+        let mut numbers = key.strip_prefix(PAGE_PREFIX)?.split(':').map(|word| word.parse().ok());
+        let at = Self { pages: numbers.next()??, page: numbers.next()??, copy: numbers.next()?? };
+        numbers.next().is_none().then_some(at)
     }
 }
 
@@ -35,8 +51,12 @@ pub(crate) struct StoredPage {
     /// How many copies may be read. `None` if the page is not complete: then a key that it does not
     /// list may have grown.
     pub(crate) copies: Option<u32>,
+    /// The secret of the directory that the page was completed for.
+    pub(crate) seed: Option<u64>,
+    /// The number of pages of the larger directory that has the entries of this page.
+    pub(crate) moved_to: Option<u32>,
     /// `None` for an entry that cannot be parsed.
-    pub(crate) entries: HashMap<PartitionKey, Option<Layout>>,
+    pub(crate) entries: HashMap<KeyDigest, Option<Layout>>,
     /// The table's warm throughput. `None` if it was not published or cannot be parsed.
     pub(crate) warm: Option<WarmThroughput>,
     /// Its size in bytes.
@@ -47,6 +67,8 @@ impl StoredPage {
     fn of(item: SdkItem) -> Self {
         let mut page = Self {
             copies: None,
+            seed: None,
+            moved_to: None,
             entries: HashMap::with_capacity(item.len()),
             warm: None,
             bytes: 0,
@@ -54,21 +76,29 @@ impl StoredPage {
         for (name, value) in item {
             let text = value.as_s().map_or("", String::as_str);
             page.bytes += name.len() + text.len();
+            let number = || value.as_n().ok()?.parse::<u64>().ok();
+            let small = || number().and_then(|number| u32::try_from(number).ok());
             if name == COPIES {
-                page.copies = value
-                    .as_n()
-                    .ok()
-                    .and_then(|number| number.parse().ok())
-                    .filter(|copies| *copies > 0);
+                page.copies = small().filter(|copies| *copies > 0);
+            } else if name == SEED {
+                page.seed = number();
+            } else if name == MOVED_TO {
+                page.moved_to = small().filter(|pages| *pages > 0);
             } else if name == WARM_THROUGHPUT {
                 page.warm = warm_from_text(text);
-            } else if let Some(key) =
-                name.strip_prefix(ENTRY_PREFIX).and_then(|key| PartitionKey::new(key).ok())
-            {
+            } else if let Some(key) = name.strip_prefix(ENTRY_PREFIX).and_then(KeyDigest::parse) {
                 page.entries.insert(key, Layout::from_entry(text));
             }
         }
         page
+    }
+}
+
+/// A condition that does not hold is no failure: the page has it already.
+fn unless_refused(written: Result<(), TableError>) -> Result<(), TableError> {
+    match written {
+        Err(TableError::ConditionFailed) => Ok(()),
+        written => written,
     }
 }
 
@@ -90,20 +120,91 @@ impl Tables {
         Ok(self.get_metadata_item(&at.key()).await?.map(StoredPage::of))
     }
 
+    /// Reads every page of every directory that the table has had.
+    pub(crate) async fn scan_pages(&self) -> Result<Vec<(PageCopy, StoredPage)>, TableError> {
+        let (mut pages, mut start) = (Vec::new(), None);
+        loop {
+            let scan = self
+                .client
+                .scan()
+                .table_name(&self.config.metadata_table_name)
+                .filter_expression("begins_with(#p, :p)")
+                .expression_attribute_names("#p", &self.config.partition_key_name)
+                .expression_attribute_values(":p", AttributeValue::S(PAGE_PREFIX.to_owned()))
+                .consistent_read(true)
+                .set_exclusive_start_key(start);
+            let answer =
+                Box::pin(scan.send()).await.map_err(|error| self.failed(Table::Metadata, error))?;
+            for item in answer.items.unwrap_or_default() {
+                let at = PageCopy::parse(&self.stored_key(&item)?);
+                pages.extend(at.map(|at| (at, StoredPage::of(item))));
+            }
+            start = answer.last_evaluated_key;
+            if start.is_none() {
+                return Ok(pages);
+            }
+        }
+    }
+
     /// Writes an entry, unless the stored one has the same or a higher generation. A missing page
     /// is created, and stays incomplete.
     pub(crate) async fn put_entry(
         &self,
         at: PageCopy,
-        key: &PartitionKey,
+        key: KeyDigest,
         layout: &Layout,
     ) -> Result<(), TableError> {
+        match self.update_entries(at, &[(key, layout)]).await {
+            // The stored entry has the same or a higher generation.
+            Err(TableError::ConditionFailed) => Ok(()),
+            written => written,
+        }
+    }
+
+    /// As [`put_entry`](Self::put_entry), of many entries in few requests: each costs the units of
+    /// the whole page.
+    pub(crate) async fn put_entries(
+        &self,
+        at: PageCopy,
+        entries: &[(KeyDigest, &Layout)],
+    ) -> Result<(), TableError> {
+        for entries in entries.chunks(ENTRIES_PER_UPDATE) {
+            match self.update_entries(at, entries).await {
+                // Another actor has written one of them.
+                Err(TableError::ConditionFailed) => {
+                    for (key, layout) in entries {
+                        self.put_entry(at, *key, layout).await?;
+                    }
+                }
+                written => written?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn update_entries(
+        &self,
+        at: PageCopy,
+        entries: &[(KeyDigest, &Layout)],
+    ) -> Result<(), TableError> {
+        let lower = |index| format!("(attribute_not_exists(#u{index}) OR #u{index} < :g{index})");
+        let lower = (0..entries.len()).map(lower).collect::<Vec<_>>().join(" AND ");
         // Any entry of this generation is greater than the bare generation.
-        let generation = AttributeValue::S(layout.entry_generation());
-        let lower = Expression::of("attribute_not_exists(#u0) OR #u0 < :g").value(":g", generation);
-        let name = format!("{ENTRY_PREFIX}{}", key.as_str());
+        let generation = |layout: &Layout| AttributeValue::S(layout.entry_generation());
+        let lower = entries
+            .iter()
+            .enumerate()
+            .fold(Expression::of(&lower), |lower, (index, (_, layout))| {
+                lower.value(&format!(":g{index}"), generation(layout))
+            });
+        let named: Vec<(String, AttributeValue)> = entries
+            .iter()
+            .map(|(key, layout)| {
+                (format!("{ENTRY_PREFIX}{key}"), AttributeValue::S(layout.to_entry()))
+            })
+            .collect();
         let (update, lower) =
-            lower.update([(name.as_str(), Some(AttributeValue::S(layout.to_entry())))]);
+            lower.update(named.iter().map(|(name, entry)| (name.as_str(), Some(entry.clone()))));
         self.update_page(at, update, lower).await
     }
 
@@ -112,14 +213,32 @@ impl Tables {
     pub(crate) async fn mark_page(
         &self,
         at: PageCopy,
-        copies: u32,
+        (division, copies): (Division, u32),
         warm: Option<WarmThroughput>,
     ) -> Result<(), TableError> {
-        let fewer = Expression::of("attribute_not_exists(#u0) OR #u0 < :u0");
+        let fewer = Expression::of("attribute_not_exists(#u0) OR #u0 < :u0 OR #u1 <> :u1");
         let warm = warm.map(|warm| (WARM_THROUGHPUT, Some(AttributeValue::S(warm_to_text(warm)))));
-        let (update, fewer) =
-            fewer.update(std::iter::once((COPIES, Some(number(copies)))).chain(warm));
-        self.update_page(at, update, fewer).await
+        let marks = [(COPIES, Some(number(copies))), (SEED, Some(number(division.seed)))];
+        let (update, fewer) = fewer.update(marks.into_iter().chain(warm));
+        unless_refused(self.update_page(at, update, fewer).await)
+    }
+
+    /// Marks a page as moved: its entries are on the pages of a larger directory, which are complete.
+    /// Then removes its entries, because every scan of the metadata would pay for them.
+    pub(crate) async fn move_page(&self, at: PageCopy, pages: u32) -> Result<(), TableError> {
+        let (update, first) =
+            Expression::of("attribute_not_exists(#u0)").update([(MOVED_TO, Some(number(pages)))]);
+        unless_refused(self.update_page(at, update, first).await)?;
+        let moved = self.get_metadata_item(&at.key()).await?.unwrap_or_default();
+        let entries: Vec<&String> =
+            moved.keys().filter(|name| name.starts_with(ENTRY_PREFIX)).collect();
+        for entries in entries.chunks(ENTRIES_PER_REMOVAL) {
+            let (update, is_moved) = Expression::of("attribute_exists(#m)")
+                .name("#m", MOVED_TO)
+                .update(entries.iter().map(|name| (name.as_str(), None)));
+            unless_refused(self.update_page(at, update, is_moved).await)?;
+        }
+        Ok(())
     }
 
     /// Writes the table's warm throughput to a complete page, unless the page has it already.
@@ -132,7 +251,7 @@ impl Tables {
         let warm = AttributeValue::S(warm_to_text(warm));
         let (update, differs) =
             Expression::of(differs).name("#c", COPIES).update([(WARM_THROUGHPUT, Some(warm))]);
-        self.update_page(at, update, differs).await
+        unless_refused(self.update_page(at, update, differs).await)
     }
 
     async fn update_page(
@@ -153,8 +272,7 @@ impl Tables {
             .set_expression_attribute_values(values);
         // Boxed: the SDK's futures nest deeply.
         match Box::pin(request.send()).await.map_err(|error| self.failed(Table::Metadata, error)) {
-            // The stored entry has the same or a higher generation.
-            Ok(_) | Err(TableError::ConditionFailed) => Ok(()),
+            Ok(_) => Ok(()),
             // Neither the caller's request nor an item of the key is at fault: the page has reached
             // the largest size of an item.
             Err(TableError::Rejected(why)) => {
@@ -169,14 +287,19 @@ impl Tables {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::key::KeyError;
     use crate::core::key::tests::{count, key};
+    use crate::core::key::{KeyError, PartitionKey};
 
     #[test]
     fn no_caller_has_the_key_of_a_page() {
-        let at = PageCopy { page: 3, copy: 12 };
-        assert_eq!(at.key(), "_sharding:page:3:12");
+        let at = PageCopy { pages: 8, page: 3, copy: 12 };
+        assert_eq!(at.key(), "_sharding:page:8:3:12");
         assert_eq!(PartitionKey::new(&at.key()), Err(KeyError::Reserved));
+        assert_eq!(PageCopy::parse(&at.key()), Some(at));
+        for other in ["_sharding:page:3:12", "_sharding:page:8:3:12:1", "_sharding:table", "8:3:12"]
+        {
+            assert_eq!(PageCopy::parse(other), None, "{other}");
+        }
     }
 
     fn page(attributes: &[(&str, AttributeValue)]) -> StoredPage {
@@ -191,7 +314,9 @@ mod tests {
         assert_eq!(warm_to_text(warm), "24000 12000");
         let layout = Layout { generation: 2, ..Layout::unlisted(count(4)) };
         let entry = AttributeValue::S(layout.to_entry());
-        let listed = [("copies", number(2)), ("key:warm_throughput", entry)];
+        let digest = KeyDigest::of(&key("warm_throughput"));
+        let name = format!("key:{digest}");
+        let listed = [("copies", number(2)), (name.as_str(), entry)];
         let unknown = page(&listed);
         assert_eq!((unknown.copies, unknown.warm, unknown.entries.len()), (Some(2), None, 1));
         let [copies, entry] = listed;
@@ -201,10 +326,7 @@ mod tests {
             (known.copies, known.warm, &known.entries),
             (Some(2), Some(warm), &unknown.entries)
         );
-        assert!(
-            known.entries.contains_key(&key("warm_throughput")),
-            "a key of that name is another attribute"
-        );
+        assert!(known.entries.contains_key(&digest), "a key of that name is another attribute");
     }
 
     #[test]

@@ -6,8 +6,9 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use super::condition::Expression;
 use super::error::TableError;
 use super::metadata_item::number;
-use super::names::{COPIES, DIRECTORY_MADE, PAGES, PROTOCOL, REBUILDING, WRITES};
-use super::{Table, Tables};
+use super::names::{COPIES, DIRECTORY_MADE, NEXT_PAGES, PAGES, PROTOCOL, REBUILDING, SEED, WRITES};
+use super::{PageCopy, Table, Tables};
+use crate::protocol::directory::{Division, KeyDigest};
 
 /// The prefix is reserved: no [`PartitionKey`](crate::core::key::PartitionKey) has it.
 pub(crate) const TABLE_KEY: &str = "_sharding:table";
@@ -25,14 +26,44 @@ pub(crate) struct Mode {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TableItem {
     pub(crate) mode: Mode,
-    /// The number of pages of the directory; 0 if an earlier version created the item.
-    pub(crate) pages: u32,
+    /// The pages that new processes read; 0 if the item has no usable number or secret.
+    pub(crate) division: Division,
+    /// The number of pages that are being made. They are written, too, and not read yet.
+    pub(crate) next_pages: Option<u32>,
     /// The number of copies that are written of each page.
     pub(crate) copies: u32,
     /// Every page was created once, so a missing page is lost.
     pub(crate) directory_made: bool,
     /// The metadata is being rebuilt, so no other process may use the table.
     pub(crate) rebuilding: bool,
+}
+
+impl TableItem {
+    /// The divisions whose pages are written.
+    pub(crate) fn divisions(&self) -> impl Iterator<Item = Division> + use<> {
+        let next = self.next_pages.map(|pages| Division { pages, ..self.division });
+        std::iter::once(self.division).chain(next)
+    }
+
+    /// The copies that must have a key's entry.
+    pub(crate) fn copies_of(&self, key: KeyDigest) -> Vec<PageCopy> {
+        self.divisions()
+            .flat_map(|division| self.copies(division.pages, division.page_of(key)))
+            .collect()
+    }
+
+    /// The copies of a page.
+    pub(crate) fn copies(&self, pages: u32, page: u32) -> impl Iterator<Item = PageCopy> + use<> {
+        (0..self.copies).map(move |copy| PageCopy { pages, page, copy })
+    }
+
+    /// Every copy that is written.
+    pub(crate) fn all_copies(&self) -> Vec<PageCopy> {
+        let pages = self
+            .divisions()
+            .flat_map(|Division { pages, .. }| (0..pages).map(move |page| (pages, page)));
+        pages.flat_map(|(pages, page)| self.copies(pages, page)).collect()
+    }
 }
 
 impl Tables {
@@ -56,8 +87,19 @@ impl Tables {
         let mode = writes.zip(number(PROTOCOL)).map(|(writes, protocol)| Mode { writes, protocol });
         let directory_made = item.contains_key(DIRECTORY_MADE);
         let rebuilding = item.contains_key(REBUILDING);
-        let (pages, copies) = (small(PAGES), small(COPIES));
-        let table = mode.map(|mode| TableItem { mode, pages, copies, directory_made, rebuilding });
+        let seed = number(SEED);
+        let pages = if seed.is_some() { small(PAGES) } else { 0 };
+        let (division, copies) =
+            (Division { pages, seed: seed.unwrap_or_default() }, small(COPIES));
+        let next_pages = Some(small(NEXT_PAGES)).filter(|pages| *pages > 0);
+        let table = mode.map(|mode| TableItem {
+            mode,
+            division,
+            next_pages,
+            copies,
+            directory_made,
+            rebuilding,
+        });
         let damaged = || {
             TableError::Damaged(format!(
                 "the item {TABLE_KEY} has no usable {WRITES} and {PROTOCOL}"
@@ -76,7 +118,9 @@ impl Tables {
         let (update, absent) = absent.update([
             (WRITES, Some(AttributeValue::S(writes.clone()))),
             (PROTOCOL, Some(number(protocol))),
-            (PAGES, Some(number(table.pages))),
+            (PAGES, Some(number(table.division.pages))),
+            (NEXT_PAGES, table.next_pages.map(number)),
+            (SEED, Some(number(table.division.seed))),
             (COPIES, Some(number(table.copies))),
             (REBUILDING, table.rebuilding.then_some(AttributeValue::Bool(true))),
         ]);
@@ -94,6 +138,49 @@ impl Tables {
         self.update_metadata(TABLE_KEY, update, exists)
             .await?
             .map_err(|_| TableError::ConditionFailed)
+    }
+
+    /// Begins to write the pages of a larger directory, too.
+    ///
+    /// # Errors
+    /// [`TableError::ConditionFailed`] if another process was first.
+    pub(crate) async fn begin_pages(&self, pages: u32, next: u32) -> Result<(), TableError> {
+        let (update, same) = Expression::of("attribute_not_exists(#u0) AND #n = :n")
+            .name("#n", PAGES)
+            .value(":n", number(pages))
+            .update([(NEXT_PAGES, Some(number(next)))]);
+        self.update_metadata(TABLE_KEY, update, same)
+            .await?
+            .map_err(|_| TableError::ConditionFailed)
+    }
+
+    /// Ends the writing of the pages that every copy says are moved.
+    ///
+    /// # Errors
+    /// [`TableError::ConditionFailed`] if another process was first, or has added copies.
+    pub(crate) async fn end_pages(&self, table: &TableItem, next: u32) -> Result<(), TableError> {
+        let (update, same) = Expression::of("#u0 = :n AND #u1 = :u0 AND #c = :c")
+            .value(":n", number(table.division.pages))
+            .name("#c", COPIES)
+            .value(":c", number(table.copies))
+            .update([(PAGES, Some(number(next))), (NEXT_PAGES, None)]);
+        self.update_metadata(TABLE_KEY, update, same)
+            .await?
+            .map_err(|_| TableError::ConditionFailed)
+    }
+
+    /// Raises the number of pages in an item that was restored to an earlier state.
+    pub(crate) async fn raise_pages(
+        &self,
+        pages: u32,
+        next: Option<u32>,
+    ) -> Result<(), TableError> {
+        let (update, fewer) = Expression::of("#u0 < :u0")
+            .update([(PAGES, Some(number(pages))), (NEXT_PAGES, next.map(number))]);
+        match self.update_metadata(TABLE_KEY, update, fewer).await {
+            Ok(_) | Err(TableError::ConditionFailed) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Raises the number of copies that are written. A lower number changes nothing.

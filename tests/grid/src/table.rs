@@ -129,26 +129,26 @@ impl Table {
             ..PartitionLimits::default()
         };
         let engine = Engine::in_memory().expect("SQLite opens a database in memory");
-        let connection = LateAnswers {
-            inner: InProcess::new(engine).with_service_time(SERVICE_TIME),
-            late: scenario.late_pages,
+        let client = |late| {
+            let inner = InProcess::new(engine.clone()).with_service_time(SERVICE_TIME);
+            Client::from_conf(
+                aws_sdk_dynamodb::Config::builder()
+                    .behavior_version(BehaviorVersion::latest())
+                    .region(Region::new("eu-central-1"))
+                    .credentials_provider(Credentials::new("grid", "grid", None, None, "grid"))
+                    .endpoint_url("http://embedded")
+                    .http_client(http_client(LateAnswers { inner, late }))
+                    .build(),
+            )
         };
-        let client = Client::from_conf(
-            aws_sdk_dynamodb::Config::builder()
-                .behavior_version(BehaviorVersion::latest())
-                .region(Region::new("eu-central-1"))
-                .credentials_provider(Credentials::new("grid", "grid", None, None, "grid"))
-                .endpoint_url("http://embedded")
-                .http_client(http_client(connection))
-                .build(),
-        );
+        let prompt = client(Duration::ZERO);
         let mut config = TableConfig::new("items", "items-metadata");
         if !scenario.contender.is_ours() {
             config.scaling = ScalingActors::Alarm;
         }
         config.throttled_for = scenario.throttled_for;
         config.policy.partition_write_units = PARTITION_WRITE_UNITS as f64 / scale;
-        create_tables(&client, &config).await;
+        create_tables(&prompt, &config).await;
         let origin = Instant::now();
         let model = Model {
             // A table of the hash ranges of another seed has its shards on other partitions.
@@ -157,7 +157,8 @@ impl Table {
             accepted: AtomicU64::new(0),
             throttled: AtomicU64::new(0),
         };
-        let table = Self { model: Arc::new(model), client, config, origin, seed: scenario.seed };
+        let mut table =
+            Self { model: Arc::new(model), client: prompt, config, origin, seed: scenario.seed };
         let deadline = Deadline::now() + Duration::from_secs(60);
         let first = table.instance(u32::MAX);
         Box::pin(first.claim_mode(deadline)).await.expect("the table is claimed");
@@ -169,6 +170,7 @@ impl Table {
             };
             first.publish_warm_throughput(warm, deadline).await.expect("the pages are written");
         }
+        table.client = client(scenario.late_pages);
         table
     }
 

@@ -7,7 +7,10 @@ use policy_grid::{FIRST_SEED, Fleet, Scenario, run};
 
 #[test]
 fn waiting_writers_let_one_of_them_finish() {
-    for (instances, late) in [(64, 700), (64, 1_500), (256, 700), (256, 1_500)] {
+    // From 3 s on, a request has no response: each instance reads whether it was applied.
+    let rows = [(700, 12.0, true), (1_500, 12.0, true), (3_000, 25.0, false)];
+    let rows = [64, 256].map(|instances| rows.map(|row| (instances, row)));
+    for (instances, (late, opens_by, none_fails)) in rows.into_iter().flatten() {
         let scenario = Scenario {
             fleet: Fleet::Shared(instances),
             late_pages: Duration::from_millis(late),
@@ -19,7 +22,7 @@ fn waiting_writers_let_one_of_them_finish() {
         let first = outcome.changes.first().map(|change| change.0);
         let failed: u64 = outcome.seconds.iter().map(|second| second.failed).sum();
         println!("{instances} writers, {late} ms: open after {first:?} s, {failed} writes failed");
-        assert!(first.is_some_and(|at| at <= 12.0), "{instances} {late}: {first:?}");
-        assert_eq!(failed, 0, "{instances} {late}");
+        assert!(first.is_some_and(|at| at <= opens_by), "{instances} {late}: {first:?}");
+        assert!(failed == 0 || !none_fails, "{instances} {late}: {failed}");
     }
 }

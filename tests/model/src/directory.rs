@@ -12,7 +12,9 @@ use super::beginnings::{
     DELETE, GET, LOOK_AND_DELETE, create, drainer, just_grown, one_shard, other, put, reader,
     scaler, widths, writer,
 };
-use super::invariants::{DRAINED, FILLED, LATE_PAGE, MET_LATER, OPENED, REPAIRED, TAKEN_OVER};
+use super::invariants::{
+    DRAINED, FILLED, LATE_PAGE, MET_LATER, MOVED, OPENED, REPAIRED, TAKEN_OVER,
+};
 use super::program::{Cast, Op};
 use super::scenario::{OTHER_JUMP, OWN_SHARDS, Scenario};
 use super::state::{EPOCH, Page, count};
@@ -20,10 +22,11 @@ use super::state::{EPOCH, Page, count};
 /// A complete copy of the page, written when the metadata item was `item`.
 fn page(item: &ShardMetadata) -> Page {
     let layout = item.layout();
-    Page { entry: layout.is_listed(ShardCount::ONE).then(|| Arc::new(layout)), is_complete: true }
+    let entry = layout.is_listed(ShardCount::ONE).then(|| Arc::new(layout));
+    Page { entry, is_complete: true, is_moved: false }
 }
 
-const MISSING: Page = Page { entry: None, is_complete: false };
+const MISSING: Page = Page { entry: None, is_complete: false, is_moved: false };
 
 /// The metadata just after a close.
 fn closing(metadata: &ShardMetadata, to: u32) -> ShardMetadata {
@@ -133,6 +136,20 @@ fn growing_with_incomplete_pages() -> Vec<Scenario> {
                     Cast::new("operator", [Op::AddCopy, Op::Fill]).prompt(),
                     scaler(4).prompt(),
                     writer([put('a')]),
+                    reader([GET]).reads_copy(1),
+                ],
+            )
+        },
+        Scenario {
+            horizon: 1,
+            shows: vec![OPENED, MOVED],
+            ..agreed(
+                "pages: more pages | grow | put | get",
+                widths(&[2]),
+                vec![
+                    Cast::new("operator", [Op::AddCopy, Op::Fill, Op::Move, Op::Move]).prompt(),
+                    scaler(4).prompt(),
+                    writer([put('a')]).reads_copy(2),
                     reader([GET]).reads_copy(1),
                 ],
             )

@@ -39,6 +39,9 @@ pub const LATE_PAGE: &str = "an entry in flight was older than the stored one";
 /// Not vacuous: a page was filled and marked.
 pub const FILLED: &str = "a copy of a page became complete";
 
+/// Not vacuous: the entries of a page were moved, and it is written no more.
+pub const MOVED: &str = "a page was moved, and is written no more";
+
 /// Every invariant, and the properties that the scenario must show.
 pub(crate) fn properties(scenario: &Scenario) -> Vec<Property<ProtocolModel>> {
     let mut properties = vec![
@@ -70,6 +73,7 @@ pub(crate) fn properties(scenario: &Scenario) -> Vec<Property<ProtocolModel>> {
                     |pages: &[Page]| pages.iter().filter(|page| page.is_complete).count();
                 complete(&state.pages) > complete(&model.scenario().pages)
             },
+            MOVED => |_, state| state.first_written > 0,
             other => unreachable!("no property is called {other}"),
         };
         properties.push(Property::sometimes(shown, condition));

@@ -51,8 +51,8 @@ use sharding::internal::protocol::write_id::WriteId;
 use stateright::{Model, Property};
 
 pub use invariants::{
-    DRAINED, FILLED, I1, I2, I3, I4, I5, I6, LATE_PAGE, LATE_REQUEST, MET_LATER, OPENED, PURGED,
-    REPAIRED, TAKEN_OVER,
+    DRAINED, FILLED, I1, I2, I3, I4, I5, I6, LATE_PAGE, LATE_REQUEST, MET_LATER, MOVED, OPENED,
+    PURGED, REPAIRED, TAKEN_OVER,
 };
 pub use rules::Rules;
 pub use scenario::Scenario;
@@ -203,6 +203,7 @@ impl ProtocolModel {
                 Op::Drain => self.drain(state, actor, story),
                 Op::AddCopy => self.add_copy(state, actor, story),
                 Op::Fill => self.fill(state, actor, story),
+                Op::Move => self.move_page(state, actor, story),
             },
             Step::Asking(writing, layout) => {
                 let asked_at = self.now(state, actor);

@@ -18,8 +18,11 @@ impl ProtocolModel {
     pub(crate) fn seen(&self, state: &State, actor: usize, asked_at: Moment) -> View {
         let is_trusted = |page: &&Page| page.is_complete || !self.rules.missing_is_not_empty;
         let copies = [self.scenario.cast[actor].copy, 0];
-        let Some(page) = copies.iter().filter_map(|copy| state.pages.get(*copy)).find(is_trusted)
-        else {
+        let read = |copy: &usize| {
+            let page = state.pages.get(*copy)?;
+            if page.is_moved { state.pages.last() } else { Some(page) }
+        };
+        let Some(page) = copies.iter().filter_map(read).find(is_trusted) else {
             return View { layout: state.metadata.layout(), asked_at };
         };
         let listed = page.entry.as_deref().cloned();
@@ -67,7 +70,8 @@ impl ProtocolModel {
         }
         state.abandon(actor);
         let (entry, valid_until) = (Arc::new(layout.clone()), self.valid_until(state));
-        let publication = Publication::new(layout, u32::try_from(copies).unwrap_or(u32::MAX));
+        let mut publication = Publication::new(layout, u32::try_from(copies).unwrap_or(u32::MAX));
+        (0..state.first_written).for_each(|copy| publication.note_written(copy));
         for copy in publication.missing() {
             let body = Body::Page { copy: *copy, layout: Arc::clone(&entry) };
             state.requests.push(InFlight { from: actor, awaited: true, valid_until, body });
@@ -146,7 +150,27 @@ impl ProtocolModel {
         story: &mut Story,
     ) -> Option<()> {
         story.log(format_args!("{} adds a copy of the page", self.name(actor)));
-        state.pages.push(Page { entry: None, is_complete: false });
+        state.pages.push(Page { entry: None, is_complete: false, is_moved: false });
+        state.finish(actor);
+        Some(())
+    }
+
+    /// An actor moves the entries of one more of the first copies, which the last one has.
+    pub(crate) fn move_page(
+        &self,
+        state: &mut State,
+        actor: usize,
+        story: &mut Story,
+    ) -> Option<()> {
+        let first = self.scenario.pages.len();
+        let copy = state.pages.iter().take(first).position(|page| !page.is_moved)?;
+        if self.rules.moved_before_unwritten {
+            state.pages[copy] = Page { entry: None, is_complete: true, is_moved: true };
+            story.log(format_args!("{} moves copy {copy} of the page", self.name(actor)));
+        }
+        if copy + 1 == first || !self.rules.moved_before_unwritten {
+            state.first_written = u32::try_from(first).unwrap_or(u32::MAX);
+        }
         state.finish(actor);
         Some(())
     }

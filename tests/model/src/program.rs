@@ -38,6 +38,9 @@ pub(crate) enum Op {
     AddCopy,
     /// Write the metadata item to every copy of the page, and mark the copies as complete.
     Fill,
+    /// Replace one more of the first copies by a mark that its entries are on the last copy. Once
+    /// all are replaced, they are written no more.
+    Move,
 }
 
 impl Op {
@@ -60,7 +63,8 @@ impl Op {
             | Self::TakeOver
             | Self::Drain
             | Self::AddCopy
-            | Self::Fill => None,
+            | Self::Fill
+            | Self::Move => None,
         }
     }
 
@@ -83,7 +87,8 @@ impl Op {
             | Self::TakeOver
             | Self::Drain
             | Self::AddCopy
-            | Self::Fill => None,
+            | Self::Fill
+            | Self::Move => None,
         }
     }
 }

@@ -75,6 +75,8 @@ pub struct Rules {
     pub all_copies_first: bool,
     /// The copies of a page are counted after each change.
     pub copies_counted_again: bool,
+    /// A page is written until every copy of it says that its entries are elsewhere.
+    pub moved_before_unwritten: bool,
     /// An entry of a page changes only to a higher generation.
     pub entries_go_up: bool,
     /// An entry is never removed, even when the key is back to one shard.
@@ -130,6 +132,7 @@ impl Default for Rules {
             moves_keep_lease: true,
             all_copies_first: true,
             copies_counted_again: true,
+            moved_before_unwritten: true,
             entries_go_up: true,
             entries_stay: true,
             missing_is_not_empty: true,

@@ -205,6 +205,7 @@ impl Scenario {
             now: 0,
             metadata: Arc::new(self.metadata.clone()),
             pages: self.pages.clone(),
+            first_written: 0,
             table,
             requests,
             actors: vec![actor; self.cast.len()],

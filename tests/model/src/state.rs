@@ -102,6 +102,8 @@ pub(crate) struct Page {
     pub(crate) entry: Option<Arc<Layout>>,
     /// The page has the marker of a complete page.
     pub(crate) is_complete: bool,
+    /// Its entries are on the last page of the list.
+    pub(crate) is_moved: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -236,6 +238,8 @@ pub struct State {
     pub(crate) metadata: Arc<ShardMetadata>,
     /// The copies of the key's page; none in a table without a directory.
     pub(crate) pages: Vec<Page>,
+    /// The first copy that a change is written to. Those before it have been moved.
+    pub(crate) first_written: u32,
     pub(crate) table: Vec<Arc<Row>>,
     pub(crate) requests: Vec<InFlight>,
     pub(crate) actors: Vec<Arc<Actor>>,

@@ -62,7 +62,8 @@ impl ProtocolModel {
             | Op::TakeOver
             | Op::Drain
             | Op::AddCopy
-            | Op::Fill => return None,
+            | Op::Fill
+            | Op::Move => return None,
         };
         match does {
             Some(does) => self.invoke(state, actor, key, does),

@@ -159,6 +159,8 @@ weakened! {
     a_removed_entry_looks_like_one_that_is_still_to_come: entries_stay, "pages: shrink to one, drain | look put", I1 | I6;
     a_missing_page_that_is_read_as_empty_loses_a_put: missing_is_not_empty, "pages: one missing | grow | put | get", I1 | I6;
     a_copy_that_is_not_counted_misses_a_growth: copies_counted_again, "pages: add a copy | grow | put | get", I1;
+    a_page_that_is_given_up_before_it_is_moved_hides_a_growth: moved_before_unwritten, "pages: more pages | grow | put | get", I1;
+    larger_pages_that_are_not_counted_miss_a_growth: copies_counted_again, "pages: more pages | grow | put | get", I1;
     a_late_creation_that_a_page_behind_confirms_is_the_second: closing_confirms_nothing, "pages: grow | create | create", I3 | I6;
     a_look_while_an_unlisted_key_is_migrated_undoes_a_delete:
         unlisted_are_buried, "pages: migrate, a move unanswered | look and delete", I1 | I6;

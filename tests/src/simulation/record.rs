@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::faults::Injected;
 use super::totals::Totals;
+use crate::metadata::entry_name;
 
 /// The record of all instances of a run.
 #[derive(Debug, Default)]
@@ -166,7 +167,7 @@ impl Record {
         let State { keys, pages, broken, .. } = &mut *self.state();
         let entries = page.as_object().into_iter().flatten().filter_map(|(attribute, entry)| {
             let generation = entry["S"].as_str()?.split(' ').next()?.parse::<u64>().ok()?;
-            Some((attribute.strip_prefix("key:")?.to_owned(), generation))
+            attribute.starts_with("key:").then(|| (attribute.clone(), generation))
         });
         let now: BTreeMap<String, u64> = entries.collect();
         let before = pages.insert(name.to_owned(), now.clone()).unwrap_or_default();
@@ -177,8 +178,9 @@ impl Record {
                 "I6: the entry of {key} in {name} was removed or lowered: {before:?}, {now:?}"
             ));
         }
-        let is_ahead =
-            |(key, is): &(&String, &u64)| keys.get(*key).is_none_or(|item| item.generation < **is);
+        let items: BTreeMap<String, u64> =
+            keys.iter().map(|(key, item)| (entry_name(key), item.generation)).collect();
+        let is_ahead = |(key, is): &(&String, &u64)| items.get(*key).is_none_or(|item| item < *is);
         if let Some((key, is)) = now.iter().find(is_ahead) {
             broken.get_or_insert(format!(
                 "I6: the entry of {key} in {name} has generation {is}, and its item is below"

@@ -251,7 +251,7 @@ async fn the_first_write_detects_another_configuration() {
     let appends = over(&engine, config().with(|config| config.writes = Writes::Appends)).await;
     let error = appends.put("day", "order-1", order(2)).await.expect_err("another mode");
     assert!(matches!(error.kind, WriteErrorKind::Table(_)) && !error.is_retryable(), "{error:?}");
-    assert!(error.to_string().contains("it takes items by protocol 2"), "{error}");
+    assert!(error.to_string().contains("it takes items by protocol 3"), "{error}");
     let error = appends.get::<Order>("day", "order-1").await.expect_err("another mode");
     assert!(matches!(error, ReadError::Table(_)), "{error:?}");
 }

@@ -46,13 +46,13 @@ async fn the_first_process_stores_what_the_table_takes_and_all_others_must_agree
         assert_eq!(stored(&client).await, None, "and stores nothing");
         let (first, second) = tokio::join!(own.claim_mode(soon()), own.claim_mode(soon()));
         first.and(second).expect("two processes that start concurrently agree");
-        assert_eq!(stored(&client).await, Some((name.to_owned(), "2".to_owned())));
+        assert_eq!(stored(&client).await, Some((name.to_owned(), "3".to_owned())));
         own.check_mode(soon()).await.expect("it agrees");
         for refused in [other.claim_mode(soon()).await, other.check_mode(soon()).await] {
             let error = refused.expect_err("another mode");
             assert!(matches!(error, TableError::Unusable(_)), "{error:?}");
             let text = error.to_string();
-            assert!(text.contains(&format!("it takes {name} by protocol 2")), "{text}");
+            assert!(text.contains(&format!("it takes {name} by protocol 3")), "{text}");
             assert!(
                 text.contains("_sharding:table of items-metadata")
                     && text.contains("Changing WRITES"),
@@ -61,7 +61,7 @@ async fn the_first_process_stores_what_the_table_takes_and_all_others_must_agree
         }
         assert_eq!(
             stored(&client).await,
-            Some((name.to_owned(), "2".to_owned())),
+            Some((name.to_owned(), "3".to_owned())),
             "a refusal changes nothing"
         );
     }
@@ -86,7 +86,7 @@ async fn another_protocol_and_a_damaged_item_are_rejected() {
     let put = put.item("partition_key", AttributeValue::S("_sharding:table".into()));
     let put = put.item("writes", AttributeValue::S("items".into()));
     // The protocols of an earlier and of a later version.
-    for protocol in ["1", "3"] {
+    for protocol in ["2", "4"] {
         put.clone()
             .item("protocol", AttributeValue::N(protocol.into()))
             .send()
@@ -94,12 +94,12 @@ async fn another_protocol_and_a_damaged_item_are_rejected() {
             .expect("stored");
         let error = table.claim_mode(soon()).await.expect_err("another protocol").to_string();
         let theirs = format!("items by protocol {protocol}");
-        assert!(error.contains(&theirs) && error.contains("items by protocol 2"), "{error}");
+        assert!(error.contains(&theirs) && error.contains("items by protocol 3"), "{error}");
     }
     put.clone().send().await.expect("stored");
     let error = table.check_mode(soon()).await.expect_err("no protocol");
     assert!(matches!(error, TableError::Damaged(_)), "{error:?}");
-    put.item("protocol", AttributeValue::N("2".into())).send().await.expect("stored");
+    put.item("protocol", AttributeValue::N("3".into())).send().await.expect("stored");
     let error = table.check_mode(soon()).await.expect_err("the size of the directory is unknown");
     assert!(matches!(error, TableError::Damaged(_)), "{error:?}");
 }
@@ -121,7 +121,7 @@ async fn the_table_item_and_pages_are_no_keys() {
 #[tokio::test]
 async fn requests_for_a_reserved_key_are_rejected() {
     let edition = TestEdition::start(ServeOptions::default(), config()).await;
-    for reserved in ["_sharding:table", "_sharding:page:0:0"] {
+    for reserved in ["_sharding:table", "_sharding:page:4:0:0"] {
         let item = json!({"partition_key": reserved, "sort_key": "s", "attributes": {}});
         let posted = edition.post("/items", &item).await;
         let read = edition.get(&format!("/shards?partition_key={reserved}")).await;

@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
-use local::{create_tables, in_process_clients};
+use local::in_process_clients;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use sharding::internal::{
     Attributes, Drained, Environment, Item, PartitionKey, ScalingActors, TableEngine, Value,
     WriteError, WriteErrorKind, Written,
 };
+use system_tests::metadata::claimed_tables;
 use system_tests::{TestClock, config, count, large_or, soon, sort_key};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -113,7 +114,7 @@ async fn writes_of_every_kind_grow_with_the_shards() {
     for width in large_or(&[1, 4, 16, 64][..], &[1, 4]).iter().copied() {
         let engine = Engine::in_memory().expect("an engine");
         let client = in_process_clients(&InProcess::new(engine.clone())).dynamodb;
-        create_tables(&client, &config()).await.expect("tables");
+        claimed_tables(&client, &config()).await;
         let unlimited =
             PartitionLimits { partitions: 1, write_units: 1e9, read_units: 1e9, ..LIMITS };
         engine.set_limits([("items".to_owned(), LIMITS), ("items-metadata".to_owned(), unlimited)]);
@@ -199,7 +200,7 @@ async fn relieved(kind: Kind, sort_keys: u64) -> Relief {
         &InProcess::new(engine.clone()).with_service_time(Duration::from_millis(3)),
     )
     .dynamodb;
-    create_tables(&client, &config()).await.expect("tables");
+    claimed_tables(&client, &config()).await;
     engine.set_limits([("items".to_owned(), PartitionLimits { partitions: 1_000, ..LIMITS })]);
     let clock = TestClock::default();
     let instances: Vec<TableEngine> = (0..20)

@@ -7,14 +7,14 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess};
-use local::{create_tables, in_process_clients};
+use local::in_process_clients;
 use serde_json::{Value, json};
 use shard_scaler::{Clients, Failed, Scaler, ScalerConfig};
 use sharding::internal::{
     Attributes, Clock, Deadline, Environment, Item, PageQuery, PartitionKey, TableConfig,
     TableEngine,
 };
-use system_tests::metadata;
+use system_tests::metadata::{self, claimed_tables};
 use system_tests::{TestClock, config, count, scan_stored, soon, sort_key};
 use tokio::time::sleep;
 
@@ -42,7 +42,7 @@ struct Fixture {
 async fn fixture(change: impl FnOnce(&mut TableConfig)) -> Fixture {
     let engine = Engine::in_memory().expect("an engine");
     let clients = in_process_clients(&InProcess::new(engine));
-    create_tables(&clients.dynamodb, &config()).await.expect("tables");
+    claimed_tables(&clients.dynamodb, &config()).await;
     let (mut of_table, clock) = (config(), TestClock::default());
     change(&mut of_table);
     let client = clients.dynamodb.clone();

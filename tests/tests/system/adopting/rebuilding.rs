@@ -47,7 +47,8 @@ async fn lost_metadata_is_reported_and_rebuilt() {
     grow().await;
     // The page is lost, too. No instance reads too little, whether or not it has seen the item, and
     // the loss is still detected.
-    metadata::lose(&fixture.client, &metadata::page_key(KEY, 0)).await;
+    metadata::lose(&fixture.client, &metadata::stored_page_key(&fixture.client, KEY, 0).await)
+        .await;
     sleep(Duration::from_secs(70)).await;
     for table in [&fixture.table, &new, &fixture.another_instance()] {
         let page = table.query(&PageQuery::new(key(KEY)), soon()).await;

@@ -6,7 +6,7 @@ use aws_sdk_dynamodb::Client;
 use embedded_dynamodb::{Engine, InProcess};
 use local::{create_tables, in_process_clients};
 use sharding::internal::{PAGES, TableEngine, TableError, WriteErrorKind};
-use system_tests::metadata::{self, TABLE_ITEM, number, number_of};
+use system_tests::metadata::{self, TABLE_ITEM, number, number_of, page_copy};
 use system_tests::{Call, Fate, Wire, config, count, numbered, soon};
 use tokio::time::sleep;
 
@@ -24,11 +24,10 @@ async fn unclaimed() -> (Engine, Client) {
 async fn assert_claimed(client: &Client) {
     let table = metadata::read(client, TABLE_ITEM).await.expect("a table item");
     let numbers = ["protocol", "pages", "copies"].map(|name| number_of(&table, name));
-    assert_eq!(numbers, [2, u64::from(PAGES), 1]);
+    assert_eq!(numbers, [3, u64::from(PAGES), 1]);
     assert!(table.contains_key("directory_made"), "{table:?}");
     for page in 0..PAGES {
-        let page =
-            metadata::read(client, &format!("_sharding:page:{page}:0")).await.expect("a page");
+        let page = metadata::read(client, &page_copy(page, 0)).await.expect("a page");
         assert_eq!(number_of(&page, "copies"), 1);
     }
 }
@@ -69,7 +68,7 @@ async fn sharded_items_without_any_metadata_are_a_loss() {
     put(&before, "order", 1).await;
     metadata::lose(&client, TABLE_ITEM).await;
     for page in 0..PAGES {
-        metadata::lose(&client, &format!("_sharding:page:{page}:0")).await;
+        metadata::lose(&client, &page_copy(page, 0)).await;
     }
     let after = TableEngine::new(&client, config());
     let error = after.claim_mode(soon()).await.expect_err("it is not a new table");
@@ -179,13 +178,7 @@ async fn a_process_that_is_overtaken_while_it_looks_at_a_new_table_agrees_with_t
 #[tokio::test(start_paused = true)]
 async fn an_unfinished_directory_is_completed_by_the_next_process() {
     let (_, client) = unclaimed().await;
-    let stored = [
-        ("writes", metadata::text("items")),
-        ("protocol", number(2)),
-        ("pages", number(u64::from(PAGES))),
-        ("copies", number(1)),
-    ];
-    metadata::store(&client, TABLE_ITEM, stored).await;
+    metadata::store(&client, TABLE_ITEM, metadata::table_item("items")).await;
     let reader = TableEngine::new(&client, config());
     reader.check_mode(soon()).await.expect("it agrees");
     assert_finds(&reader, &Expected::new(), "by the items").await;

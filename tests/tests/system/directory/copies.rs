@@ -8,7 +8,7 @@ use std::time::Duration;
 use embedded_dynamodb::InProcess;
 use local::in_process_clients;
 use sharding::internal::{Environment, MAX_COPIES, PAGES, PageQuery, TableEngine, TableError};
-use system_tests::metadata::{self, TABLE_ITEM, entry_name, number_of, page_key};
+use system_tests::metadata::{self, TABLE_ITEM, entry_name, number_of, page_copy, page_key};
 use system_tests::{Fate, count, numbered, soon};
 use tokio::time::sleep;
 
@@ -19,7 +19,7 @@ const REFUSED: &str =
 
 impl Fixture {
     /// As [`instance`](Self::instance), with a service time of 3 ms.
-    fn distant_instance(&self, seed: u64) -> TableEngine {
+    pub(super) fn distant_instance(&self, seed: u64) -> TableEngine {
         let connection =
             InProcess::new(self.engine.clone()).with_service_time(Duration::from_millis(3));
         let environment = Environment::seeded(self.clock.clone(), seed);
@@ -231,7 +231,7 @@ async fn a_rebuild_writes_every_copy_that_is_read_where_the_table_item_knows_of_
             metadata::set(&fixture.client, TABLE_ITEM, [("copies", metadata::number(1))]).await;
         }
         for page in (0..PAGES).filter(|_| loses_first) {
-            metadata::lose(&fixture.client, &format!("_sharding:page:{page}:0")).await;
+            metadata::lose(&fixture.client, &page_copy(page, 0)).await;
         }
         let rebuilder = fixture.instance(2);
         if has_claimed {

@@ -12,6 +12,21 @@ use tokio::time::sleep;
 
 use super::{Expected, Fixture, KEY, item, key, store};
 
+impl Fixture {
+    /// Rebuilds the metadata, as a command does.
+    async fn rebuild(&self, seed: u64) {
+        let (table, mut survey) = (self.instance(seed), Survey::default());
+        table.claim_for_rebuild(soon()).await.expect("claimed");
+        let rest = table.survey_metadata_page(&mut survey, None, soon()).await.expect("a page");
+        assert_eq!(rest, None);
+        table.survey_page(&mut survey, None, soon()).await.expect("a page");
+        for (key, findings) in survey.keys() {
+            table.rebuild(key, findings, soon()).await.expect("rebuilt");
+        }
+        table.rebuild_directory(soon()).await.expect("rebuilt");
+    }
+}
+
 /// A sort key with one home under two widths.
 pub(super) fn at_home_under_both(expected: &Expected, one: u32, other: u32) -> String {
     let home =
@@ -139,7 +154,13 @@ async fn a_rebuild_restores_keys_that_only_the_directory_lists() {
             None,
             "it is reported, and not repaired"
         );
-        assert_eq!(fixture.instance(3).rebuild_directory(soon()).await.expect("rebuilt"), (0, 1));
+        fixture.rebuild(3).await;
+        if items == 0 {
+            // An entry has no name. The page still shows where its items belong.
+            assert_eq!(metadata::read(&fixture.client, KEY).await, None);
+            store(&fixture.instance(5), numbered(0..3), 1, &mut expected).await;
+            fixture.rebuild(6).await;
+        }
         let after = table.shards(&key(), soon()).await.expect("a response").expect("metadata");
         assert_eq!(
             (after.number_of_shards, after.read_shards, after.closing()),

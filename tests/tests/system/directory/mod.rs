@@ -3,9 +3,11 @@
 
 mod claiming;
 mod copies;
+mod crowded;
 mod entries;
 mod lost;
 mod missing;
+mod more_pages;
 mod recorder;
 mod registering;
 mod renewing;

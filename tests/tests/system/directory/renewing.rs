@@ -8,6 +8,7 @@ use local::clients_over;
 use sharding::internal::{
     Attributes, Environment, Item, MAX_LEASE, PAGES, PartitionKey, TableEngine,
 };
+use system_tests::metadata::page_copy;
 use system_tests::{Fate, TestClock, Wire, config, soon, sort_key};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -35,7 +36,7 @@ async fn distant() -> (TableEngine, Wire) {
 }
 
 fn pages_read(wire: &Wire) -> usize {
-    (0..PAGES).map(|page| reads_of(wire, &format!("_sharding:page:{page}:0"))).sum()
+    (0..PAGES).map(|page| reads_of(wire, &page_copy(page, 0))).sum()
 }
 
 async fn write(table: &TableEngine, key: &str) -> Duration {

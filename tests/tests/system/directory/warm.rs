@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sharding::internal::{PAGES, ScaleOutcome, ScalingDecision, TableEngine, WarmThroughput};
-use system_tests::metadata::{self, entry_name, page_key};
+use system_tests::metadata::{self, entry_name, page_copy, page_key};
 use system_tests::{Fate, Wire, count, numbered, report_throttles, soon};
 use tokio::time::sleep;
 
@@ -15,7 +15,7 @@ const ATTRIBUTE: &str = "warm_throughput";
 impl Fixture {
     /// The capacity in a copy of a page.
     async fn warm_entry(&self, page: u32, copy: u32) -> Option<String> {
-        let page = metadata::read(&self.client, &format!("_sharding:page:{page}:{copy}")).await?;
+        let page = metadata::read(&self.client, &page_copy(page, copy)).await?;
         page.get(ATTRIBUTE)?.as_s().ok().cloned()
     }
 }

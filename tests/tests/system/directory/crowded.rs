@@ -1,0 +1,86 @@
+//! Many keys of one page change at once, while many instances write them. Instances hold back, and
+//! do not repeat each other's work.
+
+use std::time::Duration;
+
+use embedded_dynamodb::{InProcess, PartitionLimits};
+use local::clients_over;
+use sharding::internal::{
+    Deadline, Environment, FULL_PAGE_BYTES, PartitionKey, ScaleOutcome, TableEngine,
+};
+use system_tests::metadata::{self, page_key, text};
+use system_tests::{Call, Fate, Wire, count, large_or, valued_item};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::{Fixture, KEY};
+
+/// Keys that change at once. Each is closed and opened: two publications.
+const KEYS: usize = 20;
+/// Writes of the page for each publication. A publication waits for up to ten seconds, between
+/// pauses that double from 0.2 s, at random up to 6.4 s. Other instances read before they write.
+const WRITES_EACH: usize = 5;
+
+fn later() -> Deadline {
+    Deadline::now() + Duration::from_secs(60)
+}
+
+/// Keys on the page of [`KEY`].
+fn neighbours() -> Vec<PartitionKey> {
+    let names = (0..).map(|number| format!("neighbour-{number}"));
+    let names = names.filter(|name| page_key(name, 0) == page_key(KEY, 0));
+    names.take(KEYS).map(|name| PartitionKey::new(&name).expect("a key")).collect()
+}
+
+/// An instance changes each key. The page is so large that its partition takes four writes of it a
+/// second, so the changes take ten seconds.
+#[tokio::test(start_paused = true)]
+async fn many_changes_on_a_large_page_need_few_writes_of_it() {
+    for writers in large_or(vec![0, 5, 20], vec![5]) {
+        let fixture = Fixture::new().await;
+        let filler = "x".repeat(FULL_PAGE_BYTES - 10_000);
+        metadata::set(&fixture.client, &page_key(KEY, 0), [("filler", text(&filler))]).await;
+        let limits = PartitionLimits { partitions: 1, ..PartitionLimits::default() };
+        fixture.engine.set_limits([("items-metadata".to_owned(), limits)]);
+        let wire = Wire::new(InProcess::new(fixture.engine.clone()), |_| Fate::Pass);
+        let client = clients_over(wire.clone().into_shared()).dynamodb;
+        let instance = |seed| {
+            let environment = Environment::seeded(fixture.clock.clone(), seed);
+            TableEngine::with_environment(&client, fixture.config.clone(), environment)
+        };
+        let (began, mut changing, mut writing) = (Instant::now(), JoinSet::new(), JoinSet::new());
+        for (seed, key) in (100..).zip(neighbours()) {
+            let scaler = instance(seed);
+            changing.spawn(async move { scaler.set_shards(&key, count(4), later()).await });
+        }
+        for seed in 0..writers {
+            let table = instance(seed);
+            for key in neighbours() {
+                let table = table.clone();
+                writing.spawn(async move {
+                    for number in 0..20 {
+                        let item = valued_item(key.clone(), &format!("{seed}-{number}"), number);
+                        table.put(&item, later()).await.expect("no put fails");
+                        sleep(Duration::from_secs(1)).await;
+                    }
+                    table.finish_background_work().await;
+                });
+            }
+        }
+        while let Some(changed) = changing.join_next().await {
+            let changed = changed.expect("it does not panic").expect("a response");
+            assert!(matches!(changed, ScaleOutcome::Scaled { .. }), "{changed:?}");
+        }
+        let took = began.elapsed();
+        writing.join_all().await;
+        let page = page_key(KEY, 0);
+        let of_page =
+            |call: &&Call| call.operation == "UpdateItem" && call.key.as_deref() == Some(&page);
+        let writes = wire.calls().iter().filter(of_page).count();
+        println!(
+            "{KEYS} keys, {writers} instances that write: {writes} writes of the page in {took:?}"
+        );
+        assert!(writes <= 2 * KEYS * WRITES_EACH, "{writers}: {writes}");
+        assert!(took < Duration::from_secs(15), "{writers}: {took:?}");
+    }
+}

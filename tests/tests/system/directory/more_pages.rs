@@ -1,0 +1,248 @@
+//! Callers choose keys. However they do, pages have room for them: entries are short, callers cannot
+//! choose the page, and the number of pages doubles under traffic.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use sharding::internal::protocol::directory::Division;
+use sharding::internal::{
+    Deadline, PAGES, PageQuery, PartitionKey, SPLIT_PAGE_BYTES, ScaleOutcome, TableEngine,
+};
+use system_tests::metadata::{
+    self, DIVISION, TABLE_ITEM, number_of, page_copy, page_key, page_key_in, text,
+};
+use system_tests::{Fate, count, numbered, soon};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::{Expected, Fixture, KEY, assert_finds, key, put, reads_of, store};
+
+const REFUSED: &str =
+    r#"{"__type":"com.amazon.coral.validate#ValidationException","message":"no"}"#;
+const DOUBLED: Division = Division { pages: 2 * PAGES, ..DIVISION };
+
+impl Fixture {
+    /// Makes a page as large as many entries do.
+    async fn enlarge(&self, page: u32) {
+        let filler = text(&"x".repeat(SPLIT_PAGE_BYTES));
+        metadata::set(&self.client, &page_copy(page, 0), [("filler", filler)]).await;
+    }
+
+    /// The numbers of pages that are read, and that are being made.
+    async fn pages(&self) -> (u64, bool) {
+        let table = metadata::read(&self.client, TABLE_ITEM).await.expect("it is stored");
+        (number_of(&table, "pages"), table.contains_key("next_pages"))
+    }
+
+    /// The key's entry in the larger directory.
+    async fn entry_of_larger(&self, copy: u32) -> Option<String> {
+        let page = metadata::read(&self.client, &page_key_in(DOUBLED, KEY, copy)).await?;
+        page.get(&metadata::entry_name(KEY))?.as_s().ok().cloned()
+    }
+}
+
+/// With the keys themselves, 127 of these filled their page for ever.
+#[tokio::test(start_paused = true)]
+async fn many_keys_of_two_kilobytes_grow_on_one_page() {
+    let fixture = Fixture::new().await;
+    let later = || Deadline::now() + Duration::from_secs(120);
+    let names = (0..).map(|number| format!("{number:2000}"));
+    let names: Vec<String> =
+        names.filter(|name| page_key(name, 0) == page_copy(0, 0)).take(150).collect();
+    let (table, mut growing) = (fixture.instance(1), JoinSet::new());
+    for name in &names {
+        let (table, key) = (table.clone(), PartitionKey::new(name).expect("a key"));
+        growing.spawn(async move { table.set_shards(&key, count(2), later()).await });
+    }
+    for grown in growing.join_all().await {
+        let grown = grown.expect("a response");
+        assert!(matches!(grown, ScaleOutcome::Scaled { .. }), "{grown:?}");
+    }
+    let page = metadata::read(&fixture.client, &page_copy(0, 0)).await.expect("a page");
+    let size = |(name, value): (&String, &aws_sdk_dynamodb::types::AttributeValue)| {
+        name.len() + value.as_s().map_or(0, String::len)
+    };
+    let bytes = page.iter().map(size).sum::<usize>();
+    println!("{} keys: a page of {bytes} bytes", names.len());
+    assert!(bytes < 110 * names.len(), "{bytes}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_double_while_traffic_runs() {
+    let fixture = Fixture::new().await;
+    let (idle, mut before) = (fixture.instance(9), Expected::new());
+    let acknowledged = Arc::new(Mutex::new(BTreeSet::new()));
+    let goes_on = Arc::new(AtomicBool::new(true));
+    let (writing, of_writer) = (Arc::clone(&goes_on), Arc::clone(&acknowledged));
+    let writer_table = fixture.distant_instance(1);
+    let writer = tokio::spawn(async move {
+        for number in 0u64.. {
+            let text = format!("order-{number:05}");
+            put(&writer_table, &text, number).await;
+            of_writer.lock().expect("no thread panics while it holds the lock").insert(text);
+            sleep(Duration::from_millis(20)).await;
+            if !writing.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+    });
+    let (reading, of_reader) = (Arc::clone(&goes_on), Arc::clone(&acknowledged));
+    let reader_table = fixture.distant_instance(2);
+    let reader = tokio::spawn(async move {
+        while reading.load(Ordering::Relaxed) {
+            let before =
+                of_reader.lock().expect("no thread panics while it holds the lock").clone();
+            let query = PageQuery { limit: 1_000, consistent: true, ..PageQuery::new(key()) };
+            let page = reader_table.query(&query, soon()).await.expect("a page");
+            let seen: BTreeSet<String> =
+                page.items.iter().map(|item| item.sort_key.to_string()).collect();
+            assert_eq!(before.difference(&seen).next(), None, "acknowledged before the read began");
+            sleep(Duration::from_millis(70)).await;
+        }
+    });
+    let scaler = fixture.distant_instance(3);
+    assert_finds(&idle, &before, "it knows the first pages only").await;
+    sleep(Duration::from_secs(1)).await;
+    scaler.set_shards(&key(), count(4), soon()).await.expect("grown");
+    scaler.repair_directory(soon()).await.expect("compared");
+    assert_eq!(fixture.pages().await, (4, false), "no page is large");
+    fixture.enlarge(0).await;
+    // One change beside the pages that are added, and one after them.
+    let (hot, other) = (key(), fixture.distant_instance(4));
+    let beside = async {
+        sleep(Duration::from_millis(5)).await;
+        other.repair_directory(soon()).await
+    };
+    let (grown, doubled) = tokio::join!(scaler.set_shards(&hot, count(8), soon()), beside);
+    grown.expect("grown");
+    doubled.expect("doubled");
+    assert_eq!(fixture.pages().await, (8, false));
+    scaler.set_shards(&key(), count(16), soon()).await.expect("grown");
+    sleep(Duration::from_secs(2)).await;
+    goes_on.store(false, Ordering::Relaxed);
+    writer.await.expect("no write fails");
+    reader.await.expect("no read is wrong");
+
+    assert_eq!(fixture.entry_of_larger(0).await, Some(fixture.entry_of_item().await));
+    assert_eq!(fixture.entry(0).await, None, "the first pages are written no more");
+    for (number, text) in (0..).zip(&*acknowledged.lock().expect("no thread panicked")) {
+        before.insert(text.clone(), number);
+    }
+    let (new, wire) = fixture.wired(10, |_| Fate::Pass);
+    for table in [&idle, &new] {
+        assert_finds(table, &before, "after the pages have doubled").await;
+    }
+    assert_eq!(reads_of(&wire, &page_key(KEY, 0)), 0, "a new instance reads the larger directory");
+    assert_eq!(reads_of(&wire, KEY), 0, "and no item");
+}
+
+/// Fails the process's updates and puts of the metadata table from one on, and then all.
+async fn dies_after(fixture: &Fixture, seed: u64, writes: usize) {
+    let done = AtomicUsize::new(0);
+    let (table, _) = fixture.wired(seed, move |call| {
+        let is_write = !call.to_items && ["UpdateItem", "PutItem"].contains(&&*call.operation);
+        if is_write && done.fetch_add(1, Ordering::Relaxed) >= writes {
+            Fate::Refuse(REFUSED)
+        } else {
+            Fate::Pass
+        }
+    });
+    let _ = table.repair_directory(soon()).await;
+}
+
+/// Whichever step was the last, the key changes and is read correctly, and the next process goes on.
+#[tokio::test(start_paused = true)]
+async fn pages_that_are_half_made_are_finished_by_the_next_process() {
+    let mut steps = BTreeSet::new();
+    // The number, an entry, the marks of eight pages, four moves, the former entry, and the end.
+    for writes in 0..=16 {
+        let fixture = Fixture::new().await;
+        let (old, mut expected) = (fixture.instance(1), Expected::new());
+        old.set_shards(&key(), count(4), soon()).await.expect("grown");
+        store(&old, numbered(0..20), 1, &mut expected).await;
+        fixture.enlarge(0).await;
+        dies_after(&fixture, 2, writes).await;
+        steps.insert(fixture.pages().await);
+        let about = format!("after {writes} writes");
+        let tables: [TableEngine; 2] = [old, fixture.instance(3)];
+        for (table, width) in tables.iter().zip([8, 16]) {
+            assert_finds(table, &expected, &about).await;
+            table.set_shards(&key(), count(width), soon()).await.expect("grown");
+            store(table, numbered(10..40), u64::from(width), &mut expected).await;
+            for table in &tables {
+                assert_finds(table, &expected, &about).await;
+            }
+        }
+        // Copies are added meanwhile.
+        if writes % 2 == 0 {
+            tables[0].raise_directory_copies(2, soon()).await.expect("raised");
+        }
+        tables[0].repair_directory(soon()).await.expect("compared");
+        assert_eq!(fixture.pages().await, (8, false), "{about}");
+        let entry = fixture.entry_of_item().await;
+        for copy in 0..=u32::from(writes % 2 == 0) {
+            assert_eq!(fixture.entry_of_larger(copy).await.as_ref(), Some(&entry), "{about}");
+        }
+        for table in tables.iter().chain([&fixture.instance(4)]) {
+            assert_finds(table, &expected, &about).await;
+        }
+    }
+    assert_eq!(steps, BTreeSet::from([(4, false), (4, true), (8, false)]));
+}
+
+/// The pages say how many there are, also while they double.
+#[tokio::test(start_paused = true)]
+async fn a_rebuild_finds_the_pages_without_the_table_item() {
+    for (writes, is_older) in [(0, false), (12, false), (99, false), (99, true)] {
+        let about = format!("after {writes} writes, restored: {is_older}");
+        let fixture = Fixture::new().await;
+        let (old, mut expected) = (fixture.instance(1), Expected::new());
+        old.set_shards(&key(), count(4), soon()).await.expect("grown");
+        store(&old, numbered(0..20), 1, &mut expected).await;
+        let older = metadata::read(&fixture.client, TABLE_ITEM).await.expect("it is stored");
+        fixture.enlarge(0).await;
+        dies_after(&fixture, 2, writes).await;
+        let before = fixture.pages().await;
+        if is_older {
+            metadata::put_back(&fixture.client, older).await;
+        } else {
+            metadata::lose(&fixture.client, TABLE_ITEM).await;
+        }
+        let rebuilder = fixture.instance(3);
+        rebuilder.claim_for_rebuild(soon()).await.expect("claimed");
+        assert_eq!(fixture.pages().await, before, "{about}");
+        rebuilder.rebuild_directory(soon()).await.expect("rebuilt");
+        assert_eq!(fixture.pages().await, (8, false), "{about}");
+        // An instance from before the loss learns of each change.
+        rebuilder.set_shards(&key(), count(8), soon()).await.expect("grown");
+        store(&rebuilder, numbered(10..40), 2, &mut expected).await;
+        for table in [&old, &fixture.instance(4)] {
+            assert_finds(table, &expected, &about).await;
+        }
+    }
+}
+
+/// A page of another secret lists other keys.
+#[tokio::test(start_paused = true)]
+async fn pages_that_were_made_anew_are_not_read_by_the_former_secret() {
+    let fixture = Fixture::new().await;
+    let (old, mut expected) = (fixture.instance(1), Expected::new());
+    old.set_shards(&key(), count(4), soon()).await.expect("grown");
+    store(&old, numbered(0..20), 1, &mut expected).await;
+    metadata::lose(&fixture.client, TABLE_ITEM).await;
+    for page in 0..PAGES {
+        metadata::lose(&fixture.client, &page_copy(page, 0)).await;
+    }
+    let rebuilder = fixture.instance(2);
+    rebuilder.claim_for_rebuild(soon()).await.expect("claimed");
+    let table = metadata::read(&fixture.client, TABLE_ITEM).await.expect("it is stored");
+    assert_ne!(number_of(&table, "seed"), DIVISION.seed, "no page knows it");
+    rebuilder.rebuild_directory(soon()).await.expect("rebuilt");
+    rebuilder.set_shards(&key(), count(8), soon()).await.expect("grown");
+    store(&rebuilder, numbered(10..40), 2, &mut expected).await;
+    for table in [&old, &fixture.instance(3)] {
+        assert_finds(table, &expected, "made anew").await;
+    }
+}
