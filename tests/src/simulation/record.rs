@@ -161,6 +161,11 @@ impl Record {
         key.is_draining = drain.is_some();
     }
 
+    /// The metadata was replaced by an earlier state: pages may lack entries until they are rebuilt.
+    pub(super) fn metadata_was_restored(&self) {
+        self.state().pages.clear();
+    }
+
     /// Records a written copy of a page. No entry is removed or lowered, and none is newer than its
     /// metadata item.
     fn page_written(&self, name: &str, page: &Value) {

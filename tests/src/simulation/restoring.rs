@@ -113,6 +113,7 @@ pub(super) async fn restore(world: &World, backup: &Backup) -> Result<(), Failur
     }
     if restored != Restored::Items {
         replace(engine, "items-metadata", &backup.metadata)?;
+        world.network.record.metadata_was_restored();
     }
     sleep(QUIET).await;
     rebuild(world).await?;
