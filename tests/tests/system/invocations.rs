@@ -9,7 +9,7 @@ use system_tests::{Fate, Wire, config, engine_with_tables, partition_key, soon, 
 
 /// Neither clock shows that time has passed. The deadlines of the invocations do.
 #[tokio::test(start_paused = true)]
-async fn a_view_is_not_used_after_an_invocation_shows_that_its_lease_is_over() {
+async fn an_invocation_shows_that_a_lease_is_over() {
     let engine = engine_with_tables().await;
     let wire = Wire::new(InProcess::new(engine), |_| Fate::Pass);
     let table = TableEngine::new(&clients_over(wire.clone().into_shared()).dynamodb, config());

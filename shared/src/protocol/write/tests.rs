@@ -257,7 +257,7 @@ fn an_item_that_a_repetition_stored_is_marked() {
 }
 
 #[test]
-fn a_mark_stays_until_it_has_passed_and_makes_a_deletion_leave_a_tombstone() {
+fn a_mark_stays_and_a_marked_item_leaves_a_tombstone() {
     let places = Places { home: ShardNumber::FIRST, old: BTreeSet::new() };
     let marked = Copy { late_until: Some(100), ..stored(Version::LOWEST) };
     for (kind, buries) in [(Kind::Put, false), (Kind::Delete { may_look: true }, true)] {

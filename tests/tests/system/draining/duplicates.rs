@@ -16,6 +16,15 @@ use super::fixture::{fixture, fixture_over, item, key};
 /// drain has ended.
 const LATE: Duration = Duration::from_secs(850);
 
+/// The next put is late, once this is armed.
+fn late_once(armed: &Arc<AtomicBool>) -> impl Fn(&Call) -> Fate + Send + Sync + use<> {
+    let armed = Arc::clone(armed);
+    move |call| {
+        let is_put = call.to_items && call.operation == "PutItem";
+        if is_put && armed.swap(false, Ordering::Relaxed) { Fate::Late(LATE) } else { Fate::Pass }
+    }
+}
+
 /// The update finds the item at an old place and stores it at home, under the condition that home is
 /// empty. That would be true again once the item is deleted, unless the deletion leaves a tombstone
 /// for as long as the duplicate may arrive.
@@ -23,16 +32,7 @@ const LATE: Duration = Duration::from_secs(850);
 async fn a_late_duplicate_of_an_update_does_not_bring_an_item_back() {
     for deletes_before in [true, false] {
         let armed = Arc::new(AtomicBool::new(false));
-        let next = Arc::clone(&armed);
-        let decide = move |call: &Call| {
-            let is_put = call.to_items && call.operation == "PutItem";
-            if is_put && next.swap(false, Ordering::Relaxed) {
-                Fate::Late(LATE)
-            } else {
-                Fate::Pass
-            }
-        };
-        let fixture = fixture_over(decide, |_| {}).await;
+        let fixture = fixture_over(late_once(&armed), |_| {}).await;
         fixture.store(numbered(0..40)).await;
         fixture.grow(8).await;
         fixture.wait_out_the_change().await;
@@ -77,17 +77,10 @@ async fn a_late_duplicate_of_an_update_does_not_bring_an_item_back() {
 async fn a_late_first_attempt_does_not_bring_a_deleted_item_back() {
     for change in ["none", "put", "merge", "add", "delete and create"] {
         let armed = Arc::new(AtomicBool::new(true));
-        let next = Arc::clone(&armed);
-        let decide = move |call: &Call| {
-            let is_put = call.to_items && call.operation == "PutItem";
-            if is_put && next.swap(false, Ordering::Relaxed) {
-                Fate::Late(LATE)
-            } else {
-                Fate::Pass
-            }
-        };
-        let fixture =
-            fixture_over(decide, |of_table| of_table.ttl_attribute = Some("expires".into())).await;
+        let fixture = fixture_over(late_once(&armed), |of_table| {
+            of_table.ttl_attribute = Some("expires".into())
+        })
+        .await;
         let sort_key = sort_key("order-1");
         fixture.table.put(&item("order-1", 1), soon()).await.expect("stored");
         assert!(!armed.load(Ordering::Relaxed), "the first attempt is under way");
