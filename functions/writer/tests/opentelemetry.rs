@@ -77,7 +77,7 @@ async fn an_invocation_and_its_calls_are_spans_of_its_trace() {
     assert_eq!(writer.invoke(event("writer-post-item")).await["statusCode"], 201);
     let log = writer.stop().await;
     assert!(
-        log.lines().any(|line| line.contains("\"Writes\"")),
+        log.lines().any(|line| line.contains("\"ShardingWrites\"")),
         "the metrics are written as before: {log}"
     );
 }
