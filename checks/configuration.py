@@ -31,7 +31,7 @@ from rules.template import (
 
 # Files in which the functions read their variables: `read.set(…, "LEASE_MS", …)`.
 CONFIGURATIONS = (
-    ROOT / "shared/src/config.rs",
+    ROOT / "shared/src/config/mod.rs",
     ROOT / "functions/shard-scaler/src/config.rs",
     ROOT / "functions/writer/src/shard_scaler.rs",
 )
@@ -58,8 +58,8 @@ REQUIRED, EMPTY = "required", "empty"
 WRONG = "x" * 300
 
 POLICY, CONFIG, SCALER_CONFIG = (
-    "shared/src/core/policy.rs",
-    "shared/src/config.rs",
+    "shared/src/policy/rules.rs",
+    "shared/src/config/mod.rs",
     "functions/shard-scaler/src/config.rs",
 )
 WAKING = "functions/writer/src/shard_scaler.rs"
@@ -68,8 +68,8 @@ DEFAULTS = {
     "PARTITION_KEY_NAME": (CONFIG, r'partition_key_name: "(\w+)"'),
     "SORT_KEY_NAME": (CONFIG, r'sort_key_name: "(\w+)"'),
     "SORT_KEY_TYPE": (CONFIG, r"sort_key_type: SortKeyType::(S)tring"),
-    "SHARD_PLACEMENT": ("shared/src/core/placement.rs", r"#\[default\]\s+(\w+)"),
-    "SHARD_SEPARATOR": ("shared/src/core/key.rs", r'impl Default for Separator \{[^"]*"([^"]+)"'),
+    "SHARD_PLACEMENT": ("shared/src/values/placement.rs", r"#\[default\]\s+(\w+)"),
+    "SHARD_SEPARATOR": ("shared/src/values/key.rs", r'impl Default for Separator \{[^"]*"([^"]+)"'),
     "MAX_SHARDS": (POLICY, r"max_shards: ShardCount::new\((\d+)\)"),
     "COOLDOWN_SECONDS": (POLICY, r"cooldown_seconds: (\d+),"),
     "LEASE_MS": (

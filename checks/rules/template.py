@@ -375,7 +375,7 @@ def settings(template, path):
 @rule("E9008", "No key is named as an attribute of the metadata")
 def key_names(template, _):
     for rejected in inner(template.get("Rules", {}).get("KeyNames", {}), "Fn::Contains"):
-        declared = re.search(r"attribute_names! \{\n(.*?)\n\}", code("shared/src/table/names.rs"), re.DOTALL)[1]
+        declared = re.search(r"attribute_names! \{\n(.*?)\n\}", code("shared/src/protocol/names.rs"), re.DOTALL)[1]
         if other := set(re.findall(r'\w+ = "(\w+)";', declared)) ^ set(rejected[0]):
             yield ("Rules", "KeyNames"), f"KeyNames and names.rs differ: {', '.join(sorted(other))}"
 

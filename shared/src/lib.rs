@@ -8,31 +8,26 @@
 mod client;
 #[cfg(feature = "client")]
 mod config;
-mod core;
 #[cfg(feature = "client")]
-mod environment;
+mod engine;
 #[doc(hidden)]
 pub mod internal;
+mod policy;
 // Hidden: its types are public only for `internal`, and their fields need no documents.
 #[doc(hidden)]
 mod protocol;
 #[cfg(feature = "client")]
-pub mod request;
-#[cfg(feature = "client")]
-mod sharded_table;
-#[cfg(feature = "client")]
 pub mod stream;
 #[cfg(feature = "client")]
 mod table;
-#[cfg(feature = "client")]
-mod telemetry;
+mod values;
 
-pub use crate::core::key::{KeyError, PartitionKey, SortKey, SortKeyType};
-pub use crate::core::number::{Number, NumberError};
-pub use crate::core::placement::Placement;
-pub use crate::core::query::Order;
-pub use crate::core::tag::ItemTag;
-pub use crate::core::value::Value;
+pub use crate::protocol::tag::ItemTag;
+pub use crate::values::key::{KeyError, PartitionKey, SortKey, SortKeyType};
+pub use crate::values::number::{Number, NumberError};
+pub use crate::values::placement::Placement;
+pub use crate::values::query::Order;
+pub use crate::values::value::Value;
 #[cfg(feature = "client")]
 pub use client::ShardedTable;
 #[cfg(feature = "client")]
@@ -41,5 +36,7 @@ pub use client::content::Attributes;
 pub use client::entry::{Entry, Page, PutAllOutcome, Tagged, Updated, Written};
 #[cfg(feature = "client")]
 pub use client::error::{InvalidRequest, ReadError, WriteError, WriteErrorKind};
+#[cfg(feature = "client")]
+pub use client::request;
 #[cfg(feature = "client")]
 pub use config::{ConfigError, TableConfig, Writes};

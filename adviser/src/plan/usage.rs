@@ -16,7 +16,7 @@ const OWN_SECONDS: f64 = 0.001;
 const AT_ONCE: u32 = 64;
 
 /// The share of its lease after which an instance renews a page of the directory. (`RENEW_AT` in
-/// `shared/src/sharded_table/views.rs`.)
+/// `shared/src/engine/views/mod.rs`.)
 const RENEW_AT: f64 = 0.8;
 /// The most keys on a page that costs one read unit. ([`PAGES`])
 const KEYS_PER_UNIT: u32 = 25;

@@ -1,6 +1,6 @@
 //! The background work of a process that ends without [`close`](super::ShardedTable::close).
 
-use crate::sharded_table::TableEngine;
+use crate::engine::TableEngine;
 
 /// The state that all clones of a table share. Its drop shows that the last clone is gone.
 #[derive(Debug)]

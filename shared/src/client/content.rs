@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
-use crate::core::value::Value;
+use crate::values::value::Value;
 
 /// An item without a type of its own: its attributes by name, without the keys. It dereferences to
 /// a map of [`Value`]s.

@@ -1,11 +1,12 @@
 //! The results of requests.
 
-use super::content::{Attributes, FromValue, NotOfType};
-use super::error::{ReadError, WriteError, WriteErrorKind};
-use crate::core::key::{PartitionKey, SortKey};
-use crate::core::tag::ItemTag;
-use crate::core::value::{self, Item, Value};
-use crate::sharded_table::{results, update};
+use crate::client::content::{Attributes, FromValue, NotOfType};
+use crate::client::error::{ReadError, WriteError, WriteErrorKind};
+use crate::engine::results;
+use crate::engine::write::update;
+use crate::protocol::tag::ItemTag;
+use crate::values::key::{PartitionKey, SortKey};
+use crate::values::value::{self, Item, Value};
 
 /// An item of a page or a stream: its sort key, and its attributes as a `T`.
 ///

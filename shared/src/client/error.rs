@@ -4,10 +4,10 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::core::key::{KeyError, PartitionKey, SortKey};
-use crate::core::tag::ItemTag;
-use crate::sharded_table::results::{self, WriteErrorKind as Kind};
+use crate::engine::results::{self, WriteErrorKind as Kind};
+use crate::protocol::tag::ItemTag;
 use crate::table::error::TableError;
+use crate::values::key::{KeyError, PartitionKey, SortKey};
 
 type Source = Box<dyn Error + Send + Sync>;
 

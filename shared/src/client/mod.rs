@@ -1,10 +1,11 @@
 //! The crate's interface: the table, its settings and results, and its errors.
-//! [`request`](crate::request) has the requests of the verbs.
+//! [`request`](crate::client::request) has the requests of the verbs.
 
 mod background;
 pub(crate) mod content;
 pub(crate) mod entry;
 pub(crate) mod error;
+pub mod request;
 mod settings;
 
 use std::sync::Arc;
@@ -15,13 +16,13 @@ use futures_util::stream::{self, Stream, StreamExt};
 use crate::client::background::Handle;
 use crate::client::content::IntoValue;
 use crate::client::error::InvalidRequest;
-use crate::config::TableConfig;
-use crate::core::key::{KeyError, PartitionKey, SortKey};
-use crate::request::{
+use crate::client::request::{
     Append, BatchGet, Create, Delete, Get, Put, PutAll, Query, ReadKeyWidths, ReadShards,
     SetShards, Target, Update,
 };
-use crate::sharded_table::TableEngine;
+use crate::config::TableConfig;
+use crate::engine::TableEngine;
+use crate::values::key::{KeyError, PartitionKey, SortKey};
 
 /// A DynamoDB table whose hot partition keys are spread over shards.
 ///

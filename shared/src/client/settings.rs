@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::config::{ConfigError, MOST_SHARDS, TableConfig};
-use crate::core::key::{Separator, ShardCount, ShardKeys};
+use crate::values::key::{Separator, ShardCount, ShardKeys};
 
 impl TableConfig {
     /// Changes some fields.

@@ -7,11 +7,11 @@
 
 use std::time::Duration;
 
-use super::copies::{Answer, Condition, Effect, Request};
-use super::version::Version;
-use super::view::{Moment, View};
-use super::write::Outcome;
-use crate::core::key::ShardNumber;
+use crate::protocol::copies::{Answer, Condition, Effect, Request};
+use crate::protocol::version::Version;
+use crate::protocol::view::{Moment, View};
+use crate::protocol::write::Outcome;
+use crate::values::key::ShardNumber;
 
 const VIEW_RAN_OUT: &str =
     "an attempt got no response, and the view that it was placed by has run out";

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use crate::core::content;
-use crate::core::idempotency::IdempotencyKey;
-use crate::core::value::Attributes;
+use crate::values::content;
+use crate::values::idempotency::IdempotencyKey;
+use crate::values::value::Attributes;
 
 /// Clocks of writers differ by less than this. An update may have been made, and its id discarded,
 /// although it was sent later by the clock of its writer.
@@ -191,7 +191,7 @@ mod tests {
     fn an_id_is_of_the_key_and_the_content() {
         let key = |text: &str| IdempotencyKey::new(text).unwrap();
         let content =
-            |name: &str| Attributes::from([(name.to_owned(), crate::core::value::Value::Null)]);
+            |name: &str| Attributes::from([(name.to_owned(), crate::values::value::Value::Null)]);
         let id = UpdateId::of(&key("a"), "add", &content("x"));
         assert_eq!(id, UpdateId::of(&key("a"), "add", &content("x")));
         let others = [("b", "add", "x"), ("a", "merge", "x"), ("a", "add", "y")];

@@ -1,7 +1,7 @@
 //! Copies of an item, and the conditions under which a copy may be written or removed.
 
-use super::applied::{Applied, Once};
-use super::version::Version;
+use crate::protocol::applied::{Applied, Once};
+use crate::protocol::version::Version;
 
 /// The stored copy of an item at one place, as far as the protocol needs it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -19,8 +19,8 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 
-use super::layout::Layout;
-use crate::core::key::PartitionKey;
+use crate::protocol::layout::Layout;
+use crate::values::key::PartitionKey;
 
 /// The number of pages of a new table's directory. Reading a page with up to 35 keys takes one
 /// unit. An instance that serves all keys reads all pages.
@@ -145,8 +145,8 @@ impl Publication {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::key::ShardCount;
-    use crate::core::key::tests::key;
+    use crate::values::key::ShardCount;
+    use crate::values::key::tests::key;
 
     /// Keys with their digests, and their pages of four and of eight.
     const ROWS: [(&str, &str, u32, u32); 4] = [

@@ -10,13 +10,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::copies::{Condition, Copy, Effect, Marks, Request};
-use super::layout::FIRST_ERA;
-use super::layout::Layout;
-use super::metadata::{Change, Drain, ShardMetadata};
-use super::version::Version;
-use super::view::{Moment, View};
-use crate::core::key::ShardNumber;
+use crate::protocol::copies::{Condition, Copy, Effect, Marks, Request};
+use crate::protocol::layout::{FIRST_ERA, Layout};
+use crate::protocol::metadata::{Change, Drain, ShardMetadata};
+use crate::protocol::version::Version;
+use crate::protocol::view::{Moment, View};
+use crate::values::key::ShardNumber;
 
 /// The waits of a drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -225,7 +224,7 @@ impl<K: Ord + Clone, C> Pass<K, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::key::tests::shard;
+    use crate::values::key::tests::shard;
 
     const WAITS: Waits = Waits {
         lease: Duration::from_millis(1_500),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::core::key::ShardCount;
+use crate::values::key::ShardCount;
 
 /// One change of a width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

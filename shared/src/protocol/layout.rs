@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::core::key::{ShardCount, ShardNumber};
+use crate::values::key::{ShardCount, ShardNumber};
 
 /// The era of a key that has never changed its width.
 pub const FIRST_ERA: u64 = 1;
@@ -214,7 +214,7 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::key::tests::{count, shard};
+    use crate::values::key::tests::{count, shard};
 
     fn grown() -> Layout {
         Layout {

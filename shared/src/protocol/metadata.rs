@@ -5,11 +5,11 @@
 //! width. Then the actor waits until all earlier views have expired. *Open* begins the next era. A
 //! drain moves every item home and forgets the other widths.
 
-use super::history::ShardHistory;
-use super::layout::{FIRST_ERA, Layout};
-use crate::core::growth::GrowthRecord;
-use crate::core::key::ShardCount;
-use crate::core::load::Load;
+use crate::protocol::growth::GrowthRecord;
+use crate::protocol::history::ShardHistory;
+use crate::protocol::layout::{FIRST_ERA, Layout};
+use crate::protocol::load::Load;
+use crate::values::key::ShardCount;
 
 /// The metadata item of a key. An absent item means one shard; see [`ShardMetadata::unregistered`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -345,7 +345,7 @@ impl ShardMetadata {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::key::tests::count;
+    use crate::values::key::tests::count;
 
     const BEGIN: Change = Change::BeginDrain { busy_until: 90 };
 

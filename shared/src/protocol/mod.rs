@@ -2,7 +2,7 @@
 //!
 //! Everything here is pure: the metadata as a state machine, views and leases, the places of an
 //! item, and the next step of each write, read and drain. Time and responses come in as arguments;
-//! requests go out as values. `table` sends them, `sharded_table` has the loops, and the model in
+//! requests go out as values. `table` sends them, `engine` has the loops, and the model in
 //! `tests/model` drives this same code. docs/protocol.md has each rule with the trace that it
 //! prevents.
 
@@ -11,10 +11,16 @@ pub mod applied;
 pub mod copies;
 pub mod directory;
 pub mod drain;
+pub(crate) mod growth;
 pub mod history;
 pub mod layout;
+pub(crate) mod load;
+pub(crate) mod merge;
 pub mod metadata;
+pub(crate) mod names;
 pub mod read;
+pub(crate) mod survey;
+pub(crate) mod tag;
 pub mod version;
 pub mod view;
 pub mod write;

@@ -1,6 +1,6 @@
 //! The end of a read: whether its result is correct.
 
-use super::view::{Moment, View};
+use crate::protocol::view::{Moment, View};
 use std::time::Duration;
 
 /// The next step of a read after its last response.
@@ -48,7 +48,7 @@ pub fn read_end(
 mod tests {
     use super::super::layout::Layout;
     use super::*;
-    use crate::core::key::ShardCount;
+    use crate::values::key::ShardCount;
 
     #[test]
     fn a_view_knows_its_own_era_and_the_one_that_is_about_to_begin() {

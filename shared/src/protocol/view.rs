@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use super::layout::Layout;
+use crate::protocol::layout::Layout;
 
 /// How long reads, writes and moves may use a view. It is not configurable: an actor that changes a
 /// width waits this long, and it cannot know the settings of other functions.
@@ -118,7 +118,7 @@ impl View {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::key::ShardCount;
+    use crate::values::key::ShardCount;
 
     fn view(generation: u64, asked_at: u64) -> View {
         let asked_at = Moment {

@@ -7,13 +7,13 @@
 mod request;
 mod response;
 
-use super::applied::Once;
-use super::copies::Request;
-use super::drain::Waits;
-use super::layout::Places;
-use super::version::Version;
-use super::view::{Moment, View};
-use super::write_id::WriteId;
+use crate::protocol::applied::Once;
+use crate::protocol::copies::Request;
+use crate::protocol::drain::Waits;
+use crate::protocol::layout::Places;
+use crate::protocol::version::Version;
+use crate::protocol::view::{Moment, View};
+use crate::protocol::write_id::WriteId;
 
 /// The kind of a write.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -3,9 +3,9 @@
 
 use uuid::Builder;
 
-use crate::core::content;
-use crate::core::idempotency::IdempotencyKey;
-use crate::core::value::Item;
+use crate::values::content;
+use crate::values::idempotency::IdempotencyKey;
+use crate::values::value::Item;
 
 /// The prefix of write ids of requests with an idempotency key. The content's digest, a colon and
 /// the key follow.
@@ -59,8 +59,8 @@ impl WriteId {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::key::tests::{key, text};
-    use crate::core::value::{Attributes, Value};
+    use crate::values::key::tests::{key, text};
+    use crate::values::value::{Attributes, Value};
 
     #[test]
     fn a_request_is_known_by_its_key_and_its_content() {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use super::json::attributes_to_json;
-use super::position::Position;
-use crate::core::key::{PartitionKey, ShardNumber, SortKey};
-use crate::core::value::Item;
 use crate::protocol::version::Version;
+use crate::stream::json::attributes_to_json;
+use crate::stream::position::Position;
+use crate::values::key::{PartitionKey, ShardNumber, SortKey};
+use crate::values::value::Item;
 
 /// The meaning of a record.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 
-use super::change::{Change, ChangeKind, Decoded, Doubt, Internal};
-use super::error::StreamError;
-use super::position::Position;
-use super::record::{Event, Image, Reading, StreamRecord, read};
-use super::widths::{InForce, KeyWidths};
 use crate::config::{TableConfig, Writes};
-use crate::core::key::{ShardCount, ShardNumber};
 use crate::protocol::version::Version;
+use crate::stream::change::{Change, ChangeKind, Decoded, Doubt, Internal};
+use crate::stream::error::StreamError;
+use crate::stream::position::Position;
+use crate::stream::record::{Event, Image, Reading, StreamRecord, read};
+use crate::stream::widths::{InForce, KeyWidths};
+use crate::values::key::{ShardCount, ShardNumber};
 
 /// Decodes the stream of one table.
 ///

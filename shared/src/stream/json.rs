@@ -6,8 +6,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value as Json, json};
 
-use super::error::StreamError;
-use crate::core::value::{Attributes, Value};
+use crate::stream::error::StreamError;
+use crate::values::value::{Attributes, Value};
 
 /// DynamoDB nests values at most 32 levels deep. (DynamoDB developer guide, "Quotas in Amazon
 /// DynamoDB".)

@@ -6,14 +6,14 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value as Json, json};
 
-use super::change::Internal;
-use super::error::StreamError;
-use super::json::Field;
 use crate::config::TableConfig;
-use crate::core::key::{KeyError, PartitionKey, ShardNumber, SortKey, SortKeyType};
-use crate::core::value::{Item, Value};
+use crate::protocol::names::{DELETED, LATE_UNTIL, LOGICAL_KEY, RESERVED, VERSION};
 use crate::protocol::version::Version;
-use crate::table::names::{DELETED, LATE_UNTIL, LOGICAL_KEY, RESERVED, VERSION};
+use crate::stream::change::Internal;
+use crate::stream::error::StreamError;
+use crate::stream::json::Field;
+use crate::values::key::{KeyError, PartitionKey, ShardNumber, SortKey, SortKeyType};
+use crate::values::value::{Item, Value};
 
 /// The principal that removes expired items: `userIdentity.principalId`. (DynamoDB developer guide,
 /// "DynamoDB Streams and Time to Live".)

@@ -6,12 +6,12 @@ use serde_json::{Value as Json, json};
 
 use super::*;
 use crate::config::{TableConfig, Writes};
-use crate::core::key::tests::count;
-use crate::core::key::{PartitionKey, SortKey};
-use crate::core::placement::Placement;
 use crate::protocol::history::ShardHistory;
 use crate::protocol::metadata::ShardMetadata;
 use crate::protocol::version::Version;
+use crate::values::key::tests::count;
+use crate::values::key::{PartitionKey, SortKey};
+use crate::values::placement::Placement;
 
 /// When the key of the sample events got its second shard.
 const GROWN: u64 = 1_700_000_000;

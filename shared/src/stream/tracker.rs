@@ -5,8 +5,8 @@ use std::num::NonZeroUsize;
 
 use sha2::{Digest, Sha256};
 
-use super::change::Change;
-use super::position::Position;
+use crate::stream::change::Change;
+use crate::stream::position::Position;
 
 /// The result for a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -136,10 +136,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::core::key::ShardNumber;
-    use crate::core::key::tests::{key, text};
     use crate::protocol::version::Version;
     use crate::stream::ChangeKind;
+    use crate::values::key::ShardNumber;
+    use crate::values::key::tests::{key, text};
 
     fn change(sort_key: &str, position: Position, version: u64, is_end: bool) -> Change {
         Change {

@@ -2,13 +2,13 @@
 
 use serde_json::Value as Json;
 
-use super::error::StreamError;
-use super::json::Field;
 use crate::config::TableConfig;
-use crate::core::key::ShardCount;
 use crate::protocol::history::{HistoryEntry, ShardHistory};
 use crate::protocol::layout::FIRST_ERA;
 use crate::protocol::metadata::ShardMetadata;
+use crate::stream::error::StreamError;
+use crate::stream::json::Field;
+use crate::values::key::ShardCount;
 
 /// The widths of a key, from its metadata item. They determine the meaning of the stream's records
 /// of that partition key.
@@ -192,9 +192,9 @@ impl KeyWidths {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::growth::GrowthRecord;
-    use crate::core::key::tests::count;
+    use crate::protocol::growth::GrowthRecord;
     use crate::protocol::metadata::Change;
+    use crate::values::key::tests::count;
     use serde_json::json;
 
     fn widths(changes: &[(Change, u64)]) -> KeyWidths {

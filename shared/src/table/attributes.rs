@@ -5,19 +5,19 @@ use std::collections::{BTreeSet, HashMap};
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use super::error::TableError;
-use super::names::{
+use crate::config::TableConfig;
+use crate::protocol::applied::{Applied, UpdateId};
+use crate::protocol::copies::{Copy, Effect};
+use crate::protocol::merge::Stored;
+use crate::protocol::names::{
     APPLIED, APPLIED_BEFORE, BEGAN, DELETED, IDS, KNOWN_SINCE, LATE_UNTIL, LOGICAL_KEY, VERSION,
     WIDTH, WRITE_ID,
 };
-use super::place::Place;
-use crate::config::TableConfig;
-use crate::core::key::{PartitionKey, ShardCount, SortKey, SortKeyType};
-use crate::core::merge::Stored;
-use crate::core::value::{Item, Value};
-use crate::protocol::applied::{Applied, UpdateId};
-use crate::protocol::copies::{Copy, Effect};
 use crate::protocol::version::Version;
+use crate::table::error::TableError;
+use crate::table::place::Place;
+use crate::values::key::{PartitionKey, ShardCount, SortKey, SortKeyType};
+use crate::values::value::{Item, Value};
 
 pub(crate) type SdkItem = HashMap<String, AttributeValue>;
 
@@ -264,7 +264,7 @@ pub(crate) fn item_from_sdk(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::key::tests::{count, key, shard, text};
+    use crate::values::key::tests::{count, key, shard, text};
 
     fn stored(config: &TableConfig, item: Option<&Item>) -> SdkItem {
         let (partition_key, sort_key) = (key("orders"), text("order-1"));

@@ -10,17 +10,17 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use super::Tables;
-use super::attributes::{self, SdkItem};
-use super::names::{
+use crate::protocol::applied::{Once, youngest_too_old};
+use crate::protocol::copies::{Condition, Marks, Request};
+use crate::protocol::names::{
     APPLIED, APPLIED_BEFORE, BEGAN, DELETED, IDS, KNOWN_SINCE, LATE_UNTIL, LOGICAL_KEY, VERSION,
     WRITE_ID,
 };
-use crate::core::key::{PartitionKey, ShardNumber};
-use crate::core::value::Attributes;
-use crate::protocol::applied::{Once, youngest_too_old};
-use crate::protocol::copies::{Condition, Marks, Request};
 use crate::protocol::version::Version;
+use crate::table::Tables;
+use crate::table::attributes::{self, SdkItem};
+use crate::values::key::{PartitionKey, ShardNumber};
+use crate::values::value::Attributes;
 
 /// The largest number of attributes to compare. DynamoDB allows 300 operators in an expression.
 const COMPARED_ATTRIBUTES: usize = 100;

@@ -2,18 +2,18 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use super::attributes::{self, SdkItem};
-use super::condition::{Claim, Expression};
-use super::error::TableError;
-use super::names::{LOGICAL_KEY, VERSION, WIDTH};
-use super::place::{At, Place};
-use super::writes::{LeaseLasts, Sent};
-use super::{Table, Tables};
-use crate::core::key::{PartitionKey, ShardNumber, SortKey};
-use crate::core::value::{value_size, write_units};
 use crate::protocol::copies::Copy;
 use crate::protocol::drain;
+use crate::protocol::names::{LOGICAL_KEY, VERSION, WIDTH};
 use crate::protocol::version::Version;
+use crate::table::attributes::{self, SdkItem};
+use crate::table::condition::{Claim, Expression};
+use crate::table::error::TableError;
+use crate::table::place::{At, Place};
+use crate::table::writes::{LeaseLasts, Sent};
+use crate::table::{Table, Tables};
+use crate::values::key::{PartitionKey, ShardNumber, SortKey};
+use crate::values::value::{value_size, write_units};
 
 /// Five years in seconds. DynamoDB does not delete an item that expired longer ago. (DynamoDB
 /// developer guide, "Using time to live (TTL)".)
@@ -174,7 +174,7 @@ impl Tables {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::key::tests::text;
+    use crate::values::key::tests::text;
 
     #[test]
     fn what_is_remembered_of_a_copy_is_enough_to_delete_it() {

@@ -6,7 +6,7 @@ use std::fmt;
 use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 
-use crate::core::capacity::CapacityScope;
+use crate::policy::capacity::CapacityScope;
 
 /// A description of what went wrong, and the underlying error if there is one.
 #[derive(Debug)]

@@ -9,17 +9,17 @@ use std::fmt::Write as _;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
 use sha2::{Digest, Sha256};
 
-use super::attributes::SdkItem;
-use super::condition::Expression;
-use super::error::TableError;
-use super::metadata_item::number;
-use super::names::{
+use crate::policy::pressure::{Pressure, few_items};
+use crate::protocol::names::{
     ACCEPTED, ADDED_ITEMS, ATTEMPTS, BEGUN, FIRST_WRITES, GENERATION, ITEMS, RATE,
     SHORT_GENERATION, SHORT_UNTIL, THROTTLED, THROTTLES,
 };
-use super::{Table, Tables};
-use crate::core::key::PartitionKey;
-use crate::core::pressure::{Pressure, few_items};
+use crate::table::attributes::SdkItem;
+use crate::table::condition::Expression;
+use crate::table::error::TableError;
+use crate::table::metadata_item::number;
+use crate::table::{Table, Tables};
+use crate::values::key::PartitionKey;
 
 /// An instance that would begin a new pool within this time of another instance adds to the
 /// existing one.

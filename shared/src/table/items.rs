@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, HashMap};
 
 use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes, ReturnConsumedCapacity};
 
-use super::attributes::{self, SdkItem};
-use super::error::{Cause, TableError};
-use super::names::{DELETED, LOGICAL_KEY, VERSION, WIDTH};
-use super::{Table, Tables};
-use crate::core::key::{PartitionKey, ShardNumber, SortKey};
-use crate::core::merge::{ShardPage, ShardPageRequest, Stored};
-use crate::core::query::{Order, PageQuery};
-use crate::core::value::Item;
 use crate::protocol::copies::Copy;
+use crate::protocol::merge::{ShardPage, ShardPageRequest, Stored};
+use crate::protocol::names::{DELETED, LOGICAL_KEY, VERSION, WIDTH};
+use crate::table::attributes::{self, SdkItem};
+use crate::table::error::{Cause, TableError};
+use crate::table::{Table, Tables};
+use crate::values::key::{PartitionKey, ShardNumber, SortKey};
+use crate::values::query::{Order, PageQuery};
+use crate::values::value::Item;
 
 /// The most keys of one BatchGetItem. (DynamoDB API reference, "BatchGetItem".)
 const BATCH_GET_KEYS: usize = 100;

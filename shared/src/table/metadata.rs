@@ -6,15 +6,15 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
 
-use super::attributes::SdkItem;
-use super::condition::Expression;
-use super::error::TableError;
-use super::metadata_item::{OF_LOAD, RawMetadata, attributes, number};
-use super::names::{GENERATION, LOAD_MINUTE, LOAD_UNITS, NUMBER_OF_SHARDS};
-use super::{Table, Tables};
-use crate::core::key::{KeyError, PartitionKey};
-use crate::core::load::Load;
+use crate::protocol::load::Load;
 use crate::protocol::metadata::ShardMetadata;
+use crate::protocol::names::{GENERATION, LOAD_MINUTE, LOAD_UNITS, NUMBER_OF_SHARDS};
+use crate::table::attributes::SdkItem;
+use crate::table::condition::Expression;
+use crate::table::error::TableError;
+use crate::table::metadata_item::{OF_LOAD, RawMetadata, attributes, number};
+use crate::table::{Table, Tables};
+use crate::values::key::{KeyError, PartitionKey};
 
 /// How often recording the load is tried while other instances record theirs.
 const NOTE_ATTEMPTS: u32 = 4;

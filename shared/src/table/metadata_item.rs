@@ -2,20 +2,19 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use super::attributes::SdkItem;
-use super::error::TableError;
-use super::names::{
+use crate::protocol::growth::GrowthRecord;
+use crate::protocol::history::ShardHistory;
+use crate::protocol::layout::{FIRST_ERA, HIGHEST_GENERATION};
+use crate::protocol::load::Load;
+use crate::protocol::metadata::{Drain, Phase, ShardMetadata};
+use crate::protocol::names::{
     BUSY_AT, CLOSING, DRAIN, DRAIN_STOPPED_AT, DRAINED_AT, DRAINING, ERA, FRUITLESS_GROWTHS,
     GENERATION, LAST_UPDATED, LOAD_MINUTE, LOAD_PER_SHARD, LOAD_UNITS, NUMBER_OF_SHARDS,
     READ_SHARDS, REJECTED_PERCENT, SETTLED, SHARD_HISTORY, SHRUNK_AT, UNMOVABLE_AT, UNPURGED,
 };
-use crate::core::growth::GrowthRecord;
-use crate::core::key::ShardCount;
-use crate::core::load::Load;
-use crate::protocol::history::ShardHistory;
-use crate::protocol::layout::FIRST_ERA;
-use crate::protocol::layout::HIGHEST_GENERATION;
-use crate::protocol::metadata::{Drain, Phase, ShardMetadata};
+use crate::table::attributes::SdkItem;
+use crate::table::error::TableError;
+use crate::values::key::ShardCount;
 
 /// The attributes in which writers record a key's demand, independent of the generation.
 pub(super) const OF_LOAD: [&str; 4] = [LOAD_MINUTE, LOAD_UNITS, LOAD_PER_SHARD, BUSY_AT];
@@ -226,14 +225,14 @@ fn check(metadata: &ShardMetadata) -> Result<(), TableError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::names::{
+    use super::*;
+    use crate::protocol::metadata::Change;
+    use crate::protocol::names::{
         ACCEPTED, ADDED_ITEMS, ATTEMPTS, BEGUN, COPIES, DIRECTORY_MADE, FIRST_WRITES, ITEMS,
         METADATA_ATTRIBUTES, MOVED_TO, NEXT_PAGES, PAGES, PROTOCOL, RATE, REBUILDING, SEED,
         SHORT_GENERATION, SHORT_UNTIL, THROTTLED, THROTTLES, WARM_THROUGHPUT, WRITES,
     };
-    use super::*;
-    use crate::core::key::tests::count as shards;
-    use crate::protocol::metadata::Change;
+    use crate::values::key::tests::count as shards;
 
     fn stored(metadata: &ShardMetadata) -> SdkItem {
         let present = attributes(metadata)

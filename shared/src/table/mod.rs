@@ -8,7 +8,6 @@ mod evidence;
 mod items;
 mod metadata;
 mod metadata_item;
-pub(crate) mod names;
 mod page;
 #[cfg(feature = "test-switches")]
 pub(crate) mod partition_model;

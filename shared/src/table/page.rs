@@ -4,15 +4,15 @@ use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use super::attributes::SdkItem;
-use super::condition::Expression;
-use super::error::{Cause, TableError};
-use super::metadata_item::number;
-use super::names::{COPIES, ENTRY_PREFIX, MOVED_TO, SEED, WARM_THROUGHPUT};
-use super::{Table, Tables};
-use crate::core::throughput::WarmThroughput;
 use crate::protocol::directory::{Division, KeyDigest};
 use crate::protocol::layout::Layout;
+use crate::protocol::names::{COPIES, ENTRY_PREFIX, MOVED_TO, SEED, WARM_THROUGHPUT};
+use crate::table::attributes::SdkItem;
+use crate::table::condition::Expression;
+use crate::table::error::{Cause, TableError};
+use crate::table::metadata_item::number;
+use crate::table::{Table, Tables};
+use crate::values::throughput::WarmThroughput;
 
 /// The beginning of the keys of all pages.
 const PAGE_PREFIX: &str = "_sharding:page:";
@@ -287,8 +287,8 @@ impl Tables {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::key::tests::{count, key};
-    use crate::core::key::{KeyError, PartitionKey};
+    use crate::values::key::tests::{count, key};
+    use crate::values::key::{KeyError, PartitionKey};
 
     #[test]
     fn no_caller_has_the_key_of_a_page() {

@@ -1,6 +1,6 @@
 //! Where a request finds or puts an item.
 
-use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
+use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 
 /// The place of an item that a request is for.
 #[derive(Debug, Clone, Copy)]

@@ -2,12 +2,12 @@
 
 use aws_sdk_dynamodb::types::ReturnConsumedCapacity;
 
-use super::attributes::{self, SdkItem};
-use super::error::TableError;
-use super::names::{LOGICAL_KEY, VERSION, WIDTH};
-use super::{Table, Tables};
-use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
+use crate::protocol::names::{LOGICAL_KEY, VERSION, WIDTH};
 use crate::protocol::version::Version;
+use crate::table::attributes::{self, SdkItem};
+use crate::table::error::TableError;
+use crate::table::{Table, Tables};
+use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 
 /// The largest number of items in one page of a scan. A page is also limited to one megabyte.
 const SCANNED_ITEMS: i32 = 5_000;

@@ -3,14 +3,16 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use super::condition::Expression;
-use super::error::TableError;
-use super::metadata_item::number;
-use super::names::{COPIES, DIRECTORY_MADE, NEXT_PAGES, PAGES, PROTOCOL, REBUILDING, SEED, WRITES};
-use super::{PageCopy, Table, Tables};
 use crate::protocol::directory::{Division, KeyDigest};
+use crate::protocol::names::{
+    COPIES, DIRECTORY_MADE, NEXT_PAGES, PAGES, PROTOCOL, REBUILDING, SEED, WRITES,
+};
+use crate::table::condition::Expression;
+use crate::table::error::TableError;
+use crate::table::metadata_item::number;
+use crate::table::{PageCopy, Table, Tables};
 
-/// The prefix is reserved: no [`PartitionKey`](crate::core::key::PartitionKey) has it.
+/// The prefix is reserved: no [`PartitionKey`](crate::values::key::PartitionKey) has it.
 pub(crate) const TABLE_KEY: &str = "_sharding:table";
 
 /// The values of the table item.

@@ -12,18 +12,18 @@ use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure};
 
-use super::attributes::{self, Content, SdkItem};
-use super::condition::Expression;
-use super::error::TableError;
-use super::items::GetTarget;
-use super::place::{At, Place};
-use super::{Table, Tables};
-use crate::core::capacity::CapacityScope;
-use crate::core::key::{PartitionKey, ShardNumber};
-use crate::core::merge::Stored;
-use crate::core::value::{Attributes, Item};
+use crate::policy::capacity::CapacityScope;
 use crate::protocol::applied::Once;
 use crate::protocol::copies::{Condition, Copy, Effect, Request};
+use crate::protocol::merge::Stored;
+use crate::table::attributes::{self, Content, SdkItem};
+use crate::table::condition::Expression;
+use crate::table::error::TableError;
+use crate::table::items::GetTarget;
+use crate::table::place::{At, Place};
+use crate::table::{Table, Tables};
+use crate::values::key::{PartitionKey, ShardNumber};
+use crate::values::value::{Attributes, Item};
 
 /// The result of a request, as far as the table knows it.
 #[derive(Debug)]

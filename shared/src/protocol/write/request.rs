@@ -1,11 +1,11 @@
 //! The request of a write: what it sends, and whether it reads first.
 
-use super::super::copies::{Condition, Effect, Marks, Request};
-use super::super::drain::{late_until, may_begin_at, may_leave_nothing_at};
-use super::super::layout::Places;
-use super::super::version::Version;
-use super::super::view::{Moment, View};
-use super::{Found, How, Kind, Update, Write};
+use crate::protocol::copies::{Condition, Effect, Marks, Request};
+use crate::protocol::drain::{late_until, may_begin_at, may_leave_nothing_at};
+use crate::protocol::layout::Places;
+use crate::protocol::version::Version;
+use crate::protocol::view::{Moment, View};
+use crate::protocol::write::{Found, How, Kind, Update, Write};
 
 impl Write {
     /// The request to the item's home. `None` if there is nothing to delete.

@@ -1,15 +1,15 @@
 //! The meaning of responses: of a read of the item's places, and of a request to its home.
 
-use super::super::applied::Once;
-use super::super::copies::{Answer, Copy, Effect, Request};
-use super::super::layout::Places;
-use super::super::view::{Moment, View};
-use super::super::write_id::WriteRelation;
-use super::{
+use crate::protocol::applied::Once;
+use crate::protocol::copies::{Answer, Copy, Effect, Request};
+use crate::protocol::layout::Places;
+use crate::protocol::view::{Moment, View};
+use crate::protocol::write::{
     ADDED_ONCE, DELETED_ONCE, Found, How, Kind, OWN_IS_BELOW, Outcome, REPETITION_REFUSED, Update,
     Write,
 };
-use crate::core::key::ShardNumber;
+use crate::protocol::write_id::WriteRelation;
+use crate::values::key::ShardNumber;
 
 impl Write {
     /// Takes the copies at the item's places: the response to [`Next::Read`].

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::super::applied::{Applied, UpdateId};
-use super::super::copies::{Answer, Condition, Copy, Effect, Marks};
-use super::super::layout::Layout;
 use super::*;
-use crate::core::key::{ShardCount, ShardNumber};
+use crate::protocol::applied::{Applied, UpdateId};
+use crate::protocol::copies::{Answer, Condition, Copy, Effect, Marks};
+use crate::protocol::layout::Layout;
+use crate::values::key::{ShardCount, ShardNumber};
 
 const WAITS: Waits = Waits {
     lease: Duration::from_secs(1),

@@ -1,0 +1,64 @@
+//! Deleting an item.
+
+use tracing::Instrument;
+
+use crate::client::ShardedTable;
+use crate::client::entry::Written;
+use crate::client::error::{InvalidRequest, WriteError};
+use crate::client::request::{Sent, Target, Within, span, within};
+use crate::protocol::tag::{Conditions, ItemTag};
+
+/// See [`ShardedTable::delete`].
+#[derive(Debug)]
+#[must_use = "a request does nothing unless it is awaited"]
+pub struct Delete {
+    table: ShardedTable,
+    target: Result<Target, InvalidRequest>,
+    conditions: Conditions,
+    within: Within,
+}
+
+within!(Delete);
+
+impl Delete {
+    pub(crate) fn new(table: ShardedTable, target: Result<Target, InvalidRequest>) -> Self {
+        Self { table, target, conditions: Conditions::default(), within: Within::default() }
+    }
+
+    /// Only if the item is still in this state. Otherwise the error is of kind `Precondition` and
+    /// has the present tag.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// use sharding::ItemTag;
+    ///
+    /// let refused = table.delete("seats", "14C").if_match(&ItemTag::new("12")).await;
+    /// assert!(refused.is_err(), "there is no item");
+    /// # Ok(()) });
+    /// ```
+    pub fn if_match(mut self, tag: &ItemTag) -> Self {
+        self.conditions = Conditions::unchanged_since(tag);
+        self
+    }
+}
+
+impl IntoFuture for Delete {
+    type Output = Result<Written, WriteError>;
+    type IntoFuture = Sent<Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let span = span("delete", &self.table);
+        let sent = async move {
+            let Target { partition_key, sort_key } = self.target?;
+            let deadline = self.within.deadline(self.table.config());
+            let deleted = self
+                .table
+                .engine()
+                .delete_if(&partition_key, &sort_key, &self.conditions, deadline)
+                .await;
+            deleted.map(|written| Written::of(written, sort_key)).map_err(WriteError::of)
+        };
+        Box::pin(sent.instrument(span))
+    }
+}

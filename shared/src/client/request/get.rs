@@ -1,0 +1,120 @@
+//! Reading items by their keys.
+
+use std::marker::PhantomData;
+
+use futures_util::{StreamExt, stream};
+use tracing::Instrument;
+
+use crate::client::ShardedTable;
+use crate::client::entry::Tagged;
+use crate::client::error::{InvalidRequest, ReadError};
+use crate::client::request::{FromValue, Sent, Target, Within, span, within};
+use crate::engine::Deadline;
+
+/// The largest number of concurrent reads of a batch.
+const BATCH_CONCURRENCY: usize = 64;
+
+/// See [`ShardedTable::get`].
+#[derive(Debug)]
+#[must_use = "a request does nothing unless it is awaited"]
+pub struct Get<T> {
+    table: ShardedTable,
+    target: Result<Target, InvalidRequest>,
+    consistent: bool,
+    within: Within,
+    of: PhantomData<fn() -> T>,
+}
+
+within!(Get<T>);
+
+impl<T> Get<T> {
+    pub(crate) fn new(table: ShardedTable, target: Result<Target, InvalidRequest>) -> Self {
+        Self { table, target, consistent: false, within: Within::default(), of: PhantomData }
+    }
+
+    /// Whether the result must contain every write that was acknowledged before. Costs twice the
+    /// read units.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// use sharding::Attributes;
+    ///
+    /// table.put("2014-07-09", "order-1", Attributes::new()).await?;
+    /// assert!(table.get::<Attributes>("2014-07-09", "order-1").consistent(true).await?.is_some());
+    /// # Ok(()) });
+    /// ```
+    pub const fn consistent(mut self, consistent: bool) -> Self {
+        self.consistent = consistent;
+        self
+    }
+}
+
+impl<T: FromValue + 'static> IntoFuture for Get<T> {
+    type Output = Result<Option<Tagged<T>>, ReadError>;
+    type IntoFuture = Sent<Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let deadline = self.within.deadline(self.table.config());
+            let span = span("get", &self.table);
+            read(&self.table, self.target?, self.consistent, deadline).instrument(span).await
+        })
+    }
+}
+
+async fn read<T: FromValue>(
+    table: &ShardedTable,
+    Target { partition_key, sort_key }: Target,
+    consistent: bool,
+    deadline: Deadline,
+) -> Result<Option<Tagged<T>>, ReadError> {
+    let found = table.engine().get_tagged(&partition_key, &sort_key, consistent, deadline).await;
+    found.map_err(ReadError::of)?.map(Tagged::of).transpose()
+}
+
+/// See [`ShardedTable::batch_get`].
+#[derive(Debug)]
+#[must_use = "a request does nothing unless it is awaited"]
+pub struct BatchGet<T> {
+    table: ShardedTable,
+    targets: Vec<Result<Target, InvalidRequest>>,
+    consistent: bool,
+    within: Within,
+    of: PhantomData<fn() -> T>,
+}
+
+within!(BatchGet<T>);
+
+impl<T> BatchGet<T> {
+    pub(crate) fn new(table: ShardedTable, targets: Vec<Result<Target, InvalidRequest>>) -> Self {
+        Self { table, targets, consistent: false, within: Within::default(), of: PhantomData }
+    }
+
+    /// Whether the result must contain every write that was acknowledged before. Costs twice the
+    /// read units.
+    pub const fn consistent(mut self, consistent: bool) -> Self {
+        self.consistent = consistent;
+        self
+    }
+}
+
+impl<T: FromValue + Send + 'static> IntoFuture for BatchGet<T> {
+    type Output = Vec<Result<Option<Tagged<T>>, ReadError>>;
+    type IntoFuture = Sent<Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let Self { table, targets, consistent, within, .. } = self;
+        Box::pin(async move {
+            let deadline = within.deadline(table.config());
+            let reads = targets.into_iter().map(|target| {
+                let (table, span) = (table.clone(), span("batch_get", &table));
+                // Boxed, because the SDK's futures nest so deeply that the compiler fails on
+                // futures that contain them.
+                let read = async move { read(&table, target?, consistent, deadline).await };
+                Box::pin(read.instrument(span)) as Sent<Result<Option<Tagged<T>>, ReadError>>
+            });
+            stream::iter(reads).buffered(BATCH_CONCURRENCY).collect().await
+        })
+    }
+}

@@ -1,0 +1,209 @@
+//! The requests that the verbs of [`ShardedTable`] return, one type for each verb. `.await` sends a
+//! request.
+//!
+//! Each request has a span of `tracing`, at the level `INFO`: `sharding_request`, with the
+//! `operation`, which is the name of the verb, and the name of the main `table`. It has no key, and
+//! nothing of an item. Of a stream, each page has a span, and of `put_all` and `batch_get` each
+//! item.
+//!
+//! ```
+//! # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+//! # in_process::with_table(async |table| {
+//! use std::time::Duration;
+//! use sharding::Attributes;
+//!
+//! let put =
+//!     table.put("2014-07-09", "order-1147", Attributes::new()).timeout(Duration::from_secs(1));
+//! let written = tokio::spawn(put.into_future()).await??;
+//! assert_eq!(written.attempts, 1);
+//! # Ok(()) });
+//! ```
+
+mod delete;
+mod get;
+mod numbers;
+mod put;
+mod put_all;
+mod query;
+mod shards;
+mod update;
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::Span;
+
+pub use crate::client::content::{FromValue, IntoValue};
+pub use delete::Delete;
+pub use get::{BatchGet, Get};
+pub use put::{Append, Create, Put};
+pub use put_all::PutAll;
+pub use query::Query;
+pub use shards::{ReadKeyWidths, ReadShards, SetShards};
+pub use update::Update;
+
+use crate::client::ShardedTable;
+use crate::client::content::NotOfType;
+use crate::client::error::InvalidRequest;
+use crate::config::TableConfig;
+use crate::protocol::names::RESERVED;
+use crate::values::key::{KeyError, PartitionKey, SortKey, SortKeyType};
+use crate::values::value::{Attributes, Item, Value};
+use numbers::wrong_number;
+
+/// A request that was sent.
+type Sent<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// The span of a request. It has no key, and nothing of an item.
+fn span(operation: &'static str, table: &ShardedTable) -> Span {
+    tracing::info_span!("sharding_request", operation, table = table.config().table_name.as_str())
+}
+
+/// The time limit of a request.
+#[derive(Debug, Clone, Copy, Default)]
+enum Within {
+    /// The table's default.
+    #[default]
+    Default,
+    /// This long from the moment of sending.
+    Timeout(Duration),
+    /// Until this instant.
+    Deadline(Instant),
+}
+
+impl Within {
+    fn deadline(self, config: &TableConfig) -> Instant {
+        match self {
+            Self::Default => Instant::now() + config.timeout,
+            Self::Timeout(timeout) => Instant::now() + timeout,
+            Self::Deadline(deadline) => deadline,
+        }
+    }
+}
+
+/// The time limits that every request has.
+macro_rules! within {
+    ($request:ident $(<$of:ident>)?) => {
+        impl $(<$of>)? $request $(<$of>)? {
+            /// The time limit of the request, from the `.await` on. The default is
+            /// [`TableConfig::timeout`](crate::TableConfig::timeout).
+            pub fn timeout(mut self, timeout: std::time::Duration) -> Self {
+                self.within = super::Within::Timeout(timeout);
+                self
+            }
+
+            /// The instant by which the request must have ended, from `std` or from tokio.
+            pub fn deadline(mut self, deadline: impl Into<tokio::time::Instant>) -> Self {
+                self.within = super::Within::Deadline(deadline.into());
+                self
+            }
+        }
+    };
+}
+use within;
+
+/// The keys of one item, checked against the table's configuration.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    partition_key: PartitionKey,
+    sort_key: SortKey,
+}
+
+impl Target {
+    pub(crate) fn new(
+        config: &TableConfig,
+        key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
+        sort_key: impl TryInto<SortKey, Error: Into<KeyError>>,
+    ) -> Result<Self, InvalidRequest> {
+        Ok(Self {
+            partition_key: partition_key(config, key)?,
+            sort_key: own_sort_key("sort key", config, sort_key)?,
+        })
+    }
+
+    pub(crate) fn with(
+        self,
+        config: &TableConfig,
+        item: impl IntoValue,
+    ) -> Result<Item, InvalidRequest> {
+        let attributes = item_attributes(config, item)?;
+        Ok(Item { partition_key: self.partition_key, sort_key: self.sort_key, attributes })
+    }
+}
+
+/// A key whose longest shard key also fits.
+fn partition_key(
+    config: &TableConfig,
+    key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
+) -> Result<PartitionKey, InvalidRequest> {
+    let key = key.try_into().map_err(InvalidRequest::partition_key)?;
+    config
+        .shard_keys
+        .check(&key, config.policy.max_shards)
+        .map_err(InvalidRequest::partition_key)?;
+    Ok(key)
+}
+
+/// A sort key of the table's type. In a table with numeric sort keys, text is parsed as a number.
+fn own_sort_key(
+    what: &str,
+    config: &TableConfig,
+    key: impl TryInto<SortKey, Error: Into<KeyError>>,
+) -> Result<SortKey, InvalidRequest> {
+    let own =
+        key.try_into().map_err(Into::into).and_then(|key| match (config.sort_key_type, key) {
+            (SortKeyType::Number, SortKey::String(text)) => {
+                SortKey::parse(SortKeyType::Number, &text)
+            }
+            (SortKeyType::String, SortKey::Number(_)) => Err(KeyError::NotAString),
+            (SortKeyType::String | SortKeyType::Number, key) => Ok(key),
+        });
+    own.map_err(|error| InvalidRequest::of(what, error))
+}
+
+/// An item without its keys.
+fn item_attributes(
+    config: &TableConfig,
+    item: impl IntoValue,
+) -> Result<Attributes, InvalidRequest> {
+    let attributes = map(item)?;
+    attributes.keys().try_for_each(|name| allowed(config, name))?;
+    Ok(attributes)
+}
+
+fn map(item: impl IntoValue) -> Result<Attributes, InvalidRequest> {
+    let value = value("", item)?;
+    let kind = value.type_name();
+    let Value::M(attributes) = value else {
+        return Err(InvalidRequest::of("item", format_args!("it is {kind}, and must be a map")));
+    };
+    Ok(attributes)
+}
+
+/// A value that can be stored, of the attribute with this name; of the whole item if it is empty.
+fn value(name: &str, value: impl IntoValue) -> Result<Value, InvalidRequest> {
+    let wrong = |NotOfType { attribute, why }| {
+        let path = format!("{name}{attribute}");
+        let what = match path.trim_start_matches('.') {
+            "" => "item".to_owned(),
+            path => format!("attribute {path}"),
+        };
+        InvalidRequest::new(what, why)
+    };
+    let value = value.into_value().map_err(wrong)?;
+    match wrong_number(&value) {
+        Some(number) => Err(wrong(number)),
+        None => Ok(value),
+    }
+}
+
+/// Rejects names that belong to the keys or to the product.
+fn allowed(config: &TableConfig, name: &str) -> Result<(), InvalidRequest> {
+    let is_key = name == config.partition_key_name || name == config.sort_key_name;
+    if is_key || RESERVED.contains(&name) || name.is_empty() {
+        let why = "the name belongs to a key or to the product; any other name that is not empty is allowed";
+        return Err(InvalidRequest::new(format!("attribute {name}"), why.to_owned()));
+    }
+    Ok(())
+}

@@ -1,0 +1,202 @@
+//! Storing one item.
+
+use tracing::Instrument;
+
+use crate::client::ShardedTable;
+use crate::client::entry::Written;
+use crate::client::error::{InvalidRequest, WriteError};
+use crate::client::request::{
+    IntoValue, Sent, Within, item_attributes, partition_key, span, within,
+};
+use crate::protocol::tag::{Conditions, ItemTag};
+use crate::values::idempotency::IdempotencyKey;
+use crate::values::key::{KeyError, PartitionKey, SortKey, SortKeyType};
+use crate::values::value::{Attributes, Item};
+
+/// See [`ShardedTable::put`].
+#[derive(Debug)]
+#[must_use = "a request does nothing unless it is awaited"]
+pub struct Put {
+    table: ShardedTable,
+    item: Result<Item, InvalidRequest>,
+    conditions: Conditions,
+    within: Within,
+}
+
+within!(Put);
+
+impl Put {
+    pub(crate) fn new(table: ShardedTable, item: Result<Item, InvalidRequest>) -> Self {
+        Self { table, item, conditions: Conditions::default(), within: Within::default() }
+    }
+
+    /// Only if the item is still in this state. Otherwise the error is of kind `Precondition` and
+    /// has the present tag.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// use sharding::Attributes;
+    ///
+    /// let first = table.put("seats", "14C", Attributes::new()).await?;
+    /// let tag = first.tag.expect("it was stored by this request");
+    /// table.put("seats", "14C", Attributes::new()).if_match(&tag).await?;
+    /// # Ok(()) });
+    /// ```
+    pub fn if_match(mut self, tag: &ItemTag) -> Self {
+        self.conditions = Conditions::unchanged_since(tag);
+        self
+    }
+}
+
+impl IntoFuture for Put {
+    type Output = Result<Written, WriteError>;
+    type IntoFuture = Sent<Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let span = span("put", &self.table);
+        let sent = async move {
+            let item = self.item?;
+            let deadline = self.within.deadline(self.table.config());
+            let written = self.table.engine().put_if(&item, &self.conditions, deadline).await;
+            written.map(|written| Written::of(written, item.sort_key)).map_err(WriteError::of)
+        };
+        Box::pin(sent.instrument(span))
+    }
+}
+
+/// See [`ShardedTable::create`].
+#[derive(Debug)]
+#[must_use = "a request does nothing unless it is awaited"]
+pub struct Create {
+    table: ShardedTable,
+    item: Result<Item, InvalidRequest>,
+    idempotency_key: Option<Result<IdempotencyKey, InvalidRequest>>,
+    within: Within,
+}
+
+within!(Create);
+
+impl Create {
+    pub(crate) fn new(table: ShardedTable, item: Result<Item, InvalidRequest>) -> Self {
+        Self { table, item, idempotency_key: None, within: Within::default() }
+    }
+
+    /// The caller's own name for this request, the same in every repetition: 1 to 255 visible ASCII
+    /// characters. With it, a repetition recognises the item that an earlier attempt created, and
+    /// succeeds.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// use sharding::Attributes;
+    ///
+    /// for _attempt in 1..=2 {
+    ///     table.create("seats", "14C", Attributes::new()).idempotency_key("booking-77").await?;
+    /// }
+    /// # Ok(()) });
+    /// ```
+    pub fn idempotency_key(mut self, key: &str) -> Self {
+        self.idempotency_key = Some(idempotency_key(key));
+        self
+    }
+}
+
+impl IntoFuture for Create {
+    type Output = Result<Written, WriteError>;
+    type IntoFuture = Sent<Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let span = span("create", &self.table);
+        let sent = async move {
+            let (item, key) = (self.item?, self.idempotency_key.transpose()?);
+            let deadline = self.within.deadline(self.table.config());
+            let written = self.table.engine().create(&item, key.as_ref(), deadline).await;
+            written.map(|written| Written::of(written, item.sort_key)).map_err(WriteError::of)
+        };
+        Box::pin(sent.instrument(span))
+    }
+}
+
+/// See [`ShardedTable::append`].
+#[derive(Debug)]
+#[must_use = "a request does nothing unless it is awaited"]
+pub struct Append {
+    table: ShardedTable,
+    item: Result<(PartitionKey, Attributes), InvalidRequest>,
+    idempotency_key: Option<Result<IdempotencyKey, InvalidRequest>>,
+    within: Within,
+}
+
+within!(Append);
+
+impl Append {
+    pub(crate) fn new(
+        table: ShardedTable,
+        key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
+        item: impl IntoValue,
+    ) -> Self {
+        let config = table.config();
+        let item =
+            partition_key(config, key).and_then(|key| Ok((key, item_attributes(config, item)?)));
+        Self { table, item, idempotency_key: None, within: Within::default() }
+    }
+
+    /// The caller's own name for this request, the same in every repetition: 1 to 255 visible ASCII
+    /// characters. The sort key is derived from it and from the item, so a repetition stores
+    /// nothing new, even if the first attempt's outcome is unknown. The sort key is ordered by time
+    /// only if the name itself is a UUID of version 7.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// use sharding::Attributes;
+    ///
+    /// let first =
+    ///     table.append("/index.html", Attributes::new()).idempotency_key("click-7").await?;
+    /// let second =
+    ///     table.append("/index.html", Attributes::new()).idempotency_key("click-7").await?;
+    /// assert_eq!(first.sort_key, second.sort_key);
+    /// # Ok(()) });
+    /// ```
+    pub fn idempotency_key(mut self, key: &str) -> Self {
+        self.idempotency_key = Some(idempotency_key(key));
+        self
+    }
+}
+
+impl IntoFuture for Append {
+    type Output = Result<Written, WriteError>;
+    type IntoFuture = Sent<Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let span = span("append", &self.table);
+        let sent = async move {
+            let ((partition_key, attributes), once) =
+                (self.item?, self.idempotency_key.transpose()?);
+            if self.table.config().sort_key_type != SortKeyType::String {
+                let why = "the table's sort keys are numbers, and none is made; use put";
+                return Err(InvalidRequest::of("sort key", why).into());
+            }
+            let engine = self.table.engine();
+            let text = match &once {
+                Some(key) => key.sort_key(&partition_key, &attributes, 0),
+                None => engine.make_sort_key(),
+            };
+            let sort_key =
+                SortKey::parse(SortKeyType::String, &text).map_err(InvalidRequest::sort_key)?;
+            let item = Item { partition_key, sort_key, attributes };
+            let deadline = self.within.deadline(self.table.config());
+            let written = match once {
+                Some(_) => engine.put_once(&item, deadline).await,
+                None => engine.put(&item, deadline).await,
+            };
+            written.map(|written| Written::of(written, item.sort_key)).map_err(WriteError::of)
+        };
+        Box::pin(sent.instrument(span))
+    }
+}
+
+pub(super) fn idempotency_key(text: &str) -> Result<IdempotencyKey, InvalidRequest> {
+    IdempotencyKey::new(text).map_err(|error| InvalidRequest::of("idempotency key", error))
+}

@@ -1,0 +1,118 @@
+//! Storing many items.
+
+use std::fmt;
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures_util::stream::{BoxStream, Stream, StreamExt};
+use tokio::time::Instant;
+use tracing::Instrument;
+
+use crate::client::ShardedTable;
+use crate::client::entry::{PutAllOutcome, Written};
+use crate::client::error::{InvalidRequest, WriteError};
+use crate::client::request::{Within, span};
+use crate::engine::write::put_all::side_by_side;
+use crate::values::value::Item;
+
+/// See [`ShardedTable::put_all`].
+#[must_use = "a request does nothing unless it is awaited"]
+pub struct PutAll<'a> {
+    table: ShardedTable,
+    items: BoxStream<'a, Result<Item, InvalidRequest>>,
+    within: Within,
+}
+
+impl fmt::Debug for PutAll<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PutAll").field("within", &self.within).finish_non_exhaustive()
+    }
+}
+
+impl<'a> PutAll<'a> {
+    pub(crate) fn new(
+        table: ShardedTable,
+        items: impl Stream<Item = Result<Item, InvalidRequest>> + Send + 'a,
+    ) -> Self {
+        Self { table, items: items.boxed(), within: Within::default() }
+    }
+
+    /// The time limit of each item, from the beginning of its write. The default is
+    /// [`TableConfig::timeout`](crate::TableConfig::timeout).
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.within = Within::Timeout(timeout);
+        self
+    }
+
+    /// The instant by which all items must have ended, from `std` or from tokio. An item that is
+    /// taken later fails at once, of kind `Deadline`.
+    pub fn deadline(mut self, deadline: impl Into<Instant>) -> Self {
+        self.within = Within::Deadline(deadline.into());
+        self
+    }
+
+    /// The outcome of each item with its position from 0, as it comes. Items are taken while the
+    /// stream is polled; writes that have begun go on without that.
+    ///
+    /// Dropping the stream cancels the writes that are under way: their outcome is unknown.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// use futures_util::StreamExt;
+    /// use sharding::Attributes;
+    ///
+    /// let items = (0..1_000).map(|n| ("2014-07-09", format!("order-{n}"), Attributes::new()));
+    /// let mut outcomes = table.put_all(items).stream();
+    /// let mut stored = 0;
+    /// while let Some((position, outcome)) = outcomes.next().await {
+    ///     match outcome {
+    ///         Ok(_) => stored += 1,
+    ///         Err(error) => println!("item {position}: {error}"),
+    ///     }
+    ///     if stored % 100 == 0 {
+    ///         println!("{stored} of 1000");
+    ///     }
+    /// }
+    /// assert_eq!(stored, 1_000);
+    /// # Ok(()) });
+    /// ```
+    pub fn stream(
+        self,
+    ) -> impl Stream<Item = (usize, Result<Written, WriteError>)> + Send + Unpin + 'a {
+        let Self { table, items, within } = self;
+        let writes = items.map(move |item| {
+            let (table, deadline) = (table.clone(), within.deadline(table.config()));
+            let span = span("put_all", &table);
+            let put = async move {
+                let item = item?;
+                let written = table.engine().put(&item, deadline).await;
+                written.map(|written| Written::of(written, item.sort_key)).map_err(WriteError::of)
+            };
+            put.instrument(span)
+        });
+        side_by_side(writes).map(|(position, result)| {
+            (position, result.map_err(WriteError::of).and_then(|outcome| outcome))
+        })
+    }
+}
+
+impl<'a> IntoFuture for PutAll<'a> {
+    type Output = PutAllOutcome;
+    type IntoFuture = Pin<Box<dyn Future<Output = PutAllOutcome> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let mut outcomes = self.stream();
+            let (mut written, mut failed) = (0, Vec::new());
+            while let Some((position, outcome)) = outcomes.next().await {
+                match outcome {
+                    Ok(_) => written += 1,
+                    Err(error) => failed.push((position, error)),
+                }
+            }
+            failed.sort_unstable_by_key(|(position, _)| *position);
+            PutAllOutcome { written, failed }
+        })
+    }
+}

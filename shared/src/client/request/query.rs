@@ -1,0 +1,291 @@
+//! Reading the items of a partition key in order.
+
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+
+use futures_util::stream::{self, Stream};
+use tracing::Instrument;
+
+use crate::client::ShardedTable;
+use crate::client::entry::{Entry, Page};
+use crate::client::error::{InvalidRequest, ReadError};
+use crate::client::request::{FromValue, Sent, Within, own_sort_key, partition_key, span, within};
+use crate::engine::read;
+use crate::values::cursor::{self, Position};
+use crate::values::key::{KeyError, PartitionKey, SortKey, SortKeyType};
+use crate::values::query::{Order, PageQuery};
+use crate::values::value::Item;
+
+/// See [`ShardedTable::query`].
+///
+/// ```
+/// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+/// # in_process::with_table(async |table| {
+/// use sharding::{Attributes, Order};
+///
+/// for sort_key in ["order-1", "order-2", "order-3", "refund-1"] {
+///     table.put("2014-07-09", sort_key, Attributes::new()).await?;
+/// }
+/// let orders = || table.query::<Attributes>("2014-07-09").prefix("order-").consistent(true);
+/// let last = orders().order(Order::Descending).limit(1).await?;
+/// assert_eq!(last.entries[0].sort_key.to_string(), "order-3");
+/// let before =
+///     orders().order(Order::Descending).after(&last.entries[0].sort_key).fields(["total"]).await?;
+/// assert_eq!(before.entries.len(), 2);
+/// # Ok(()) });
+/// ```
+#[derive(Debug)]
+#[must_use = "a request does nothing unless it is awaited"]
+pub struct Query<T> {
+    table: ShardedTable,
+    query: Result<PageQuery, InvalidRequest>,
+    cursor: Option<String>,
+    within: Within,
+    of: PhantomData<fn() -> T>,
+}
+
+within!(Query<T>);
+
+impl<T> Query<T> {
+    pub(crate) fn new(
+        table: ShardedTable,
+        key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
+    ) -> Self {
+        let query = partition_key(table.config(), key).map(PageQuery::new);
+        Self { table, query, cursor: None, within: Within::default(), of: PhantomData }
+    }
+
+    fn try_to(
+        mut self,
+        change: impl FnOnce(&mut PageQuery, &ShardedTable) -> Result<(), InvalidRequest>,
+    ) -> Self {
+        self.query =
+            self.query.and_then(|mut query| change(&mut query, &self.table).map(|()| query));
+        self
+    }
+
+    /// Only sort keys from this one on, inclusive.
+    pub fn from(self, lowest: impl TryInto<SortKey, Error: Into<KeyError>>) -> Self {
+        self.try_to(|query, table| {
+            query.from = Some(own_sort_key("from", table.config(), lowest)?);
+            Ok(())
+        })
+    }
+
+    /// Only sort keys up to this one, inclusive.
+    pub fn to(self, highest: impl TryInto<SortKey, Error: Into<KeyError>>) -> Self {
+        self.try_to(|query, table| {
+            query.to = Some(own_sort_key("to", table.config(), highest)?);
+            Ok(())
+        })
+    }
+
+    /// Only sort keys with this prefix. For tables whose sort key is a string, and not together
+    /// with `from` or `to`.
+    pub fn prefix(self, prefix: &str) -> Self {
+        self.try_to(|query, table| {
+            if table.config().sort_key_type != SortKeyType::String {
+                return Err(InvalidRequest::of(
+                    "prefix",
+                    "the table's sort keys are numbers; use from and to",
+                ));
+            }
+            own_sort_key("prefix", table.config(), prefix)?;
+            query.prefix = Some(prefix.to_owned());
+            Ok(())
+        })
+    }
+
+    /// Only sort keys after this one in the query's order, exclusive: where an earlier reader
+    /// stopped.
+    pub fn after(self, sort_key: impl TryInto<SortKey, Error: Into<KeyError>>) -> Self {
+        self.try_to(|query, table| {
+            query.after = Some(own_sort_key("after", table.config(), sort_key)?);
+            Ok(())
+        })
+    }
+
+    /// Continues where a page with this [`cursor`](Page::cursor) ended. The query must be the same;
+    /// its limit may differ.
+    pub fn cursor(mut self, cursor: &str) -> Self {
+        self.cursor = Some(cursor.to_owned());
+        self
+    }
+
+    /// The order of the items. The default is ascending.
+    pub fn order(self, order: Order) -> Self {
+        self.try_to(|query, _| {
+            query.order = order;
+            Ok(())
+        })
+    }
+
+    /// The largest number of items of a page, 1 to 1,000; by default 100. A stream has no limit,
+    /// and reads pages of this size.
+    pub fn limit(self, limit: usize) -> Self {
+        self.try_to(|query, _| {
+            if !(1..=PageQuery::MAX_LIMIT).contains(&limit) {
+                let allowed = format_args!("it is {limit}; allowed: 1 to {}", PageQuery::MAX_LIMIT)
+                    .to_string();
+                return Err(InvalidRequest::of("limit", allowed));
+            }
+            query.limit = limit;
+            Ok(())
+        })
+    }
+
+    /// Whether the result must contain every write that was acknowledged before. Costs twice the
+    /// read units.
+    pub fn consistent(self, consistent: bool) -> Self {
+        self.try_to(|query, _| {
+            query.consistent = consistent;
+            Ok(())
+        })
+    }
+
+    /// Only these attributes, besides the keys. Fewer bytes are sent; the read units are the same.
+    pub fn fields<'a>(self, names: impl IntoIterator<Item = &'a str>) -> Self {
+        self.try_to(|query, table| {
+            let names: Vec<&str> = names.into_iter().collect();
+            names.iter().try_for_each(|name| super::allowed(table.config(), name))?;
+            query.fields = Some(names.into_iter().map(str::to_owned).collect());
+            Ok(())
+        })
+    }
+
+    /// The query, once it is complete.
+    fn checked(self) -> Result<(ShardedTable, PageQuery, Within), InvalidRequest> {
+        let mut query = self.query?;
+        if query.prefix.is_some() && (query.from.is_some() || query.to.is_some()) {
+            return Err(InvalidRequest::of("prefix", "it cannot be combined with from or to"));
+        }
+        if query.from.as_ref().zip(query.to.as_ref()).is_some_and(|(from, to)| from > to) {
+            return Err(InvalidRequest::of("from", "it is above to"));
+        }
+        if let Some(cursor) = &self.cursor {
+            let wrong = |why| InvalidRequest::of("cursor", why);
+            match cursor::decode(&query, self.table.config().sort_key_type, cursor)
+                .map_err(|error| wrong(error.to_string()))?
+            {
+                Position::After(sort_key) => query.after = Some(sort_key),
+                Position::First => query.after = None,
+                Position::Before(_) | Position::Last => {
+                    return Err(wrong("it goes back, which only the HTTP API does".to_owned()));
+                }
+            }
+        }
+        Ok((self.table, query, self.within))
+    }
+}
+
+impl<T: FromValue + Send + 'static> Query<T> {
+    /// All items, page after page, in order. Each page has the request's timeout. After an error
+    /// the stream ends; to continue, query again [`after`](Self::after) the last entry.
+    ///
+    /// Across changes of the shards, each item that exists throughout comes exactly once.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// use futures_util::TryStreamExt;
+    /// use sharding::Attributes;
+    ///
+    /// for minute in 10..40 {
+    ///     table.put("2014-07-09", format!("12:{minute}"), Attributes::new()).await?;
+    /// }
+    /// let mut entries = table
+    ///     .query::<Attributes>("2014-07-09")
+    ///     .from("12:20")
+    ///     .limit(7)
+    ///     .consistent(true)
+    ///     .stream();
+    /// let mut count = 0;
+    /// while let Some(entry) = entries.try_next().await? {
+    ///     assert_eq!(entry.sort_key.to_string(), format!("12:{}", 20 + count));
+    ///     count += 1;
+    /// }
+    /// assert_eq!(count, 20);
+    /// # Ok(()) });
+    /// ```
+    pub fn stream(
+        self,
+    ) -> impl Stream<Item = Result<Entry<T>, ReadError>> + Send + Unpin + 'static {
+        Box::pin(stream::try_unfold(Reading::Unchecked(Box::new(self)), |reading| async move {
+            let mut reading = match reading {
+                Reading::Unchecked(query) => {
+                    let (table, query, within) = query.checked()?;
+                    Reading::begin(table, query, within)
+                }
+                reading @ Reading::Pages { .. } => reading,
+            };
+            Ok(reading.next().await?.map(|entry| (entry, reading)))
+        }))
+    }
+}
+
+/// A stream of a query's items.
+enum Reading<T> {
+    Unchecked(Box<Query<T>>),
+    Pages {
+        table: ShardedTable,
+        query: Box<PageQuery>,
+        within: Within,
+        items: VecDeque<Item>,
+        /// There is no further page.
+        is_last: bool,
+    },
+}
+
+impl<T: FromValue + Send + 'static> Reading<T> {
+    fn begin(table: ShardedTable, query: PageQuery, within: Within) -> Self {
+        Self::Pages {
+            table,
+            query: Box::new(query),
+            within,
+            items: VecDeque::new(),
+            is_last: false,
+        }
+    }
+
+    async fn next(&mut self) -> Result<Option<Entry<T>>, ReadError> {
+        let Self::Pages { table, query, within, items, is_last } = self else { return Ok(None) };
+        while items.is_empty() && !*is_last {
+            let page = read_page(table, query, *within).await?;
+            items.extend(page.items);
+            *is_last = page.next.is_none();
+            query.after = page.next;
+        }
+        items.pop_front().map(Entry::of).transpose()
+    }
+}
+
+// Boxed, because the SDK's futures nest so deeply that the compiler fails on futures that contain
+// them.
+fn read_page<'a>(
+    table: &'a ShardedTable,
+    query: &'a PageQuery,
+    within: Within,
+) -> std::pin::Pin<Box<dyn Future<Output = Result<read::Page, ReadError>> + Send + 'a>> {
+    let page = async move {
+        table.engine().query(query, within.deadline(table.config())).await.map_err(ReadError::of)
+    };
+    Box::pin(page.instrument(span("query", table)))
+}
+
+impl<T: FromValue + 'static> IntoFuture for Query<T> {
+    type Output = Result<Page<T>, ReadError>;
+    type IntoFuture = Sent<Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let (table, query, within) = self.checked()?;
+            let page = read_page(&table, &query, within).await?;
+            Ok(Page {
+                entries: page.items.into_iter().map(Entry::of).collect::<Result<_, _>>()?,
+                cursor: page.next.map(|next| cursor::encode(&query, &Position::After(next))),
+                shards: page.shards,
+                consumed_capacity: page.consumed_capacity,
+            })
+        })
+    }
+}

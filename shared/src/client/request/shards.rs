@@ -1,0 +1,165 @@
+//! The shards of a key, and raising their number.
+
+use tracing::Instrument;
+
+use crate::client::ShardedTable;
+use crate::client::error::{InvalidRequest, ReadError, WriteError, WriteErrorKind};
+use crate::client::request::{Sent, Within, partition_key, span, within};
+use crate::engine::Deadline;
+use crate::engine::width::{ScaleError, ScaleOutcome};
+use crate::protocol::metadata::ShardMetadata;
+use crate::stream::KeyWidths;
+use crate::values::key::{KeyError, PartitionKey, ShardCount};
+
+/// See [`ShardedTable::shards`].
+#[derive(Debug)]
+#[must_use = "a request does nothing unless it is awaited"]
+pub struct ReadShards {
+    table: ShardedTable,
+    key: Result<PartitionKey, InvalidRequest>,
+    within: Within,
+}
+
+within!(ReadShards);
+
+impl ReadShards {
+    pub(crate) fn new(
+        table: ShardedTable,
+        key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
+    ) -> Self {
+        let key = partition_key(table.config(), key);
+        Self { table, key, within: Within::default() }
+    }
+}
+
+impl IntoFuture for ReadShards {
+    type Output = Result<u32, ReadError>;
+    type IntoFuture = Sent<Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let span = span("shards", &self.table);
+        let sent = async move {
+            let deadline = self.within.deadline(self.table.config());
+            Ok(width(&self.table, &self.key?, deadline).await?.get())
+        };
+        Box::pin(sent.instrument(span))
+    }
+}
+
+/// The write width. A key without metadata has never grown.
+async fn width(
+    table: &ShardedTable,
+    key: &PartitionKey,
+    deadline: Deadline,
+) -> Result<ShardCount, ReadError> {
+    let metadata = metadata(table, key, deadline).await?;
+    Ok(metadata.map_or(table.config().adopt_shards, |metadata| metadata.number_of_shards))
+}
+
+async fn metadata(
+    table: &ShardedTable,
+    key: &PartitionKey,
+    deadline: Deadline,
+) -> Result<Option<ShardMetadata>, ReadError> {
+    table.engine().shards(key, deadline).await.map_err(|error| ReadError::of(error.into()))
+}
+
+/// See [`ShardedTable::set_shards`].
+#[derive(Debug)]
+#[must_use = "a request does nothing unless it is awaited"]
+pub struct SetShards {
+    table: ShardedTable,
+    key: Result<PartitionKey, InvalidRequest>,
+    to: Result<ShardCount, InvalidRequest>,
+    within: Within,
+}
+
+within!(SetShards);
+
+impl SetShards {
+    pub(crate) fn new(
+        table: ShardedTable,
+        key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
+        to: u32,
+    ) -> Self {
+        let key = partition_key(table.config(), key);
+        let to = ShardCount::new(to)
+            .ok_or_else(|| InvalidRequest::of("number of shards", "it is 0; allowed: 1 and more"));
+        Self { table, key, to, within: Within::default() }
+    }
+}
+
+impl IntoFuture for SetShards {
+    type Output = Result<u32, WriteError>;
+    type IntoFuture = Sent<Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let span = span("set_shards", &self.table);
+        let sent = async move {
+            let (key, to) = (self.key?, self.to?);
+            let deadline = self.within.deadline(self.table.config());
+            let wrong = |error: ScaleError| InvalidRequest::of("number of shards", error).into();
+            match self.table.engine().set_shards(&key, to, deadline).await {
+                Ok(ScaleOutcome::Scaled { to, .. }) => Ok(to.get()),
+                Ok(ScaleOutcome::Unchanged(_)) => match width(&self.table, &key, deadline).await {
+                    // If the directory is full, no further key grows.
+                    Ok(now) if now < to => Err(WriteError::before_sending(WriteErrorKind::Table(
+                        format!(
+                            "the key has {now} shards: the directory is full (docs/operations.md)"
+                        )
+                        .into(),
+                    ))),
+                    Ok(now) => Ok(now.get()),
+                    Err(error) => {
+                        Err(WriteError::before_sending(WriteErrorKind::Table(error.into())))
+                    }
+                },
+                Ok(ScaleOutcome::Superseded) => {
+                    Err(WriteError::before_sending(WriteErrorKind::Contended))
+                }
+                Err(error @ (ScaleError::TooMany { .. } | ScaleError::Lower { .. })) => {
+                    Err(wrong(error))
+                }
+                Err(ScaleError::Table(error)) => Err(WriteError::of_table(error)),
+            }
+        };
+        Box::pin(sent.instrument(span))
+    }
+}
+
+/// See [`ShardedTable::key_widths`].
+#[derive(Debug)]
+#[must_use = "a request does nothing unless it is awaited"]
+pub struct ReadKeyWidths {
+    table: ShardedTable,
+    key: Result<PartitionKey, InvalidRequest>,
+    within: Within,
+}
+
+within!(ReadKeyWidths);
+
+impl ReadKeyWidths {
+    pub(crate) fn new(
+        table: ShardedTable,
+        key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
+    ) -> Self {
+        let key = partition_key(table.config(), key);
+        Self { table, key, within: Within::default() }
+    }
+}
+
+impl IntoFuture for ReadKeyWidths {
+    type Output = Result<KeyWidths, ReadError>;
+    type IntoFuture = Sent<Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let span = span("key_widths", &self.table);
+        let sent = async move {
+            let config = self.table.config();
+            let read_at = self.table.engine().epoch_seconds();
+            let metadata = metadata(&self.table, &self.key?, self.within.deadline(config)).await?;
+            Ok(KeyWidths::of(metadata.as_ref(), config, read_at))
+        };
+        Box::pin(sent.instrument(span))
+    }
+}

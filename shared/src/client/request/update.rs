@@ -1,0 +1,256 @@
+//! Changing a part of an item.
+
+use std::collections::BTreeMap;
+
+use tracing::Instrument;
+
+use crate::client::ShardedTable;
+use crate::client::entry::Updated;
+use crate::client::error::{InvalidRequest, WriteError};
+use crate::client::request::put::idempotency_key;
+use crate::client::request::{IntoValue, Sent, Target, Within, allowed, map, span, within};
+use crate::protocol::tag::{Conditions, ItemTag};
+use crate::values::idempotency::IdempotencyKey;
+use crate::values::patch::{Merge, Patch};
+use crate::values::value::{Attributes, Value};
+
+/// See [`ShardedTable::update`].
+#[derive(Debug)]
+#[must_use = "a request does nothing unless it is awaited"]
+pub struct Update {
+    table: ShardedTable,
+    target: Result<Target, InvalidRequest>,
+    merge: BTreeMap<String, Merge>,
+    add: Attributes,
+    wrong: Option<InvalidRequest>,
+    conditions: Conditions,
+    idempotency_key: Option<IdempotencyKey>,
+    within: Within,
+}
+
+within!(Update);
+
+impl Update {
+    pub(crate) fn new(table: ShardedTable, target: Result<Target, InvalidRequest>) -> Self {
+        Self {
+            table,
+            target,
+            merge: BTreeMap::new(),
+            add: Attributes::new(),
+            wrong: None,
+            conditions: Conditions::default(),
+            idempotency_key: None,
+            within: Within::default(),
+        }
+    }
+
+    fn try_to(mut self, change: impl FnOnce(&mut Self) -> Result<(), InvalidRequest>) -> Self {
+        if let Err(wrong) = change(&mut self) {
+            self.wrong.get_or_insert(wrong);
+        }
+        self
+    }
+
+    /// Sets an attribute to a value.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// table.put("2014-07-09", "order-1", sharding::Attributes::new()).await?;
+    /// let updated = table
+    ///     .update("2014-07-09", "order-1")
+    ///     .set("status", "paid")
+    ///     .set("lines", vec![3, 4])
+    ///     .await?;
+    /// assert_eq!(updated.attributes.len(), 2);
+    /// # Ok(()) });
+    /// ```
+    pub fn set(self, name: &str, value: impl IntoValue) -> Self {
+        self.try_to(|update| {
+            allowed(update.table.config(), name)?;
+            update.merge.insert(name.to_owned(), Merge::Set(super::value(name, value)?));
+            Ok(())
+        })
+    }
+
+    /// Removes an attribute. It is no error if there is none.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// table
+    ///     .put("2014-07-09", "order-1", std::collections::HashMap::from([("note", "fragile")]))
+    ///     .await?;
+    /// assert!(table.update("2014-07-09", "order-1").remove("note").await?.attributes.is_empty());
+    /// # Ok(()) });
+    /// ```
+    pub fn remove(self, name: &str) -> Self {
+        self.try_to(|update| {
+            allowed(update.table.config(), name)?;
+            update.merge.insert(name.to_owned(), Merge::Remove);
+            Ok(())
+        })
+    }
+
+    /// Merges a map into the item as in RFC 7396 (JSON merge patch): null and `None` remove, maps
+    /// are merged, all other values are set.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// #[derive(serde::Serialize)]
+    /// struct Change {
+    ///     note: Option<String>,
+    ///     #[serde(skip_serializing_if = "Option::is_none")]
+    ///     total: Option<u64>,
+    /// }
+    ///
+    /// table
+    ///     .put("2014-07-09", "order-1", Change { note: Some("fragile".into()), total: Some(12) })
+    ///     .await?;
+    /// let updated =
+    ///     table.update("2014-07-09", "order-1").merge(Change { note: None, total: None }).await?;
+    /// assert_eq!(updated.attributes.keys().collect::<Vec<_>>(), ["total"]);
+    /// # Ok(()) });
+    /// ```
+    pub fn merge(self, changes: impl IntoValue) -> Self {
+        self.try_to(|update| {
+            for (name, value) in map(changes)? {
+                allowed(update.table.config(), &name)?;
+                update.merge.insert(name, merge(value));
+            }
+            Ok(())
+        })
+    }
+
+    /// Adds to a number, or members to a set. An absent attribute counts as 0 or as an empty set.
+    /// Concurrent additions of any number of processes are all applied. A set is a [`Value`]
+    /// (`Value::Ss`), or the result of `serde_dynamo::string_set`.
+    ///
+    /// Without an [`idempotency_key`](Self::idempotency_key), an addition that is repeated after an
+    /// unknown outcome may be applied twice.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// use sharding::{Attributes, Value};
+    ///
+    /// table.put("pages", "/index.html", Attributes::new()).await?;
+    /// let tags = Value::Ss(vec!["new".into()]);
+    /// let updated = table.update("pages", "/index.html").add("count", 1).add("tags", tags).await?;
+    /// assert_eq!(updated.attributes["count"], Value::N("1".into()));
+    /// # Ok(()) });
+    /// ```
+    pub fn add(self, name: &str, value: impl IntoValue) -> Self {
+        self.try_to(|update| {
+            allowed(update.table.config(), name)?;
+            let value = super::value(name, value)?;
+            if !matches!(value, Value::N(_) | Value::Ss(_) | Value::Ns(_) | Value::Bs(_)) {
+                let why = format!("it is {}; a number or a set can be added", value.type_name());
+                return Err(InvalidRequest::new(format!("attribute {name}"), why));
+            }
+            update.add.insert(name.to_owned(), value);
+            Ok(())
+        })
+    }
+
+    /// Only if the item is still in this state. Otherwise the error is of kind `Precondition` and
+    /// has the present tag.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// use sharding::{Attributes, ItemTag, WriteErrorKind};
+    ///
+    /// table.put("seats", "14C", Attributes::new()).await?;
+    /// let refused = table
+    ///     .update("seats", "14C")
+    ///     .set("taken", true)
+    ///     .if_match(&ItemTag::new("12"))
+    ///     .await
+    ///     .unwrap_err();
+    /// assert!(matches!(refused.kind, WriteErrorKind::Precondition));
+    /// # Ok(()) });
+    /// ```
+    pub fn if_match(mut self, tag: &ItemTag) -> Self {
+        self.conditions = Conditions::unchanged_since(tag);
+        self
+    }
+
+    /// The caller's own name for this change, the same in every repetition: 1 to 255 visible ASCII
+    /// characters. The item remembers it for at least a minute, and the change is made once. A put
+    /// or a delete of the item forgets it.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// use sharding::{Attributes, Value};
+    ///
+    /// table.put("pages", "/index.html", Attributes::new()).await?;
+    /// for _attempt in 1..=2 {
+    ///     let updated = table
+    ///         .update("pages", "/index.html")
+    ///         .add("count", 1)
+    ///         .idempotency_key("visit-9")
+    ///         .await?;
+    ///     assert_eq!(updated.attributes["count"], Value::N("1".into()));
+    /// }
+    /// # Ok(()) });
+    /// ```
+    pub fn idempotency_key(self, key: &str) -> Self {
+        self.try_to(|update| {
+            update.idempotency_key = Some(idempotency_key(key)?);
+            Ok(())
+        })
+    }
+}
+
+impl IntoFuture for Update {
+    type Output = Result<Updated, WriteError>;
+    type IntoFuture = Sent<Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let span = span("update", &self.table);
+        let sent = async move {
+            let Target { partition_key, sort_key } = self.target?;
+            if let Some(wrong) = self.wrong {
+                return Err(wrong.into());
+            }
+            let patch = match (self.merge.is_empty(), self.add.is_empty()) {
+                (_, true) => Patch::Merge(self.merge),
+                (true, false) => Patch::Add(self.add),
+                (false, false) => {
+                    return Err(InvalidRequest::of(
+                        "update",
+                        "it sets and adds; send two requests",
+                    )
+                    .into());
+                }
+            };
+            let deadline = self.within.deadline(self.table.config());
+            let once = self.idempotency_key.as_ref();
+            let target = (&partition_key, &sort_key);
+            let updated =
+                self.table.engine().update(target, &patch, &self.conditions, once, deadline).await;
+            updated.map(Updated::of).map_err(WriteError::of)
+        };
+        Box::pin(sent.instrument(span))
+    }
+}
+
+fn merge(value: Value) -> Merge {
+    match value {
+        Value::Null => Merge::Remove,
+        Value::M(members) => {
+            Merge::Into(members.into_iter().map(|(name, value)| (name, merge(value))).collect())
+        }
+        Value::S(_)
+        | Value::N(_)
+        | Value::B(_)
+        | Value::Bool(_)
+        | Value::L(_)
+        | Value::Ss(_)
+        | Value::Ns(_)
+        | Value::Bs(_) => Merge::Set(value),
+    }
+}

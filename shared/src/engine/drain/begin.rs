@@ -1,0 +1,148 @@
+//! Beginning a drain: a shrink, a settling, a migration.
+
+use crate::engine::events::ScalingReason;
+use crate::engine::width::ScaleOutcome;
+use crate::engine::{Deadline, Inner, TableEngine};
+use crate::protocol::growth::GrowthRecord;
+use crate::protocol::metadata::{Change, Phase, ShardMetadata};
+use crate::table::error::TableError;
+use crate::values::key::{PartitionKey, ShardCount};
+
+/// Why a drain cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum DrainRefused {
+    /// Only a lower number is a shrink.
+    #[error("the key has {now} shards; a shrink goes to a lower number")]
+    NotLower {
+        /// The present write width.
+        now: ShardCount,
+    },
+    /// The key's width is changing, the key is being drained, or it changed a moment ago.
+    #[error("{0}")]
+    Busy(&'static str),
+    /// Writers without a view write to shard 1, or items are placed randomly, so items need not be
+    /// at home.
+    #[error(
+        "the table takes appends only (WRITES=appends, or random placement): its keys can shrink, and cannot be settled"
+    )]
+    NoHomes,
+    /// Only a table that is adopted with items under bare keys can be migrated.
+    #[error("migrating needs ADOPT_UNSHARDED=true, in every function of the table")]
+    NotAdopting,
+    /// The tables could not be used.
+    #[error(transparent)]
+    Table(#[from] TableError),
+}
+
+impl TableEngine {
+    /// Lowers a key to this number of shards, and begins to drain the others.
+    /// [`drain`](Self::drain) does the rest.
+    ///
+    /// # Errors
+    /// [`DrainRefused`].
+    pub async fn begin_shrink(
+        &self,
+        key: &PartitionKey,
+        to: ShardCount,
+        deadline: Deadline,
+    ) -> Result<ShardMetadata, DrainRefused> {
+        self.inner.claimed(None, deadline).await?;
+        let job = self.inner.job(key, deadline);
+        let record = job.record_from_now().await?;
+        let now = record.metadata.number_of_shards;
+        self.inner.is_calm(&record.metadata)?;
+        if to >= now {
+            return Err(DrainRefused::NotLower { now });
+        }
+        let close = Change::Close { to, growth: GrowthRecord::default() };
+        match job.change_width(&record, close, ScalingReason::Asked).await? {
+            ScaleOutcome::Scaled { .. } => {
+                Ok(job.known_record().unwrap_or(record).metadata.clone())
+            }
+            ScaleOutcome::Unchanged(_) => {
+                Err(DrainRefused::Busy("the key's page of the directory is full"))
+            }
+            ScaleOutcome::Superseded => Err(SUPERSEDED),
+        }
+    }
+
+    /// Begins to settle a key. Once [`drain`](Self::drain) has finished it, every item is at its
+    /// home and has no other place.
+    ///
+    /// # Errors
+    /// [`DrainRefused`].
+    pub async fn begin_settle(
+        &self,
+        key: &PartitionKey,
+        deadline: Deadline,
+    ) -> Result<ShardMetadata, DrainRefused> {
+        let may_begin = |metadata: &ShardMetadata| {
+            // Items that a shrink left behind can be moved even with random placement.
+            if self.inner.always_first().is_some()
+                && metadata.read_shards == metadata.number_of_shards
+            {
+                return Err(DrainRefused::NoHomes);
+            }
+            self.inner.is_calm(metadata)
+        };
+        self.begin(key, may_begin, deadline).await
+    }
+
+    /// Begins to migrate a key. Once [`drain`](Self::drain) has finished it, the bare key has no
+    /// items.
+    ///
+    /// # Errors
+    /// [`DrainRefused`].
+    pub async fn begin_migration(
+        &self,
+        key: &PartitionKey,
+        deadline: Deadline,
+    ) -> Result<ShardMetadata, DrainRefused> {
+        if !self.inner.config.adopt_unsharded {
+            return Err(DrainRefused::NotAdopting);
+        }
+        self.begin(key, is_free, deadline).await
+    }
+
+    /// Marks a key for a drain by any actor.
+    async fn begin(
+        &self,
+        key: &PartitionKey,
+        may_begin: impl FnOnce(&ShardMetadata) -> Result<(), DrainRefused>,
+        deadline: Deadline,
+    ) -> Result<ShardMetadata, DrainRefused> {
+        self.inner.claimed(None, deadline).await?;
+        let job = self.inner.job(key, deadline);
+        let mut record = job.record_from_now().await?;
+        may_begin(&record.metadata)?;
+        if !job.is_in_step(&record).await? {
+            return Err(SUPERSEDED);
+        }
+        if !record.exists {
+            job.register().await?;
+            record = job.record_from_now().await?;
+        }
+        job.step(&record, &Change::MarkDrain).await?.ok_or(SUPERSEDED)
+    }
+}
+
+const SUPERSEDED: DrainRefused = DrainRefused::Busy("another actor changed it first");
+
+const fn is_free(metadata: &ShardMetadata) -> Result<(), DrainRefused> {
+    match metadata.phase {
+        Phase::Open => Ok(()),
+        Phase::Draining(_) => Err(DrainRefused::Busy("the key is being drained already")),
+        Phase::Closing(_) => Err(DrainRefused::Busy("the key's width is changing")),
+    }
+}
+
+impl Inner {
+    fn is_calm(&self, metadata: &ShardMetadata) -> Result<(), DrainRefused> {
+        let now = self.environment.now().epoch_seconds();
+        is_free(metadata)?;
+        if now < metadata.last_change().unwrap_or_default() + self.config.policy.cooldown_seconds {
+            return Err(DrainRefused::Busy("the key's shards changed a moment ago"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,181 @@
+//! The moves of a drain: copies items home and deletes old copies, several at once, under a lease
+//! and at a pace.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+use tokio::time::sleep_until;
+
+use crate::engine::drain::pace::DrainBudget;
+use crate::engine::drain::state::OwnDrain;
+use crate::engine::retry::Backoff;
+use crate::engine::views::keys::KeyJob;
+use crate::engine::views::record::Record;
+use crate::engine::{Deadline, Inner};
+use crate::protocol::drain::{MayMove, may_move};
+use crate::protocol::view::Moment;
+use crate::table::error::TableError;
+use crate::table::{LeaseLasts, Place, Sent, StoredCopy};
+use crate::values::key::{PartitionKey, ShardCount, ShardNumber};
+
+/// The largest number of concurrent moves.
+pub(in crate::engine) const AT_ONCE: usize = 16;
+
+/// One request of a drain.
+pub(in crate::engine) struct Move {
+    pub(in crate::engine) copy: StoredCopy,
+    /// The place of the copy.
+    pub(in crate::engine) at: ShardNumber,
+    /// The place to copy it to, and its width there; `None` to delete the copy.
+    pub(in crate::engine) home: Option<(ShardNumber, ShardCount)>,
+}
+
+/// Sends the moves of one call, at its pace.
+pub(in crate::engine) struct Mover<'a> {
+    job: &'a KeyJob<'a>,
+    budgets: &'a [&'a DrainBudget],
+    /// The pace of each shard.
+    pace: HashMap<ShardNumber, DrainBudget>,
+    /// Items that were copied or deleted.
+    pub(in crate::engine) items: u64,
+}
+
+/// Why a part of the work stopped early.
+pub(in crate::engine) enum Stop {
+    /// The time is up.
+    Interrupted,
+    /// Another actor has changed the metadata.
+    Over,
+    Failed(TableError),
+}
+
+impl From<TableError> for Stop {
+    fn from(error: TableError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl<'a> Mover<'a> {
+    pub(in crate::engine) fn new(job: &'a KeyJob<'a>, budgets: &'a [&'a DrainBudget]) -> Self {
+        Self { job, budgets, pace: HashMap::new(), items: 0 }
+    }
+
+    /// Sends moves, several at once. The next round finds the items that could not be moved.
+    pub(in crate::engine) async fn carry_out(
+        &mut self,
+        own: &mut OwnDrain,
+        moves: Vec<Move>,
+    ) -> Result<(), Stop> {
+        let (mut sending, mut stop, mut moves) = (JoinSet::new(), None, moves.into_iter());
+        loop {
+            while sending.len() < AT_ONCE
+                && stop.is_none()
+                && let Some(next) = moves.next()
+            {
+                let shard = next.home.map_or(next.at, |(home, _)| home);
+                if !self.take_turn(shard, next.copy.write_units()).await {
+                    stop = Some(Stop::Interrupted);
+                } else if let Some(lasts) = self.lease(own.pass.generation()).await? {
+                    own.pass.sent();
+                    let (inner, key, deadline) =
+                        (Arc::clone(self.job.inner), self.job.key.clone(), self.job.deadline);
+                    sending.spawn(async move { next.send(&inner, &key, &lasts, deadline).await });
+                } else {
+                    stop = Some(Stop::Over);
+                }
+            }
+            let Some(done) = sending.join_next().await else { return stop.map_or(Ok(()), Err) };
+            let (Move { copy, at, home }, sent, is_certain) =
+                done.map_err(|died| TableError::Transient(died.to_string().into()))?;
+            if is_certain {
+                own.pass.answered();
+            }
+            match sent {
+                Ok(Sent::Refused(Some(stored))) if home.is_some() && !stored.is_ours => {
+                    return Err(TableError::Occupied.into());
+                }
+                Ok(Sent::Applied | Sent::Refused(_)) => {
+                    self.items += 1;
+                    if home.is_some() {
+                        let (sort_key, now) =
+                            (copy.sort_key.clone(), self.job.inner.environment.now());
+                        own.pass.found_home(at, sort_key, copy.remembered(), now);
+                    }
+                }
+                Ok(Sent::LeaseOver | Sent::Throttled(_) | Sent::Conflict) => own.found = true,
+                Err(error) if error.is_retryable() => stop = Some(Stop::Interrupted),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The view of the next move. `None` if the metadata has another generation now.
+    async fn lease(&self, generation: u64) -> Result<Option<LeaseLasts>, TableError> {
+        let lease = self.job.inner.config.lease();
+        loop {
+            let is_fresh = |record: &Record, now: Moment| record.view().is_valid(now, lease / 2);
+            let view = self.job.record(is_fresh).await?.view();
+            match may_move(generation, &view, lease, self.job.inner.environment.now()) {
+                MayMove::Yes => {
+                    let inner = Arc::clone(self.job.inner);
+                    return Ok(Some(Arc::new(move || {
+                        view.is_valid(inner.environment.now(), lease)
+                    })));
+                }
+                MayMove::Over => return Ok(None),
+                MayMove::Look => {}
+            }
+        }
+    }
+
+    /// Keeps to the pace of a shard, because a drain must leave capacity to the key's own traffic.
+    /// `false` if the turn would come too late.
+    async fn take_turn(&mut self, shard: ShardNumber, units: u64) -> bool {
+        let rate = self.job.inner.config.drain.units_per_second;
+        let own = self.pace.entry(shard).or_insert_with(|| DrainBudget::new(rate.into()));
+        let budgets = || self.budgets.iter().copied().chain([&*own]);
+        if budgets().any(|budget| *budget.next() > self.job.deadline) {
+            return false;
+        }
+        if let Some(at) = budgets().map(|budget| budget.take(units)).max() {
+            sleep_until(at.min(self.job.deadline)).await;
+        }
+        true
+    }
+}
+
+impl Move {
+    /// Repeats a move until it has a response, which its condition allows. Also returns whether its
+    /// outcome is certain.
+    async fn send(
+        self,
+        inner: &Inner,
+        key: &PartitionKey,
+        lasts: &LeaseLasts,
+        deadline: Deadline,
+    ) -> (Self, Result<Sent, TableError>, bool) {
+        let (mut backoff, mut is_certain) = (Backoff::default(), true);
+        loop {
+            let (copy, lasts) = (&self.copy, Arc::clone(lasts));
+            let sent = match self.home {
+                Some((home, width)) => {
+                    let sort_key = &copy.sort_key;
+                    let home = Place { partition_key: key, sort_key, shard: home, width };
+                    inner.tables.copy_home(copy, self.at, home, lasts).await
+                }
+                None => inner.tables.delete_copy(key, copy, self.at, lasts).await,
+            };
+            let error = match sent {
+                Ok(Sent::Throttled(scope)) => TableError::Capacity(scope),
+                Ok(Sent::Conflict) => TableError::Conflict,
+                Err(error) if error.is_retryable() => error,
+                sent => return (self, sent, is_certain),
+            };
+            is_certain &= !matches!(error, TableError::Transient(_));
+            if !backoff.pause(&inner.environment, deadline).await {
+                return (self, Err(error), is_certain);
+            }
+        }
+    }
+}

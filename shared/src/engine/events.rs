@@ -1,0 +1,82 @@
+//! Events about this instance's changes of its keys' shards, for programs that show them.
+
+use tokio::sync::broadcast;
+
+use crate::engine::{Inner, TableEngine};
+use crate::policy::decision::ScalingDecision;
+use crate::policy::pressure::Pressure;
+use crate::values::key::{PartitionKey, ShardCount};
+
+/// The number of events that are kept for a slow receiver. It misses older ones.
+pub(super) const KEPT: usize = 256;
+
+/// One step of a change, or a decision against a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScalingEvent {
+    /// The logical key.
+    pub partition_key: PartitionKey,
+    /// Its write width before.
+    pub from: ShardCount,
+    /// The step.
+    pub step: ScalingStep,
+    /// The reason for looking at the key.
+    pub reason: ScalingReason,
+}
+
+/// The reason for looking at a key's shards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScalingReason {
+    /// Writes of this instance were throttled. These are its observations of all its writes of the
+    /// key.
+    Throttled(Pressure),
+    /// A report names the key.
+    Reported {
+        /// The number of throttled requests in it.
+        throttled: u64,
+    },
+    /// A caller asked for a number of shards.
+    Asked,
+    /// A closing was found that lasted longer than it should.
+    TakenOver,
+}
+
+/// A step of a key's change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScalingStep {
+    /// The next width is named, and writers wait for it.
+    Closed(ShardCount),
+    /// Writers use this number of shards from now on.
+    Opened(ShardCount),
+    /// A drain is done: readers query this number of shards from now on.
+    Drained(ShardCount),
+    /// The policy decided against it.
+    Unchanged(ScalingDecision),
+}
+
+impl TableEngine {
+    /// The events of this instance and its clones from now on, in order.
+    #[must_use]
+    pub fn scaling_events(&self) -> broadcast::Receiver<ScalingEvent> {
+        self.inner.scaling_events.subscribe()
+    }
+}
+
+impl Inner {
+    pub(crate) fn report(
+        &self,
+        key: &PartitionKey,
+        from: ShardCount,
+        step: ScalingStep,
+        reason: ScalingReason,
+    ) {
+        if self.scaling_events.receiver_count() > 0 {
+            // The last receiver may be gone meanwhile.
+            let _ = self.scaling_events.send(ScalingEvent {
+                partition_key: key.clone(),
+                from,
+                step,
+                reason,
+            });
+        }
+    }
+}

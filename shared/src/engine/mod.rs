@@ -1,0 +1,158 @@
+//! The use cases over the two tables: write, read, scale, drain and survey.
+
+pub(crate) mod drain;
+pub(crate) mod environment;
+pub(crate) mod events;
+pub(crate) mod read;
+pub(crate) mod results;
+pub(crate) mod retry;
+pub(crate) mod survey;
+mod telemetry;
+mod views;
+pub(crate) mod width;
+pub(crate) mod write;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use quick_cache::sync::Cache;
+use tokio::sync::broadcast;
+use tokio_util::task::TaskTracker;
+
+use crate::config::TableConfig;
+use crate::engine::environment::Environment;
+use crate::table::Tables;
+use crate::values::key::PartitionKey;
+use events::ScalingEvent;
+use read::replicas::Replicas;
+use views::directory::Directory;
+use views::keys::{self, KeyState};
+
+/// The instant by which an operation must have a response.
+pub type Deadline = tokio::time::Instant;
+
+/// The use cases of one sharded table. Each operation has a deadline.
+/// [`ShardedTable`](crate::ShardedTable) is the typed interface over it.
+///
+/// Cheap to clone. Clones share the state of the keys. Work that must not delay a response
+/// (registering a key, refreshing a view, scaling out) runs in the background of the tokio runtime.
+#[derive(Debug, Clone)]
+pub struct TableEngine {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    config: Arc<TableConfig>,
+    tables: Tables,
+    environment: Environment,
+    directory: Directory,
+    keys: Cache<PartitionKey, Arc<KeyState>>,
+    replicas: Replicas,
+    background: TaskTracker,
+    scaling_events: broadcast::Sender<ScalingEvent>,
+}
+
+impl TableEngine {
+    /// A table that is accessed with this client. The engine uses its own retries and attempt
+    /// timeouts, and ignores those of the client.
+    #[must_use]
+    pub fn new(client: &Client, config: TableConfig) -> Self {
+        Self::with_environment(client, config, Environment::system())
+    }
+
+    /// As [`new`](Self::new), with this clock and random generator.
+    #[must_use]
+    pub fn with_environment(
+        client: &Client,
+        config: TableConfig,
+        environment: Environment,
+    ) -> Self {
+        let config = Arc::new(config);
+        let tables = Tables::new(client, Arc::clone(&config));
+        let replicas = Replicas::new(&config.read_replicas);
+        let (keys, scaling_events) =
+            (Cache::new(keys::REMEMBERED_KEYS), broadcast::Sender::new(events::KEPT));
+        let background = TaskTracker::new();
+        let directory = Directory::default();
+        let inner = Inner {
+            config,
+            tables,
+            environment,
+            directory,
+            keys,
+            replicas,
+            background,
+            scaling_events,
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// As [`with_environment`](Self::with_environment), but a model takes the place of the main
+    /// table. Only puts work.
+    #[cfg(feature = "test-switches")]
+    #[must_use]
+    pub fn over_model(
+        client: &Client,
+        config: TableConfig,
+        environment: Environment,
+        model: Arc<dyn crate::table::partition_model::PartitionModel>,
+    ) -> Self {
+        let mut engine = Self::with_environment(client, config, environment);
+        if let Some(inner) = Arc::get_mut(&mut engine.inner) {
+            inner.tables.model = Some(model);
+        }
+        engine
+    }
+
+    /// The configuration.
+    #[must_use]
+    pub fn config(&self) -> &TableConfig {
+        &self.inner.config
+    }
+
+    /// Tells when an invocation that has just begun must end, in time since the Unix epoch by the
+    /// clock of the service that invokes. All invocations of a process have the same time limit. So
+    /// the process notices for how long it was frozen, even if its clock was set back meanwhile.
+    pub fn invoked(&self, ends_at: Duration) {
+        self.inner.environment.invoked(ends_at);
+    }
+
+    /// Waits until all background work is done, for an orderly end of the process.
+    pub async fn finish_background_work(&self) {
+        self.inner.background.close();
+        self.inner.background.wait().await;
+        self.inner.background.reopen();
+    }
+
+    /// The number of running background tasks.
+    pub(crate) fn background_tasks(&self) -> usize {
+        self.inner.background.len()
+    }
+
+    /// The keys whose shards this process is changing in the background.
+    pub(crate) fn changing_keys(&self) -> Vec<PartitionKey> {
+        self.inner
+            .keys
+            .iter()
+            .filter(|(_, state)| state.is_changing())
+            .map(|(key, _)| key)
+            .collect()
+    }
+
+    /// The present epoch second.
+    pub(crate) fn epoch_seconds(&self) -> u64 {
+        self.inner.environment.now().epoch_seconds()
+    }
+
+    /// A time-ordered unique sort key for an item that came without one: a UUID of version 7.
+    #[must_use]
+    pub fn make_sort_key(&self) -> String {
+        let millis =
+            u64::try_from(self.inner.environment.now().wall.as_millis()).unwrap_or(u64::MAX);
+        uuid::Builder::from_unix_timestamp_millis(millis, &self.inner.environment.bytes())
+            .into_uuid()
+            .to_string()
+    }
+}

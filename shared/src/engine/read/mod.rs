@@ -1,0 +1,444 @@
+//! Reading: a page over all shards, or one item from all its places.
+
+pub(in crate::engine) mod replicas;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+use tokio::time::timeout_at;
+
+use crate::config::Writes;
+use crate::engine::results::ReadError;
+use crate::engine::retry::{Backoff, retrying};
+use crate::engine::views::keys::KeyJob;
+use crate::engine::{Deadline, Inner, TableEngine, telemetry};
+use crate::policy::capacity::CapacityScope;
+use crate::protocol::layout::Places;
+use crate::protocol::merge::{Forecast, PageMerge, ShardPageRequest, Stored};
+use crate::protocol::read::{ReadEnd, knows_era, read_end};
+use crate::protocol::tag::ItemTag;
+use crate::protocol::view::{Moment, View};
+use crate::table::error::{Cause, TableError};
+use crate::table::{FoundCopy, GetTarget, ShardQueryPage, newer};
+use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
+use crate::values::query::{Order, PageQuery};
+use crate::values::value::{Item, attributes_size};
+
+/// The largest number of shards that one request queries at once.
+const FAN_OUT: usize = 64;
+/// The approximate size in bytes at which a page ends early. A function's response may have six
+/// megabytes, and JSON is longer than the items.
+const PAGE_BYTES: usize = 2 * 1_024 * 1_024;
+/// The bytes that the smallest billed amount pays for. (DynamoDB pricing.)
+const READ_UNIT_BYTES: f64 = 4_096.0;
+/// The largest number of items to request while their size is unknown.
+const UNKNOWN_ITEMS: usize = 200;
+/// The assumed size of items that were never read here.
+const ASSUMED_ITEM_BYTES: f64 = 1_024.0;
+
+/// A page of items, in order, each sort key once.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Page {
+    /// The items.
+    pub items: Vec<Item>,
+    /// Where the next page starts: after this sort key. `None` at the end.
+    pub next: Option<SortKey>,
+    /// The number of shards that were queried.
+    pub shards: usize,
+    /// The read units that the page cost.
+    pub consumed_capacity: f64,
+}
+
+impl TableEngine {
+    /// Reads a page. It may end early, with a place to continue from, at the deadline or at its
+    /// size limit.
+    ///
+    /// # Errors
+    /// [`ReadError`] if not even a part of a page could be read.
+    pub async fn query(&self, query: &PageQuery, deadline: Deadline) -> Result<Page, ReadError> {
+        let job = self.inner.job(&query.partition_key, deadline);
+        let Some(start) = query.start() else {
+            return Ok(Page { items: Vec::new(), next: None, shards: 0, consumed_capacity: 0.0 });
+        };
+        let began = self.inner.environment.now();
+        loop {
+            let (page, era, view) = PageRun::new(&job, query, start.clone()).run().await?;
+            if job.is_correct(began, era, &view).await? {
+                job.end().await;
+                return Ok(page);
+            }
+        }
+    }
+
+    /// Reads one item: the newest copy of all its places.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub async fn get(
+        &self,
+        key: &PartitionKey,
+        sort_key: &SortKey,
+        consistent: bool,
+        deadline: Deadline,
+    ) -> Result<Option<Item>, ReadError> {
+        Ok(self
+            .get_stored(key, sort_key, consistent, deadline)
+            .await?
+            .and_then(|stored| stored.item))
+    }
+
+    /// Reads one item, and its tag.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub async fn get_tagged(
+        &self,
+        key: &PartitionKey,
+        sort_key: &SortKey,
+        consistent: bool,
+        deadline: Deadline,
+    ) -> Result<Option<(Item, ItemTag)>, ReadError> {
+        let stored = self.get_stored(key, sort_key, consistent, deadline).await?;
+        Ok(stored.and_then(|Stored { version, item, .. }| {
+            let item = item?;
+            let tag = ItemTag::of(version, &item.attributes);
+            Some((item, tag))
+        }))
+    }
+
+    async fn get_stored(
+        &self,
+        key: &PartitionKey,
+        sort_key: &SortKey,
+        consistent: bool,
+        deadline: Deadline,
+    ) -> Result<Option<Stored<Item>>, ReadError> {
+        let (inner, job) = (&self.inner, self.inner.job(key, deadline));
+        let target = GetTarget { partition_key: key, sort_key, consistent };
+        let began = inner.environment.now();
+        loop {
+            let (found, view) = match job.leased_view() {
+                Some(view) => {
+                    (job.get_newest(target, &inner.candidates(key, sort_key, &view)).await?, view)
+                }
+                None => job.get_beside_a_look(target).await?,
+            };
+            let era = found.as_ref().map_or(0, |copy| copy.stored.version.era());
+            if job.is_correct(began, era, &view).await? {
+                job.end().await;
+                return Ok(found.map(|copy| copy.stored));
+            }
+        }
+    }
+}
+
+/// The state of one page.
+struct PageRun<'a> {
+    job: &'a KeyJob<'a>,
+    query: Arc<PageQuery>,
+    merge: PageMerge<Item>,
+    pages: JoinSet<(ShardNumber, Result<ShardQueryPage, TableError>)>,
+    waiting: Vec<ShardPageRequest>,
+    consumed: f64,
+    bytes: usize,
+    /// The size of an item without its attributes and its sort key.
+    own_bytes: usize,
+    /// The highest era of the copies that were read.
+    era: u64,
+    /// Read replicas may be used: a view shows that no items were moved recently.
+    replicas: bool,
+}
+
+impl<'a> PageRun<'a> {
+    fn new(job: &'a KeyJob<'a>, query: &PageQuery, start: Option<SortKey>) -> Self {
+        let (item_bytes, spacing) = {
+            let known = job.state.known();
+            (known.item_bytes, known.spacing.clone())
+        };
+        Self {
+            job,
+            query: Arc::new(query.clone()),
+            merge: PageMerge::new(query.limit, query.order, start)
+                .with_items_per_unit(READ_UNIT_BYTES / item_bytes.unwrap_or(ASSUMED_ITEM_BYTES))
+                .sharing_at_most(
+                    item_bytes
+                        .map_or(UNKNOWN_ITEMS, |bytes| (PAGE_BYTES as f64 / bytes) as usize + 1),
+                )
+                .with_forecast(Forecast {
+                    spacing,
+                    end: if query.order == Order::Ascending {
+                        query.to.clone()
+                    } else {
+                        query.from.clone()
+                    },
+                    prefix: query.prefix.clone(),
+                }),
+            pages: JoinSet::new(),
+            waiting: Vec::new(),
+            consumed: 0.0,
+            bytes: 0,
+            own_bytes: job.inner.tables.own_bytes(&query.partition_key),
+            era: 0,
+            replicas: false,
+        }
+    }
+
+    async fn run(mut self) -> Result<(Page, u64, Arc<View>), ReadError> {
+        let KeyJob { inner, key, state, deadline, .. } = self.job;
+        let view = match self.job.leased_view() {
+            Some(view) => view,
+            None => {
+                // Queries the known shards and the metadata in parallel, then any further shards of
+                // the new view.
+                self.ask(
+                    self.job.known_view().map_or(ShardCount::ONE, |view| view.layout.read_shards),
+                );
+                self.job.leased_or_new_view().await?
+            }
+        };
+        // For a key that is not listed, nothing shows whether it is being migrated.
+        let may_migrate = inner.config.adopt_unsharded && view.layout.generation == 0;
+        let lags = view.layout.may_lag_in_indexes(inner.environment.now().epoch_seconds());
+        self.replicas = !lags && !may_migrate;
+        self.ask(view.layout.read_shards);
+        let mut failed = None;
+        while !self.merge.is_complete() {
+            match timeout_at(*deadline, self.pages.join_next()).await {
+                Ok(Some(Ok((shard, Ok(answer))))) => {
+                    self.consumed += answer.consumed;
+                    let mut page = answer.page;
+                    self.era = page
+                        .items
+                        .iter()
+                        .map(|stored| stored.version.era())
+                        .max()
+                        .max(Some(self.era))
+                        .unwrap_or(0);
+                    // A copy at a shard that is not a place of the item does not count: its write
+                    // was never acknowledged.
+                    page.items.retain(|stored| inner.is_at_a_place(key, stored, shard, &view));
+                    self.merge.supply(shard, page);
+                }
+                Ok(Some(Ok((_, Err(error))))) => failed = Some(error),
+                Ok(Some(Err(died))) => {
+                    failed = Some(TableError::Transient(Cause::by("a task died", died)))
+                }
+                Ok(None) => break,
+                Err(_) => {
+                    telemetry::missed_deadline();
+                    let why = "a shard did not respond in time";
+                    failed = Some(TableError::Transient(why.into()));
+                }
+            }
+            if failed.is_some() {
+                break;
+            }
+            let (bytes, own_bytes) = (&mut self.bytes, self.own_bytes);
+            self.merge.advance(|item| {
+                *bytes += attributes_size(&item.attributes) + own_bytes;
+                *bytes < PAGE_BYTES
+            });
+            self.launch();
+        }
+        let shards = self.merge.shard_count();
+        // A page with items is a result. Without any it must be an error, because an empty page
+        // would look like the end.
+        if let Some(error) = failed
+            && (!self.merge.has_begun() || !error.is_retryable())
+        {
+            return Err(error.into());
+        }
+        let (items, next) = self.merge.finish();
+        if self.query.fields.is_none() {
+            state.learn_page(self.bytes, self.query.after.as_ref(), &items);
+        }
+        telemetry::page(shards, self.consumed);
+        Ok((Page { items, next, shards, consumed_capacity: self.consumed }, self.era, view))
+    }
+
+    fn ask(&mut self, width: ShardCount) {
+        self.merge.add_shards(self.job.inner.bare().into_iter().chain(width.shards()));
+        self.launch();
+    }
+
+    /// Sends the merge's next requests, within the fan-out.
+    fn launch(&mut self) {
+        self.waiting.extend(self.merge.requests());
+        while self.pages.len() < FAN_OUT {
+            let Some(request) = self.waiting.pop() else { return };
+            let (inner, query) = (Arc::clone(self.job.inner), Arc::clone(&self.query));
+            let (replicas, deadline) = (self.replicas, self.job.deadline);
+            self.pages.spawn(async move {
+                (request.shard, inner.query_shard(&query, &request, replicas, deadline).await)
+            });
+        }
+    }
+}
+
+impl Inner {
+    /// The places of an item.
+    pub(in crate::engine) fn places(
+        &self,
+        key: &PartitionKey,
+        sort_key: &SortKey,
+        view: &View,
+    ) -> Places {
+        let home = self.config.placement.homes(key, sort_key);
+        view.layout.places(|width| home(width).unwrap_or(ShardNumber::FIRST), self.bare())
+    }
+
+    /// The shards that a read of one item uses: its places, and with random placement all shards.
+    fn candidates(
+        &self,
+        key: &PartitionKey,
+        sort_key: &SortKey,
+        view: &View,
+    ) -> BTreeSet<ShardNumber> {
+        if self.config.placement.is_append_only() {
+            return view.layout.read_shards.shards().chain(self.bare()).collect();
+        }
+        let mut candidates = self.places(key, sort_key, view).all();
+        candidates.extend(self.always_first());
+        candidates
+    }
+
+    fn is_at_a_place(
+        &self,
+        key: &PartitionKey,
+        stored: &Stored<Item>,
+        shard: ShardNumber,
+        view: &View,
+    ) -> bool {
+        self.config.placement.is_append_only()
+            || self.always_first() == Some(shard)
+            || self.places(key, &stored.sort_key, view).contains(shard)
+    }
+
+    /// Shard 1, if writers without a view write to it.
+    pub(in crate::engine) fn always_first(&self) -> Option<ShardNumber> {
+        (self.config.writes() == Writes::Appends).then_some(ShardNumber::FIRST)
+    }
+
+    /// The bare key, if the table is adopted with items under such keys.
+    pub(in crate::engine) fn bare(&self) -> Option<ShardNumber> {
+        self.config.adopt_unsharded.then_some(ShardNumber::UNSHARDED)
+    }
+
+    /// Queries one shard: on a read replica if the query and the key may lag and a replica is
+    /// available, otherwise on the table.
+    async fn query_shard(
+        &self,
+        query: &PageQuery,
+        request: &ShardPageRequest,
+        replicas: bool,
+        deadline: Deadline,
+    ) -> Result<ShardQueryPage, TableError> {
+        let replica = if query.consistent || !replicas {
+            None
+        } else {
+            self.replicas.choose(&self.environment)
+        };
+        let mut failed = None;
+        if let Some(index) = replica {
+            match timeout_at(deadline, self.tables.query_shard(query, request, Some(&index))).await
+            {
+                Ok(Ok(page)) => return Ok(page),
+                Ok(Err(error)) => failed = Some((index, error)),
+                Err(_) => {
+                    return Err(TableError::Transient("a replica did not respond in time".into()));
+                }
+            }
+        }
+        let answer =
+            retrying(&self.environment, deadline, || self.tables.query_shard(query, request, None))
+                .await;
+        // If the table refuses the request, too, the replica is not at fault.
+        if let Some((index, error)) = failed
+            && (answer.is_ok() || error.is_retryable())
+        {
+            self.replicas.rest(&index, &error, &self.environment);
+        }
+        answer
+    }
+}
+
+impl KeyJob<'_> {
+    /// Whether the result of a read, up to this era, is correct. If not, the read repeats.
+    async fn is_correct(&self, began: Moment, era: u64, view: &View) -> Result<bool, ReadError> {
+        let config = &self.inner.config;
+        if !knows_era(view, era) {
+            // The page is behind the key's item, or both are lost.
+            let record = self.record_from_now().await?;
+            if record.metadata.era < era {
+                return Err(TableError::Lost("an item is of a later era".into()).into());
+            }
+            self.state.learn(self.view_of(&record));
+            return Ok(false);
+        }
+        let (lease, longest) = (config.lease(), config.longest_read());
+        let mut newer = None;
+        loop {
+            match read_end(
+                (began, longest),
+                (view, lease),
+                newer.as_deref(),
+                self.inner.environment.now(),
+            ) {
+                ReadEnd::Correct => return Ok(true),
+                ReadEnd::Again => return Ok(false),
+                ReadEnd::TooLong => {
+                    let why = "the read took longer than a drain waits for reads";
+                    return Err(ReadError::Deadline(why.into()));
+                }
+                ReadEnd::Look => newer = Some(self.view_from_now().await?),
+            }
+        }
+    }
+
+    /// Without a valid view: reads the known places and the metadata in parallel, then any further
+    /// places of the new view.
+    async fn get_beside_a_look(
+        &self,
+        target: GetTarget<'_>,
+    ) -> Result<(Option<FoundCopy>, Arc<View>), ReadError> {
+        let candidates_by = |view: &View| self.inner.candidates(self.key, target.sort_key, view);
+        let known = match self.known_view() {
+            Some(view) => candidates_by(&view),
+            None => self.inner.bare().into_iter().chain([ShardNumber::FIRST]).collect(),
+        };
+        let (first, view) =
+            tokio::join!(self.get_newest(target, &known), self.leased_or_new_view());
+        let (first, view) = (first?, view?);
+        let candidates = candidates_by(&view);
+        if !known.is_subset(&candidates) {
+            // A copy at a shard that is no longer a place of the item does not count.
+            return Ok((self.get_newest(target, &candidates).await?, view));
+        }
+        let added = candidates.difference(&known).copied().collect();
+        Ok((newer(first, self.get_newest(target, &added).await?), view))
+    }
+
+    async fn get_newest(
+        &self,
+        target: GetTarget<'_>,
+        shards: &BTreeSet<ShardNumber>,
+    ) -> Result<Option<FoundCopy>, TableError> {
+        let KeyJob { inner, deadline, .. } = self;
+        let mut missing: Vec<_> = shards.iter().copied().collect();
+        let (mut newest, mut backoff) = (None, Backoff::default());
+        loop {
+            let look = || inner.tables.get_copies(target, &missing);
+            let found = retrying(&inner.environment, *deadline, look).await?;
+            newest = newer(newest, found.newest);
+            if found.unprocessed.is_empty() {
+                return Ok(newest);
+            }
+            // The result needs every candidate. Candidates that were read need not be read again.
+            missing = found.unprocessed;
+            if !backoff.pause(&inner.environment, *deadline).await {
+                return Err(TableError::Capacity(CapacityScope::Unknown));
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Read replicas: indexes with the table's own keys. They share its eventually consistent page
+//! queries.
+//!
+//! An index has its own partitions, so every replica adds as much read capacity to a hot key as the
+//! table has. A replica that is throttled or still building rests for a while, and the table serves
+//! its queries.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::engine::environment::Environment;
+use crate::table::error::TableError;
+
+/// How long a throttled replica rests.
+const THROTTLED: Duration = Duration::from_secs(1);
+/// How long a replica rests that cannot be read, because it is still building or does not exist.
+const UNREADABLE: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Replicas {
+    /// The indexes, each with the instant of the monotonic clock until which it rests.
+    indexes: Mutex<Vec<(String, Duration)>>,
+}
+
+impl Replicas {
+    pub(in crate::engine) fn new(names: &[String]) -> Self {
+        Self {
+            indexes: Mutex::new(names.iter().map(|name| (name.clone(), Duration::ZERO)).collect()),
+        }
+    }
+
+    /// The index to query, or `None` for the table, each with the same probability.
+    pub(in crate::engine) fn choose(&self, environment: &Environment) -> Option<String> {
+        let indexes = self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
+        if indexes.is_empty() {
+            return None;
+        }
+        let now = environment.now().monotonic;
+        let awake: Vec<&String> =
+            indexes.iter().filter(|(_, rests)| *rests <= now).map(|(name, _)| name).collect();
+        let drawn = environment
+            .below(u32::try_from(awake.len()).unwrap_or(u32::MAX).saturating_add(1))
+            as usize;
+        awake.get(drawn).map(|name| (*name).clone())
+    }
+
+    /// An index could not serve a query.
+    pub(in crate::engine) fn rest(
+        &self,
+        index: &str,
+        error: &TableError,
+        environment: &Environment,
+    ) {
+        let rests = if matches!(error, TableError::Capacity(_) | TableError::Transient(_)) {
+            THROTTLED
+        } else {
+            tracing::warn!(index, %error, "a read replica cannot be read; the table answers for it");
+            UNREADABLE
+        };
+        let until = environment.now().monotonic + rests;
+        let mut indexes = self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, resting)) = indexes.iter_mut().find(|(name, _)| name == index) {
+            *resting = until;
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Scanning the whole table: for items under bare keys, which a migration moves, and to rebuild
+//! lost metadata. For a rebuild, the metadata and the directory are surveyed before the items.
+
+use std::sync::Arc;
+
+use tokio::time::sleep;
+
+use crate::engine::events::ScalingReason;
+use crate::engine::retry::retrying;
+use crate::engine::views::keys::KeyJob;
+use crate::engine::width::ScaleOutcome;
+use crate::engine::{Deadline, Inner, TableEngine};
+use crate::protocol::layout::{HIGHEST_GENERATION, Layout};
+use crate::protocol::metadata::{Change, ShardMetadata};
+use crate::protocol::survey::{KeyFindings, Known, Place, Survey, Surveyed};
+use crate::protocol::view::View;
+use crate::table::ScanPosition;
+use crate::table::error::{Cause, TableError};
+use crate::values::key::{PartitionKey, ShardCount, ShardNumber};
+
+/// How often a rebuild starts again because another actor changed the metadata.
+const ATTEMPTS: u32 = 5;
+
+/// A page of a survey.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SurveyPage {
+    /// Where the next page begins. `None` at the end.
+    pub next: Option<ScanPosition>,
+    /// Items on this page.
+    pub items: u64,
+    /// Read units that the page cost.
+    pub consumed_capacity: f64,
+}
+
+/// The result for one key's metadata.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rebuilt {
+    /// The metadata covers all items.
+    Kept,
+    /// The metadata was missing, or could not be parsed. The key has this number of shards now.
+    Created(ShardCount),
+    /// The metadata missed items. The key has this number of shards now.
+    Widened(ShardCount),
+    /// Another actor was changing it every time: run the rebuild again.
+    Superseded,
+}
+
+impl TableEngine {
+    /// Reads a page of the main table, strongly consistent, and adds it to the survey. One request.
+    ///
+    /// # Errors
+    /// [`TableError`] if the table could not be read.
+    pub async fn survey_page(
+        &self,
+        survey: &mut Survey,
+        after: Option<&ScanPosition>,
+        deadline: Deadline,
+    ) -> Result<SurveyPage, TableError> {
+        let (inner, config) = (&self.inner, &self.inner.config);
+        let page = retrying(&inner.environment, deadline, || inner.tables.scan(after)).await?;
+        let always = inner.always_first().map(|_| ShardCount::ONE);
+        let items = page.items.len() as u64;
+        for item in page.items {
+            let Some(item) = item else {
+                survey.observe_damaged();
+                continue;
+            };
+            let logical = item.logical_key.as_deref();
+            let place =
+                Place::of(&config.shard_keys, config.adopt_unsharded, &item.stored_key, logical);
+            let shard =
+                if let Place::Of(_, shard) = &place { *shard } else { ShardNumber::UNSHARDED };
+            let seen = Surveyed {
+                sort_key: &item.sort_key,
+                shard,
+                version: item.version,
+                width: item.width,
+            };
+            if let Some(key) =
+                survey.asks_for((config.placement, config.adopt_shards), &place, &seen)
+            {
+                survey.know(key, inner.known(key, deadline).await?, config.adopt_shards);
+            }
+            survey.observe((config.placement, &config.shard_keys), always, place, &seen);
+        }
+        Ok(SurveyPage { next: page.next, items, consumed_capacity: page.consumed })
+    }
+
+    /// Adds the keys to the survey whose metadata cannot be parsed, or would hide the items of a key
+    /// that never grew; from a page of the metadata table, and before its first page from the
+    /// directory. Returns the key to continue after. Call it before the items are surveyed.
+    ///
+    /// # Errors
+    /// [`TableError`] if the metadata table could not be read.
+    pub async fn survey_metadata_page(
+        &self,
+        survey: &mut Survey,
+        after: Option<&PartitionKey>,
+        deadline: Deadline,
+    ) -> Result<Option<PartitionKey>, TableError> {
+        let (inner, width) = (&self.inner, self.inner.config.adopt_shards);
+        if after.is_none() {
+            survey.list(inner.listed(width, deadline).await?);
+        }
+        let (keys, next) =
+            retrying(&inner.environment, deadline, || inner.tables.list_metadata(after)).await?;
+        for (key, raw) in keys {
+            let hides_by_entry = survey.take_listed(&key);
+            match raw.parse() {
+                Err(_) => survey.know(&key, Known::Damaged, width),
+                Ok(metadata) if hides_by_entry || metadata.widths().all(|known| known != width) => {
+                    survey.know(&key, Known::Is(Box::new(metadata)), width);
+                }
+                Ok(_) => {}
+            }
+        }
+        Ok(next)
+    }
+
+    /// Changes a key's metadata so that it covers every item that was found. If it does already,
+    /// nothing changes. It never removes a shard.
+    ///
+    /// # Errors
+    /// [`TableError`] if the metadata could not be read or written. The changes so far are correct;
+    /// run it again.
+    pub async fn rebuild(
+        &self,
+        key: &PartitionKey,
+        findings: &KeyFindings,
+        deadline: Deadline,
+    ) -> Result<Rebuilt, TableError> {
+        if findings.is_whole() {
+            return Ok(Rebuilt::Kept);
+        }
+        let (inner, job) = (&self.inner, self.inner.job(key, deadline));
+        for _ in 0..ATTEMPTS {
+            let read =
+                retrying(&inner.environment, deadline, || inner.tables.get_raw_metadata(key))
+                    .await?;
+            let seen = read.as_ref().and_then(|raw| raw.parse().ok());
+            if seen.as_ref().is_some_and(|metadata| findings.are_covered_by(metadata)) {
+                return Ok(Rebuilt::Kept);
+            }
+            if let Some(draining) = seen.as_ref().filter(|metadata| metadata.draining().is_some()) {
+                job.change(Some(draining), &Change::StopDrain { unmovable: false }).await?;
+                continue;
+            }
+            let damaged = read.filter(|_| seen.is_none());
+            let nothing = ShardMetadata::unregistered_with(inner.config.adopt_shards);
+            let known = match (&seen, &damaged) {
+                (Some(metadata), _) => metadata.clone(),
+                // The parts of damaged metadata that can be parsed.
+                (None, Some(raw)) => ShardMetadata {
+                    read_shards: raw
+                        .widest()
+                        .map_or(nothing.read_shards, |widest| widest.max(nothing.read_shards)),
+                    generation: raw.generation().unwrap_or_default().min(HIGHEST_GENERATION / 2),
+                    era: raw.era().unwrap_or(nothing.era),
+                    shard_history: raw.history(),
+                    ..nothing
+                },
+                (None, None) => nothing,
+            };
+            let (width, most) = (findings.width(), inner.config.policy.max_shards);
+            if width > most {
+                return Err(TableError::Rejected(Cause::from(format!(
+                    "its items tell of {width} shards, which is over MAX_SHARDS, {most}: raise that if it is right"
+                ))));
+            }
+            // The entry of the key's page, if the item is lost. The new item must supersede it.
+            let listed = job.listed().await?;
+            let known = ShardMetadata {
+                generation: known.generation.max(listed.layout.generation),
+                era: known.era.max(listed.layout.era),
+                ..known
+            };
+            let to = width.max(known.read_shards).max(listed.layout.read_shards);
+            // Items may also be stored under a width that only the page's entry has.
+            let history = listed.layout.widths.iter().fold(findings.history(), |history, width| {
+                if listed.layout.generation > 0 {
+                    history.with(listed.layout.last_updated, *width)
+                } else {
+                    history
+                }
+            });
+            // The generation continues from the clock, and the era from the items', so that
+            // functions with later ones from before the loss accept these.
+            let rebuild = Change::Rebuild { to, history, era: findings.era() };
+            let stored = (seen.as_ref(), damaged.as_ref());
+            let Some(closed) = job.change_from(&known, stored, &rebuild).await? else { continue };
+            sleep(inner.environment.opening_wait()).await;
+            return Ok(match job.open(&closed, ScalingReason::Asked).await? {
+                ScaleOutcome::Superseded => Rebuilt::Superseded,
+                ScaleOutcome::Scaled { .. } | ScaleOutcome::Unchanged(_) if seen.is_some() => {
+                    Rebuilt::Widened(to)
+                }
+                ScaleOutcome::Scaled { .. } | ScaleOutcome::Unchanged(_) => Rebuilt::Created(to),
+            });
+        }
+        Ok(Rebuilt::Superseded)
+    }
+}
+
+impl Inner {
+    async fn known(&self, key: &PartitionKey, deadline: Deadline) -> Result<Known, TableError> {
+        match retrying(&self.environment, deadline, || self.tables.get_metadata(key)).await {
+            Ok(Some(metadata)) => Ok(Known::Is(Box::new(metadata))),
+            Ok(None) => Ok(Known::Absent),
+            Err(TableError::Damaged(_)) => Ok(Known::Damaged),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl KeyJob<'_> {
+    /// The key's entry in its page, if it has one.
+    async fn listed(&self) -> Result<Arc<View>, TableError> {
+        let asked_at = self.inner.environment.now();
+        let nothing =
+            Arc::new(View { layout: Layout::unlisted(self.inner.config.adopt_shards), asked_at });
+        let page = self.inner.read_page(self.digest(), |_| false, self.deadline).await?;
+        Ok(page.and_then(|page| page.view_of(self.digest())).unwrap_or(nothing))
+    }
+
+    /// Before metadata is created for a key: only if it is certain that none is lost.
+    pub(super) async fn is_certainly_new(&self) -> Result<(), TableError> {
+        let is_new = self.state.known().is_new;
+        if !is_new {
+            let found = self.has_further_items(self.deadline).await;
+            self.is_lost(found, self.deadline).await?;
+            self.state.known().is_new = true;
+        }
+        Ok(())
+    }
+
+    /// Whether the key has items where a key without metadata has none. Every key that grew under
+    /// load has.
+    pub(super) async fn has_further_items(&self, deadline: Deadline) -> Result<bool, TableError> {
+        let KeyJob { inner, key, .. } = self;
+        let beyond = ShardNumber::from_index(inner.config.adopt_shards.get());
+        retrying(&inner.environment, deadline, || inner.tables.has_items(key, beyond)).await
+    }
+
+    /// Fails if the metadata of a key is lost: items were found beyond its shards, and there is no
+    /// metadata.
+    pub(super) async fn is_lost(
+        &self,
+        found: Result<bool, TableError>,
+        deadline: Deadline,
+    ) -> Result<(), TableError> {
+        let KeyJob { inner, key, .. } = self;
+        // It may have grown since its metadata was read.
+        if found?
+            && retrying(&inner.environment, deadline, || inner.tables.get_metadata(key))
+                .await?
+                .is_none()
+        {
+            let beyond = ShardNumber::from_index(inner.config.adopt_shards.get());
+            return Err(TableError::Lost(format!(
+                "it has no item, yet items stand on shard {beyond}"
+            )));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,389 @@
+//! Making the pages of the directory from the items: when a table is new, when copies or pages are
+//! added, and when an actor has stopped between an item and its page. [docs/protocol.md, The
+//! directory]
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use tokio::time::sleep;
+
+use crate::engine::events::ScalingReason;
+use crate::engine::retry::retrying;
+use crate::engine::{Deadline, Inner, TableEngine};
+use crate::protocol::directory::{KeyDigest, MAX_COPIES, SPLIT_PAGE_BYTES, supersedes};
+use crate::protocol::history::ShardHistory;
+use crate::protocol::layout::Layout;
+use crate::protocol::metadata::{Change, ShardMetadata};
+use crate::table::error::TableError;
+use crate::table::{PageCopy, RawMetadata, StoredPage, TABLE_KEY, TableItem};
+use crate::values::key::{PartitionKey, ShardCount};
+
+/// Which missing pages are created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::engine) enum Pages {
+    /// Every page: the items are known to be complete.
+    All,
+    /// Pages that never existed. A page that existed and has no complete copy is not created.
+    NotLost,
+}
+
+/// The result of comparing the directory with the items.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Filled {
+    /// Entries that were behind their items, in all copies.
+    behind: u64,
+    /// Entries whose items are older.
+    older: HashMap<PartitionKey, Layout>,
+    /// Entries whose items are missing. Their keys are not known.
+    without_item: HashMap<KeyDigest, Layout>,
+    /// A page is lost.
+    is_lost: bool,
+    /// The size of the largest page in bytes.
+    largest: usize,
+}
+
+/// Entries to write, by copy.
+type Missing = BTreeMap<PageCopy, Vec<(KeyDigest, Layout)>>;
+
+impl Inner {
+    async fn table_item(&self, deadline: Deadline) -> Result<TableItem, TableError> {
+        let table = retrying(&self.environment, deadline, || self.tables.get_table_item()).await?;
+        table.ok_or_else(|| TableError::Lost(format!("the item {TABLE_KEY} is gone")))
+    }
+
+    async fn stored_pages(
+        &self,
+        table: &TableItem,
+        deadline: Deadline,
+    ) -> Result<HashMap<PageCopy, StoredPage>, TableError> {
+        let mut stored = HashMap::new();
+        for at in table.all_copies() {
+            let read = || self.tables.get_page(at);
+            let page = retrying(&self.environment, deadline, read).await?;
+            stored.extend(page.map(|page| (at, page)));
+        }
+        Ok(stored)
+    }
+
+    /// Every key that a copy of a page lists, and whether an entry of it cannot be parsed or does
+    /// not have this width.
+    pub(in crate::engine) async fn listed(
+        &self,
+        width: ShardCount,
+        deadline: Deadline,
+    ) -> Result<HashMap<KeyDigest, bool>, TableError> {
+        let table = retrying(&self.environment, deadline, || self.tables.get_table_item()).await?;
+        let Some(table) = table else { return Ok(HashMap::new()) };
+        let mut listed = HashMap::new();
+        for page in self.stored_pages(&table, deadline).await?.into_values() {
+            for (key, layout) in page.entries {
+                let lacks = layout.is_none_or(|layout| !layout.widths.contains(&width));
+                *listed.entry(key).or_default() |= lacks;
+            }
+        }
+        Ok(listed)
+    }
+
+    /// Writes missing entries from the items to every copy of these pages, and marks the pages as
+    /// complete. Other actors publish their own changes meanwhile. Then doubles the pages, if one
+    /// is large.
+    pub(in crate::engine) async fn fill_directory(
+        &self,
+        pages: Pages,
+        deadline: Deadline,
+    ) -> Result<Filled, TableError> {
+        let mut behind = 0;
+        loop {
+            let table = self.table_item(deadline).await?;
+            if pages == Pages::NotLost {
+                self.tables.check_rebuilt(&table)?;
+            }
+            let filled = self.fill(&table, pages, deadline).await?;
+            behind += filled.behind;
+            if !self.adds_pages(&table, &filled, deadline).await? {
+                return Ok(Filled { behind, ..filled });
+            }
+        }
+    }
+
+    /// The next step to a directory with more pages, once all that are written are complete.
+    /// Returns whether there was one. [docs/protocol.md, More pages]
+    async fn adds_pages(
+        &self,
+        table: &TableItem,
+        filled: &Filled,
+        deadline: Deadline,
+    ) -> Result<bool, TableError> {
+        let (pages, environment) = (table.division.pages, &self.environment);
+        if filled.is_lost {
+            return Ok(false);
+        }
+        let step = if let Some(next) = table.next_pages {
+            for at in (0..pages).flat_map(|page| table.copies(pages, page)) {
+                retrying(environment, deadline, || self.tables.move_page(at, next)).await?;
+            }
+            retrying(environment, deadline, || self.tables.end_pages(table, next)).await
+        } else if filled.largest >= SPLIT_PAGE_BYTES
+            && let Some(next) = table.division.doubled()
+        {
+            retrying(environment, deadline, || self.tables.begin_pages(pages, next.pages)).await
+        } else {
+            return Ok(false);
+        };
+        match step {
+            // Another process was first, or has added copies. What it did decides what is next.
+            Ok(()) | Err(TableError::ConditionFailed) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn fill(
+        &self,
+        table: &TableItem,
+        pages: Pages,
+        deadline: Deadline,
+    ) -> Result<Filled, TableError> {
+        let stored = self.stored_pages(table, deadline).await?;
+        let is_current = |at: &PageCopy| at.pages == table.division.pages;
+        let sizes = stored.iter().filter(|(at, _)| is_current(at)).map(|(_, page)| page.bytes);
+        let mut filled = Filled { largest: sizes.max().unwrap_or_default(), ..Filled::default() };
+        let entries = stored.values().flat_map(|page: &StoredPage| &page.entries);
+        for (key, layout) in entries.filter_map(|(key, layout)| Some((key, layout.as_ref()?))) {
+            if supersedes(layout, filled.without_item.get(key)) {
+                filled.without_item.insert(*key, layout.clone());
+            }
+        }
+        // The copies that lack a layout. A page that was moved needs no entries.
+        let lacking = |key: KeyDigest, layout: &Layout| {
+            let lacks = |at: &PageCopy| {
+                stored.get(at).is_none_or(|page| {
+                    let entry = page.entries.get(&key).and_then(Option::as_ref);
+                    page.moved_to.is_none() && supersedes(layout, entry)
+                })
+            };
+            table.copies_of(key).into_iter().filter(lacks).collect::<Vec<_>>()
+        };
+        let mut after = None;
+        loop {
+            let list = || self.tables.list_metadata(after.as_ref());
+            let (keys, next) = retrying(&self.environment, deadline, list).await?;
+            let mut missing = Missing::new();
+            for (key, raw) in keys {
+                let Some(metadata) = self.numbered(&key, &raw, deadline).await? else { continue };
+                let (digest, layout) = (KeyDigest::of(&key), metadata.layout());
+                if let Some(entry) = filled.without_item.remove(&digest)
+                    && entry.generation > layout.generation
+                {
+                    filled.older.insert(key, entry);
+                }
+                if !layout.is_listed(self.config.adopt_shards) {
+                    continue;
+                }
+                for at in lacking(digest, &layout) {
+                    filled.behind += u64::from(is_current(&at));
+                    missing.entry(at).or_default().push((digest, layout.clone()));
+                }
+            }
+            self.put_missing(&missing, deadline).await?;
+            match next {
+                Some(next) => after = Some(next),
+                None => break,
+            }
+        }
+        // A copy is complete only if it also lists the keys whose items are lost.
+        let mut missing = Missing::new();
+        let older = filled.older.iter().map(|(key, layout)| (KeyDigest::of(key), layout));
+        let without_item = filled.without_item.iter().map(|(key, layout)| (*key, layout));
+        for (key, layout) in older.chain(without_item) {
+            for at in lacking(key, layout) {
+                missing.entry(at).or_default().push((key, layout.clone()));
+            }
+        }
+        self.put_missing(&missing, deadline).await?;
+        filled.is_lost = self.mark_pages(table, &stored, pages, deadline).await?;
+        Ok(filled)
+    }
+
+    /// The metadata of an item, with a generation. `None` if it is damaged and must be rebuilt
+    /// first, or if another actor is changing the key, and publishes the change.
+    async fn numbered(
+        &self,
+        key: &PartitionKey,
+        raw: &RawMetadata,
+        deadline: Deadline,
+    ) -> Result<Option<ShardMetadata>, TableError> {
+        let Ok(metadata) = raw.parse() else { return Ok(None) };
+        // Another program stored the item, without a generation.
+        let now = self.environment.now().epoch_seconds();
+        let Some(numbered) = metadata.apply(&Change::Register, now) else {
+            return Ok(Some(metadata));
+        };
+        let write = || self.tables.write_metadata(key, Some(&metadata), None, &numbered);
+        match retrying(&self.environment, deadline, write).await {
+            Ok(()) => Ok(Some(numbered)),
+            Err(TableError::ConditionFailed) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn put_missing(&self, missing: &Missing, deadline: Deadline) -> Result<(), TableError> {
+        for (at, entries) in missing {
+            let entries: Vec<_> = entries.iter().map(|(key, layout)| (*key, layout)).collect();
+            let put = || self.tables.put_entries(*at, &entries);
+            retrying(&self.environment, deadline, put).await?;
+        }
+        Ok(())
+    }
+
+    /// Marks the pages as complete. Returns whether one is lost.
+    async fn mark_pages(
+        &self,
+        table: &TableItem,
+        stored: &HashMap<PageCopy, StoredPage>,
+        pages: Pages,
+        deadline: Deadline,
+    ) -> Result<bool, TableError> {
+        let division = table.division;
+        let is_complete = |at: &PageCopy, copies: Option<u32>| {
+            stored.get(at).is_some_and(|page| {
+                let is_marked = page.seed == Some(division.seed) && page.copies.is_some();
+                let is_of = copies.is_none() || page.copies == copies;
+                page.moved_to.is_some() || is_marked && is_of
+            })
+        };
+        // If every copy is lost, items may be lost, too. Only a scan of the whole table can tell.
+        let is_lost =
+            |page: &u32| !table.copies(division.pages, *page).any(|at| is_complete(&at, None));
+        let mut lost = Vec::new();
+        if pages == Pages::NotLost && table.directory_made {
+            lost.extend((0..division.pages).filter(is_lost));
+        }
+        for page in &lost {
+            tracing::error!(page, "a page of the directory is lost: rebuild the metadata");
+        }
+        // New copies have the throughput from their first read on. If the others differ, the next
+        // publication makes them equal.
+        let warm = table.all_copies().iter().find_map(|at| stored.get(at)?.warm);
+        // The pages of the next division also have the keys of the lost page.
+        let may_be_marked = |at: &PageCopy| {
+            lost.is_empty() || at.pages == division.pages && !lost.contains(&at.page)
+        };
+        for at in table.all_copies().into_iter().filter(may_be_marked) {
+            if !is_complete(&at, Some(table.copies)) {
+                let mark = || self.tables.mark_page(at, (division, table.copies), warm);
+                retrying(&self.environment, deadline, mark).await?;
+            }
+        }
+        if !table.directory_made {
+            retrying(&self.environment, deadline, || self.tables.note_directory_made()).await?;
+        }
+        Ok(!lost.is_empty())
+    }
+
+    /// Recreates a key's item from its entry in the directory, because the item is older.
+    async fn restore(
+        self: &Arc<Self>,
+        key: &PartitionKey,
+        entry: &Layout,
+        deadline: Deadline,
+    ) -> Result<(), TableError> {
+        let read =
+            retrying(&self.environment, deadline, || self.tables.get_raw_metadata(key)).await?;
+        let seen = read.as_ref().and_then(|raw| raw.parse().ok());
+        let damaged = read.filter(|_| seen.is_none());
+        let history = entry.widths.iter().fold(ShardHistory::default(), |history, width| {
+            history.with(entry.last_updated, *width)
+        });
+        let known = ShardMetadata {
+            number_of_shards: entry.number_of_shards,
+            read_shards: entry.read_shards,
+            era: entry.era,
+            generation: entry.generation,
+            shard_history: history.clone(),
+            last_updated: entry.last_updated,
+            ..ShardMetadata::unregistered_with(self.config.adopt_shards)
+        };
+        let to = entry.closing.unwrap_or(entry.number_of_shards);
+        let rebuild = Change::Rebuild { to, history, era: entry.era };
+        let job = self.job(key, deadline);
+        if let Some(closed) =
+            job.change_from(&known, (seen.as_ref(), damaged.as_ref()), &rebuild).await?
+        {
+            sleep(self.environment.opening_wait()).await;
+            job.open(&closed, ScalingReason::Asked).await?;
+        }
+        Ok(())
+    }
+}
+
+impl TableEngine {
+    /// Raises the number of copies of each page of the directory while traffic runs. An instance
+    /// reads one copy, so more copies spread many instances. It takes as long as reading all
+    /// metadata. A lower number changes nothing.
+    ///
+    /// # Errors
+    /// [`TableError::Rejected`] for more than 64, or none; another [`TableError`] if the metadata
+    /// table could not be used: run it again.
+    pub async fn raise_directory_copies(
+        &self,
+        copies: u32,
+        deadline: Deadline,
+    ) -> Result<(), TableError> {
+        let inner = &self.inner;
+        if !(1..=MAX_COPIES).contains(&copies) {
+            return Err(TableError::Rejected(
+                format!("copies is {copies}; allowed: 1 to {MAX_COPIES}").into(),
+            ));
+        }
+        self.claim_mode(deadline).await?;
+        // From here on, every actor that changes a key writes to the new copies, too. Then they are
+        // filled, then read.
+        retrying(&inner.environment, deadline, || inner.tables.raise_copies(copies)).await?;
+        inner.fill_directory(Pages::NotLost, deadline).await.map(drop)
+    }
+
+    /// Compares every page of the directory with the items, and writes what is missing, because an
+    /// actor may have died between the two. Doubles the number of pages if one is large. Returns the
+    /// number of entries that were behind. Lost pages are left to [`rebuild_directory`](Self::rebuild_directory).
+    ///
+    /// # Errors
+    /// [`TableError`] if the metadata table could not be used: run it again.
+    pub async fn repair_directory(&self, deadline: Deadline) -> Result<u64, TableError> {
+        self.claim_mode(deadline).await?;
+        let filled = self.inner.fill_directory(Pages::NotLost, deadline).await?;
+        let lost = filled.older.len() + filled.without_item.len();
+        if lost > 0 {
+            tracing::error!(
+                lost,
+                "the directory lists keys whose items are lost: rebuild the metadata"
+            );
+        }
+        Ok(filled.behind)
+    }
+
+    /// The last step of a rebuild, once every key's own metadata is correct. It does what
+    /// [`repair_directory`](Self::repair_directory) does, and also recreates lost pages, and the
+    /// items that are older than their entries. Returns the number of entries that were behind, and
+    /// of items that were recreated.
+    ///
+    /// An entry has no name. If its key has neither metadata nor items, the key cannot be found. The
+    /// entry stays, so its writers and readers continue. The key cannot change its shards before a
+    /// rebuild finds an item of it.
+    ///
+    /// # Errors
+    /// [`TableError`] if the metadata table could not be used: run it again.
+    pub async fn rebuild_directory(&self, deadline: Deadline) -> Result<(u64, u64), TableError> {
+        self.claim_for_rebuild(deadline).await?;
+        let filled = self.inner.fill_directory(Pages::All, deadline).await?;
+        for (key, entry) in &filled.older {
+            self.inner.restore(key, entry, deadline).await?;
+        }
+        if !filled.without_item.is_empty() {
+            tracing::warn!(
+                keys = filled.without_item.len(),
+                "the directory lists keys that have neither metadata nor items; they keep their entries"
+            );
+        }
+        Ok((filled.behind, filled.older.len() as u64))
+    }
+}

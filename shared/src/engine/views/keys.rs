@@ -1,0 +1,353 @@
+//! The state that one instance keeps of each key: its view, its throttling, and its throttled
+//! shards.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+
+use crate::engine::drain::state::OwnDrain;
+use crate::engine::views::conflicts::Conflicts;
+use crate::engine::views::record::Record;
+use crate::engine::{Deadline, Inner};
+use crate::policy::pressure::PressureTracker;
+use crate::protocol::directory::KeyDigest;
+use crate::protocol::view::{Moment, View};
+use crate::values::key::{PartitionKey, ShardNumber, SortKey};
+use crate::values::spacing::Spacing;
+use crate::values::throughput::WarmThroughput;
+use crate::values::value::Item;
+
+/// The largest number of keys that an instance remembers. Each takes at most 2 KB of key and a
+/// history, so some ten megabytes at worst.
+pub(in crate::engine) const REMEMBERED_KEYS: usize = 4_096;
+/// How long random placement avoids a throttled shard.
+const CALM_AFTER: Duration = Duration::from_secs(1);
+/// The longest that a response waits for a renewal that runs beside it.
+const AFTERWARDS: Duration = Duration::from_millis(100);
+/// The number of deletions of a key a second that may read before they delete: enough for a queue,
+/// and too few to heat a shard with reads.
+const LOOKS_PER_SECOND: u64 = 20;
+#[derive(Debug, Default)]
+pub(crate) struct KeyState {
+    /// The key in the directory, once it was needed.
+    digest: OnceLock<KeyDigest>,
+    known: Mutex<Known>,
+    /// Held while the key's item is read, so that concurrent requests share one read.
+    pub(in crate::engine) flight: tokio::sync::Mutex<()>,
+    /// A background task of this kind is running.
+    pub(in crate::engine) registering: Arc<AtomicBool>,
+    pub(in crate::engine) repairing: Arc<AtomicBool>,
+    pub(in crate::engine) looking: Arc<AtomicBool>,
+    pub(in crate::engine) taking_over: Arc<AtomicBool>,
+    pub(in crate::engine) scaling: Arc<AtomicBool>,
+    /// Held while a closing is waited for, so that concurrent writers poll once.
+    pub(in crate::engine) opening: tokio::sync::Mutex<()>,
+    /// The back-off from the work of other actors on this key.
+    pub(in crate::engine) conflicts: Conflicts,
+    /// The state of a drain by this instance.
+    pub(in crate::engine) drain: tokio::sync::Mutex<Option<OwnDrain>>,
+    /// Deletions that may read before they leave a tombstone, in this second of the monotonic
+    /// clock.
+    looks: AtomicU64,
+    /// Unrecorded write units, and the minute of the last record: 0 before the first write of a key
+    /// with several shards.
+    pub(in crate::engine) units: AtomicU64,
+    pub(in crate::engine) units_noted: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Known {
+    pub(in crate::engine) view: Option<Arc<View>>,
+    /// The key's item, as this instance last read or wrote it.
+    pub(in crate::engine) record: Option<Arc<Record>>,
+    /// The key had an item once. It may change, but never disappear.
+    pub(in crate::engine) registered: bool,
+    /// Since when the page is behind the known state of the key.
+    pub(in crate::engine) behind_since: Option<Moment>,
+    /// The key has no item. This was checked, so none is missing.
+    pub(in crate::engine) is_new: bool,
+    pub(in crate::engine) pressure: PressureTracker,
+    /// The number of partitions of the table at that time, as far as it was known.
+    partitions: Option<u32>,
+    /// The mean size in bytes of the items on the last pages.
+    pub(in crate::engine) item_bytes: Option<f64>,
+    /// The distances between the items.
+    pub(in crate::engine) spacing: Spacing,
+    throttled_at: HashMap<ShardNumber, Moment>,
+    /// When this instance makes its next scaling decision.
+    pub(in crate::engine) quiet: Option<Quiet>,
+    /// Since when other keys fill the key's partitions.
+    pub(in crate::engine) crowded_since: Option<Moment>,
+    /// The pool of observations that has this instance's rate: when it began.
+    pub(in crate::engine) pool: u64,
+}
+
+/// Why a throttled instance makes no scaling decision.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::engine) struct Quiet {
+    /// When that was decided.
+    pub(in crate::engine) since: Moment,
+    /// How long it is valid.
+    pub(in crate::engine) lasts: Duration,
+    /// The table's warm throughput at that time, as far as it was known. With another throughput,
+    /// the decision is out of date.
+    pub(in crate::engine) warm: Option<WarmThroughput>,
+    /// The table was short of partitions, and not the key of shards.
+    pub(in crate::engine) is_short: bool,
+}
+
+impl Quiet {
+    /// Whether the instance makes no decision yet, on a table with this warm throughput. The time
+    /// for which a process was suspended counts, too.
+    pub(in crate::engine) fn holds(&self, warm: Option<WarmThroughput>, now: Moment) -> bool {
+        self.warm == warm && now.since(self.since).is_some_and(|age| age < self.lasts)
+    }
+}
+
+impl Known {
+    /// Takes the table's number of partitions. Observations with fewer partitions are discarded:
+    /// they would make the demand look larger.
+    pub(in crate::engine) fn observe_partitions(&mut self, partitions: Option<u32>, now: Duration) {
+        if partitions.is_some() && partitions != self.partitions {
+            self.pressure.forget(now);
+            self.partitions = partitions;
+        }
+    }
+}
+
+impl KeyState {
+    /// Whether a background task is changing the key's shards.
+    pub(in crate::engine) fn is_changing(&self) -> bool {
+        self.scaling.load(Ordering::Acquire) || self.taking_over.load(Ordering::Acquire)
+    }
+
+    pub(in crate::engine) fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(in crate::engine) fn view(&self) -> Option<Arc<View>> {
+        self.known().view.clone()
+    }
+
+    /// Adds a view to the known state, and returns the combined view.
+    pub(in crate::engine) fn learn(&self, view: Arc<View>) -> Arc<View> {
+        let mut known = self.known();
+        let view = match &known.view {
+            Some(old) if old.layout.generation > view.layout.generation => {
+                if old.asked_at >= view.asked_at {
+                    return Arc::clone(old);
+                }
+                Arc::new(view.joined(old))
+            }
+            Some(old)
+                if old.layout.generation == view.layout.generation
+                    && old.asked_at >= view.asked_at =>
+            {
+                return Arc::clone(old);
+            }
+            Some(old) => {
+                if view.layout.number_of_shards != old.layout.number_of_shards {
+                    known.throttled_at.clear();
+                    known.quiet = None;
+                }
+                view
+            }
+            None => view,
+        };
+        known.pressure.observe_width(view.layout.number_of_shards, view.asked_at.monotonic);
+        known.view = Some(Arc::clone(&view));
+        view
+    }
+
+    /// Learns from a page the size of the key's items, and their distances.
+    pub(in crate::engine) fn learn_page(
+        &self,
+        bytes: usize,
+        after: Option<&SortKey>,
+        items: &[Item],
+    ) {
+        let Some(last) = items.last() else { return };
+        let (mean, mut known) = (bytes as f64 / items.len() as f64, self.known());
+        known.item_bytes = Some(known.item_bytes.map_or(mean, |before| (before + mean) / 2.0));
+        if let Some(after) = after {
+            known.spacing.learn(after, &last.sort_key, items.len());
+        }
+    }
+
+    pub(in crate::engine) fn note_throttled(&self, shard: ShardNumber, now: Moment) {
+        let mut known = self.known();
+        known.throttled_at.retain(|_, at| now.since(*at).is_some_and(|age| age < CALM_AFTER));
+        known.throttled_at.insert(shard, now);
+    }
+
+    /// Of two shards, the one that was not throttled a moment ago.
+    pub(in crate::engine) fn calmer(
+        &self,
+        one: ShardNumber,
+        other: ShardNumber,
+        now: Moment,
+    ) -> ShardNumber {
+        let known = self.known();
+        let age = |shard: &ShardNumber| now.since(*known.throttled_at.get(shard)?);
+        let heat = |shard| age(shard).map_or(Duration::ZERO, |age| CALM_AFTER.saturating_sub(age));
+        if heat(&other) < heat(&one) { other } else { one }
+    }
+
+    /// Whether one more deletion may read this second.
+    pub(in crate::engine) fn may_look(&self, now: Moment) -> bool {
+        let second = now.monotonic.as_secs() << 8;
+        let count = |before: u64| {
+            let counted = if before & !0xFF == second { before + 1 } else { second + 1 };
+            (counted & 0xFF <= LOOKS_PER_SECOND).then_some(counted)
+        };
+        self.looks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count).is_ok()
+    }
+}
+
+/// Work on one key, until a deadline.
+pub(in crate::engine) struct KeyJob<'a> {
+    pub(in crate::engine) inner: &'a Arc<Inner>,
+    pub(in crate::engine) key: &'a PartitionKey,
+    pub(in crate::engine) state: Arc<KeyState>,
+    pub(in crate::engine) deadline: Deadline,
+    /// The tasks that this job began and waits for before it ends, because a function is suspended
+    /// after its response.
+    begun: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Inner {
+    pub(in crate::engine) fn job<'a>(
+        self: &'a Arc<Self>,
+        key: &'a PartitionKey,
+        deadline: Deadline,
+    ) -> KeyJob<'a> {
+        let Ok(state) = self.keys.get_or_insert_with(key, || Ok::<_, Infallible>(Arc::default()));
+        KeyJob::new(self, key, state, deadline)
+    }
+}
+
+impl<'a> KeyJob<'a> {
+    pub(in crate::engine) fn new(
+        inner: &'a Arc<Inner>,
+        key: &'a PartitionKey,
+        state: Arc<KeyState>,
+        deadline: Deadline,
+    ) -> Self {
+        Self { inner, key, state, deadline, begun: Mutex::default() }
+    }
+
+    /// The key in the directory.
+    pub(in crate::engine) fn digest(&self) -> KeyDigest {
+        *self.state.digest.get_or_init(|| KeyDigest::of(self.key))
+    }
+
+    /// Starts a task in the background, unless one with this flag is running.
+    pub(in crate::engine) fn in_background<F: Future<Output = ()> + Send + 'static>(
+        &self,
+        flag: &Arc<AtomicBool>,
+        task: impl FnOnce(Arc<Inner>, PartitionKey, Arc<KeyState>) -> F,
+    ) -> Option<JoinHandle<()>> {
+        if flag.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        let running = Running(Arc::clone(flag));
+        let task = task(Arc::clone(self.inner), self.key.clone(), Arc::clone(&self.state));
+        Some(self.inner.background.spawn(async move {
+            task.await;
+            drop(running);
+        }))
+    }
+
+    /// As [`in_background`](Self::in_background), but the job waits for it, within reason.
+    pub(in crate::engine) fn beside<F: Future<Output = ()> + Send + 'static>(
+        &self,
+        flag: &Arc<AtomicBool>,
+        task: impl FnOnce(Arc<Inner>, PartitionKey, Arc<KeyState>) -> F,
+    ) {
+        if let Some(begun) = self.in_background(flag, task) {
+            self.begun.lock().unwrap_or_else(PoisonError::into_inner).push(begun);
+        }
+    }
+
+    /// Waits for tasks that run beside the job, but not for long: the next request can do their
+    /// work as well.
+    pub(in crate::engine) async fn end(&self) {
+        let begun = std::mem::take(&mut *self.begun.lock().unwrap_or_else(PoisonError::into_inner));
+        let until = tokio::time::Instant::now() + AFTERWARDS;
+        for begun in begun {
+            let _ = tokio::time::timeout_at(until, begun).await;
+        }
+    }
+}
+
+/// Marks a background task as running during its lifetime.
+struct Running(Arc<AtomicBool>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::pressure::Pressure;
+    use crate::values::key::tests::count;
+
+    fn at(monotonic: u64, wall: u64) -> Moment {
+        Moment { monotonic: Duration::from_secs(monotonic), wall: Duration::from_secs(wall) }
+    }
+
+    #[test]
+    fn an_instance_is_quiet_for_a_time_on_either_clock_and_on_the_same_table() {
+        let warm = |write_units| Some(WarmThroughput { write_units, read_units: 12_000 });
+        let quiet = Quiet {
+            since: at(10, 100),
+            lasts: Duration::from_secs(5),
+            warm: warm(4_000),
+            is_short: true,
+        };
+        let rows = [
+            (warm(4_000), at(14, 104), true),
+            (warm(4_000), at(15, 105), false),
+            // The process was suspended.
+            (warm(4_000), at(11, 700), false),
+            // The clock was set back, so the time is unknown.
+            (warm(4_000), at(11, 99), false),
+            (warm(24_000), at(11, 101), false),
+            (None, at(11, 101), false),
+        ];
+        for (warm, now, expected) in rows {
+            assert_eq!(quiet.holds(warm, now), expected, "{warm:?} {now:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_seen_on_other_partitions_is_forgotten() {
+        let (mut known, now) = (Known::default(), Duration::from_secs(10));
+        known.pressure.observe_width(count(8), now);
+        known.pressure.record(count(8), Pressure::first_attempt(1, true), now);
+        for (partitions, left) in
+            [(None, 201), (Some(4), 0), (Some(4), 200), (None, 400), (Some(4), 600), (Some(24), 0)]
+        {
+            known.pressure.record(
+                count(8),
+                Pressure {
+                    writes: 200,
+                    attempts: 200,
+                    throttled: 100,
+                    accepted: 100,
+                    throttles: 100,
+                },
+                now,
+            );
+            known.observe_partitions(partitions, now);
+            assert_eq!(known.pressure.seen(now).pressure.attempts, left, "{partitions:?}");
+        }
+    }
+}

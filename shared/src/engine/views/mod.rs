@@ -1,0 +1,314 @@
+//! Gets views: from the page of a key, or if the page cannot be relied on, from the key's item.
+
+mod conflicts;
+pub(in crate::engine) mod directory;
+pub(in crate::engine) mod filling;
+pub(in crate::engine) mod keys;
+mod mode;
+mod publishing;
+pub(in crate::engine) mod record;
+mod throughput;
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::engine::retry::retrying;
+use crate::engine::telemetry;
+use crate::engine::views::keys::KeyJob;
+use crate::engine::views::record::Record;
+use crate::engine::width::PATIENCE;
+use crate::protocol::layout::Layout;
+use crate::protocol::metadata::ShardMetadata;
+use crate::protocol::view::{Moment, View};
+use crate::table::error::TableError;
+
+/// How often a read is repeated whose result is older than the known state.
+const OLD_ANSWERS: u32 = 3;
+/// The share of the lease after which a page is renewed early.
+pub(in crate::engine) const RENEW_AT: f64 = 0.8;
+/// How long a request waits for the check whether a key's metadata is lost.
+const LOSS_PATIENCE: Duration = Duration::from_millis(500);
+/// A page that is behind the known state of a key for this long is repaired, because the actor that
+/// changed the key has died.
+const LONGEST_BEHIND: Duration = Duration::from_secs(3);
+
+impl KeyJob<'_> {
+    /// The view of a record. If the directory does not list the key, this is the view of a key that
+    /// never grew, with generation 0.
+    pub(in crate::engine) fn view_of(&self, record: &Record) -> Arc<View> {
+        let (view, unlisted) = (record.view(), self.inner.config.adopt_shards);
+        let is_listed = view.layout.is_listed(unlisted);
+        Arc::new(if is_listed { view } else { View { layout: Layout::unlisted(unlisted), ..view } })
+    }
+
+    /// The known layout of the key. `None` if its page was never read.
+    pub(in crate::engine) fn known_view(&self) -> Option<Arc<View>> {
+        let known = self.state.view();
+        let page = self
+            .inner
+            .known_page(self.digest())
+            .and_then(|page| page.known()?.view_of(self.digest()));
+        let Some(page) = page else { return known };
+        if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &page)) {
+            return known;
+        }
+        let generation = page.layout.generation;
+        let view = self.state.learn(page);
+        self.note_behind(&view, generation);
+        Some(view)
+    }
+
+    /// If a page stays behind the known state of the key, the key's item decides, and the page is
+    /// repaired.
+    fn note_behind(&self, view: &View, of_page: u64) {
+        let mut known = self.state.known();
+        if view.layout.generation <= of_page {
+            known.behind_since = None;
+            return;
+        }
+        let since = *known.behind_since.get_or_insert(view.asked_at);
+        let is_long = view.asked_at.since(since).is_some_and(|behind| behind > LONGEST_BEHIND);
+        drop(known);
+        // A process that only reads may not write.
+        if is_long && self.inner.directory.claimed.initialized() {
+            self.in_background(&self.state.repairing, |inner, key, state| async move {
+                let job = KeyJob::new(&inner, &key, state, Instant::now() + PATIENCE);
+                if let Err(error) = job.repair_later().await {
+                    tracing::error!(key = key.as_str(), %error, "the page of a key is behind its item");
+                }
+                // If that did not help, it is tried again after the same time.
+                job.state.known().behind_since = None;
+            });
+        }
+    }
+
+    /// Writes the layout of the key's item to the copies of its page that are behind.
+    pub(in crate::engine) async fn repair(&self) -> Result<(), TableError> {
+        let record = self.record_from_now().await?;
+        self.state.learn(self.view_of(&record));
+        self.inner.publish_if_behind(self.key, record.metadata.layout(), self.deadline).await
+    }
+
+    /// As [`repair`](Self::repair), after a random pause: of many instances that notice the same,
+    /// the first to wake repairs.
+    pub(in crate::engine) async fn repair_later(&self) -> Result<(), TableError> {
+        let environment = &self.inner.environment;
+        sleep(environment.jitter(self.state.conflicts.note_behind())).await;
+        self.repair().await
+    }
+
+    /// A view that `good` accepts: the known one, or one that is read now. Concurrent callers share
+    /// one read.
+    pub(in crate::engine) async fn view(
+        &self,
+        good: impl Fn(&View, Moment) -> bool,
+    ) -> Result<Arc<View>, TableError> {
+        let known = || self.known_view().filter(|view| good(view, self.inner.environment.now()));
+        match known() {
+            Some(view) => Ok(view),
+            // Boxed, because this is rarely needed and must not enlarge the futures that contain
+            // it.
+            None => Box::pin(self.new_view(good)).await,
+        }
+    }
+
+    async fn new_view(
+        &self,
+        good: impl Fn(&View, Moment) -> bool,
+    ) -> Result<Arc<View>, TableError> {
+        let known = || self.known_view().filter(|view| good(view, self.inner.environment.now()));
+        for _ in 0..OLD_ANSWERS {
+            let is_known = |_: &_| known().is_some();
+            let read = self.inner.read_page(self.digest(), is_known, self.deadline).await?;
+            // `None` if no copy of the page is complete, or if the entry cannot be parsed.
+            if read.and_then(|page| page.view_of(self.digest())).is_none() {
+                break;
+            }
+            if let Some(view) = known() {
+                return Ok(view);
+            }
+        }
+        // Without a reliable page, the key's item decides, and this checks whether the item is
+        // lost.
+        let record = self.record(|record, now| good(&record.view(), now)).await?;
+        Ok(self.state.learn(self.view_of(&record)))
+    }
+
+    /// A view that was requested after this call began.
+    pub(in crate::engine) async fn view_from_now(&self) -> Result<Arc<View>, TableError> {
+        let began = self.inner.environment.now();
+        self.view(|view, now| view.is_asked_since(began, now)).await
+    }
+
+    /// The view within its lease, or a new one.
+    pub(in crate::engine) async fn leased_or_new_view(&self) -> Result<Arc<View>, TableError> {
+        match self.leased_view() {
+            Some(view) => Ok(view),
+            None => self.view(|view, now| view.is_valid(now, self.inner.config.lease())).await,
+        }
+    }
+
+    /// The view, if its lease is still valid. When little of the lease is left, its page is renewed
+    /// in the background.
+    pub(in crate::engine) fn leased_view(&self) -> Option<Arc<View>> {
+        let (now, lease) = (self.inner.environment.now(), self.inner.config.lease());
+        let view = self.known_view().filter(|view| view.is_valid(now, lease))?;
+        self.renew(&view, lease, now);
+        Some(view)
+    }
+
+    /// As [`renew`](Self::renew). Without a view, gets one in the background.
+    pub(in crate::engine) fn renew_or_get(
+        &self,
+        view: Option<&View>,
+        lease: Duration,
+        now: Moment,
+    ) {
+        match view {
+            Some(view) => self.renew(view, lease, now),
+            None => self.beside(&self.state.looking, move |inner, key, state| async move {
+                let job = KeyJob::new(&inner, &key, state, Instant::now() + Duration::from_secs(1));
+                if let Err(error) = job.view(|view, now| view.is_valid(now, lease)).await {
+                    tracing::warn!(%error, "could not get the view of a key; the next write of it tries again");
+                }
+            }),
+        }
+    }
+
+    /// Renews the page of a view when little of its lease is left.
+    pub(in crate::engine) fn renew(&self, view: &View, lease: Duration, now: Moment) {
+        let renew_at = lease.mul_f64(RENEW_AT);
+        if view.is_valid(now, renew_at) {
+            return;
+        }
+        let Some(page) = self.inner.known_page(self.digest()) else { return };
+        self.beside(&page.renewing, move |inner, key, state| async move {
+            let job = KeyJob::new(&inner, &key, state, Instant::now() + Duration::from_secs(1));
+            // The request that needs the view meets and reports the same failure.
+            let _ = job.view(|view, now| view.is_valid(now, renew_at)).await;
+        });
+    }
+
+    /// The key's item as it was last read or written, if `good` accepts it, or as it is now.
+    /// Concurrent callers share one read.
+    ///
+    /// # Errors
+    /// [`TableError::Lost`] if it is older than the known state.
+    pub(in crate::engine) async fn record(
+        &self,
+        good: impl Fn(&Record, Moment) -> bool,
+    ) -> Result<Arc<Record>, TableError> {
+        let known = || {
+            let record = self.state.known().record.clone();
+            record.filter(|record| good(record, self.inner.environment.now()))
+        };
+        if let Some(record) = known() {
+            return Ok(record);
+        }
+        let Ok(_flight) = timeout_at(self.deadline, self.state.flight.lock()).await else {
+            return Err(TableError::Transient(
+                "the metadata did not come before the deadline".into(),
+            ));
+        };
+        if let Some(record) = known() {
+            return Ok(record);
+        }
+        for _ in 0..OLD_ANSWERS {
+            // Another request of this instance may register or change the key meanwhile.
+            let (was_registered, at_least) = {
+                let known = self.state.known();
+                (known.registered, known.view.as_ref().map_or(0, |view| view.layout.generation))
+            };
+            let record = Arc::new(Box::pin(self.read_record_and_look_for_loss()).await?);
+            if !record.exists && (was_registered || at_least > 0) {
+                return Err(TableError::Lost("its item was there and is gone".into()));
+            }
+            if record.metadata.generation >= at_least {
+                self.learn_record(&record);
+                return Ok(record);
+            }
+        }
+        Err(TableError::Lost("its generation went back".into()))
+    }
+
+    /// The key's item as it was last read or written.
+    pub(in crate::engine) fn known_record(&self) -> Option<Arc<Record>> {
+        self.state.known().record.clone()
+    }
+
+    /// Stores a record, unless one of a higher generation is known.
+    pub(in crate::engine) fn learn_record(&self, record: &Arc<Record>) {
+        let mut known = self.state.known();
+        known.registered |= record.exists;
+        let old = known.record.as_ref();
+        if old.is_none_or(|old| old.metadata.generation <= record.metadata.generation) {
+            known.record = Some(Arc::clone(record));
+        }
+    }
+
+    /// The key's item as it is now.
+    pub(in crate::engine) async fn record_from_now(&self) -> Result<Arc<Record>, TableError> {
+        let began = self.inner.environment.now();
+        let is_new = |record: &Record, now: Moment| {
+            record.asked_at.monotonic >= began.monotonic && now.since(record.asked_at).is_some()
+        };
+        self.record(is_new).await
+    }
+
+    /// For a key that is new to this instance, the item and the data that only a key with metadata
+    /// has are requested together: one round trip.
+    async fn read_record_and_look_for_loss(&self) -> Result<Record, TableError> {
+        let is_known = {
+            let known = self.state.known();
+            known.is_new || known.registered
+        };
+        if is_known {
+            return self.read_record().await;
+        }
+        let soon =
+            self.deadline.min(Instant::now() + LOSS_PATIENCE.min(self.inner.config.lease() / 4));
+        let (mut read, mut looked) = (pin!(self.read_record()), pin!(self.has_further_items(soon)));
+        let mut found = None;
+        let record = loop {
+            tokio::select! {
+                // In this order, so that a seed determines a run.
+                biased;
+                record = &mut read => break record?,
+                answer = &mut looked, if found.is_none() => found = Some(answer),
+            }
+        };
+        if record.exists {
+            return Ok(record);
+        }
+        let found = match found {
+            Some(found) => found,
+            None => looked.await,
+        };
+        match self.is_lost(found, soon).await {
+            Ok(()) => self.state.known().is_new = true,
+            // No result. The next check repeats the question.
+            Err(error) if error.is_retryable() => {
+                tracing::warn!(%error, "whether the metadata of a key is lost is not known");
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(record)
+    }
+
+    async fn read_record(&self) -> Result<Record, TableError> {
+        let inner = self.inner;
+        retrying(&inner.environment, self.deadline, || async {
+            let asked_at = inner.environment.now();
+            telemetry::lease_refreshed();
+            let found = inner.tables.get_metadata(self.key).await?;
+            let exists = found.is_some();
+            let metadata = found
+                .unwrap_or_else(|| ShardMetadata::unregistered_with(inner.config.adopt_shards));
+            Ok(Record { metadata, exists, asked_at })
+        })
+        .await
+    }
+}

@@ -1,0 +1,216 @@
+//! The table item: the settings that all processes of a table must share, and the size of its
+//! directory. It is stored in the metadata table.
+
+use crate::config::Writes;
+use crate::engine::retry::retrying;
+use crate::engine::views::filling::Pages;
+use crate::engine::{Deadline, Inner, TableEngine};
+use crate::protocol::directory::{Division, PAGES};
+use crate::protocol::version::Version;
+use crate::table::error::TableError;
+use crate::table::{Mode, TABLE_KEY, Table, TableItem};
+
+/// The version of the protocol in this release (docs/protocol.md). Processes with different
+/// protocols cannot use the same table.
+const PROTOCOL: u64 = 3;
+
+/// What the pages say about the directory, if the table item is lost, or was restored to an earlier
+/// state.
+pub(in crate::engine) struct FoundDirectory {
+    /// Absent if no page is complete.
+    division: Option<Division>,
+    next_pages: Option<u32>,
+    copies: u32,
+}
+
+impl TableEngine {
+    /// Checks that the table accepts the writes that this process is configured for: `WRITES`, and
+    /// the placement. The first process of a table stores its settings and creates the directory;
+    /// all later ones compare. The first write calls this if no earlier call did. Under another
+    /// mode, reads would miss items and writes would be lost.
+    ///
+    /// # Errors
+    /// [`TableError::Unusable`] if the table accepts other writes, uses another protocol, or has
+    /// metadata of an earlier version: do not use the table. [`TableError::Lost`] if it has sharded
+    /// items and no metadata. [`TableError::Damaged`] if the stored item cannot be parsed. Another
+    /// [`TableError`] if the metadata table did not respond.
+    pub async fn claim_mode(&self, deadline: Deadline) -> Result<(), TableError> {
+        self.inner.claimed(None, deadline).await
+    }
+
+    /// As [`claim_mode`](Self::claim_mode), for a process that only reads: it never stores
+    /// settings.
+    ///
+    /// # Errors
+    /// As [`claim_mode`](Self::claim_mode).
+    pub async fn check_mode(&self, deadline: Deadline) -> Result<(), TableError> {
+        let inner = &self.inner;
+        if let Some(table) =
+            retrying(&inner.environment, deadline, || inner.tables.get_table_item()).await?
+        {
+            inner.agree(&table)?;
+            inner.tables.check_rebuilt(&table)?;
+            inner.know(&table);
+        }
+        Ok(())
+    }
+
+    /// As [`claim_mode`](Self::claim_mode), for a process that is about to rebuild the metadata:
+    /// lost metadata is no error. If the table item is lost, this stores it, and other processes
+    /// refuse to start until the rebuild has ended. In a process that has called
+    /// [`claim_mode`](Self::claim_mode), this does nothing.
+    ///
+    /// # Errors
+    /// As [`claim_mode`](Self::claim_mode).
+    pub async fn claim_for_rebuild(&self, deadline: Deadline) -> Result<(), TableError> {
+        let inner = &self.inner;
+        let found = inner.found_directory(deadline).await?;
+        inner.claimed(Some(&found), deadline).await?;
+        // A restored table item may be older than the pages and copies that are read.
+        if let Some(Division { pages, .. }) = found.division {
+            let raise = || inner.tables.raise_pages(pages, found.next_pages);
+            retrying(&inner.environment, deadline, raise).await?;
+        }
+        retrying(&inner.environment, deadline, || inner.tables.raise_copies(found.copies)).await
+    }
+}
+
+impl Inner {
+    /// Before the first write: the table item exists, and agrees. A table without one must be new,
+    /// unless it is being rebuilt, from the directory that was `found`.
+    pub(in crate::engine) async fn claimed(
+        &self,
+        found: Option<&FoundDirectory>,
+        deadline: Deadline,
+    ) -> Result<(), TableError> {
+        // Boxed, because this runs once and must not enlarge the futures that contain it.
+        self.directory
+            .claimed
+            .get_or_try_init(|| Box::pin(self.claim(found, deadline)))
+            .await
+            .copied()
+    }
+
+    async fn claim(
+        &self,
+        found: Option<&FoundDirectory>,
+        deadline: Deadline,
+    ) -> Result<(), TableError> {
+        let is_new = found.is_none();
+        let read = || retrying(&self.environment, deadline, || self.tables.get_table_item());
+        let mut table = read().await?;
+        if table.is_none()
+            && is_new
+            && let Err(error) = self.is_new_table(deadline).await
+        {
+            // Another process may have claimed it meanwhile, and written.
+            table = read().await?;
+            if table.is_none() {
+                return Err(error);
+            }
+        }
+        if table.is_none() {
+            let new =
+                || Division { pages: PAGES, seed: u64::from_be_bytes(self.environment.bytes()) };
+            let own = TableItem {
+                mode: self.own_mode(),
+                division: found.and_then(|found| found.division).unwrap_or_else(new),
+                next_pages: found.and_then(|found| found.next_pages),
+                copies: found.map_or(1, |found| found.copies),
+                directory_made: false,
+                rebuilding: !is_new,
+            };
+            match retrying(&self.environment, deadline, || self.tables.store_table_item(&own)).await
+            {
+                // Another process was first, or an earlier attempt was applied.
+                Ok(()) | Err(TableError::ConditionFailed) => table = read().await?,
+                Err(error) => return Err(error),
+            }
+        }
+        let table =
+            table.ok_or_else(|| TableError::Lost(format!("the item {TABLE_KEY} is gone")))?;
+        self.agree(&table)?;
+        if is_new {
+            self.tables.check_rebuilt(&table)?;
+        }
+        self.know(&table);
+        if !table.directory_made && is_new {
+            self.fill_directory(Pages::All, deadline).await?;
+        }
+        Ok(())
+    }
+
+    /// The directory according to the marks of its pages: even if the table item is lost or older,
+    /// instances still read all of them.
+    async fn found_directory(&self, deadline: Deadline) -> Result<FoundDirectory, TableError> {
+        let pages = retrying(&self.environment, deadline, || self.tables.scan_pages()).await?;
+        let read: Vec<(Division, u32)> = pages
+            .into_iter()
+            .filter(|(_, page)| page.moved_to.is_none())
+            .filter_map(|(at, page)| {
+                let division = Division { pages: at.pages, seed: page.seed? };
+                Some((division, page.copies?))
+            })
+            .collect();
+        let copies = read.iter().map(|(_, copies)| *copies).max().unwrap_or(1);
+        // While pages are being moved, both divisions have some.
+        let division = read.iter().map(|(division, _)| *division).min_by_key(|of| of.pages);
+        let next = division.and_then(Division::doubled);
+        let next_pages = next.filter(|next| read.iter().any(|(of, _)| of == next));
+        Ok(FoundDirectory { division, next_pages: next_pages.map(|next| next.pages), copies })
+    }
+
+    /// Fails if the table has metadata without a table item, or sharded items without metadata.
+    /// Only the first page of a scan is read; in a table that is adopted with bare keys, it may
+    /// contain none of the sharded items.
+    async fn is_new_table(&self, deadline: Deadline) -> Result<(), TableError> {
+        let (keys, _) =
+            retrying(&self.environment, deadline, || self.tables.list_metadata(None)).await?;
+        if let Some((key, _)) = keys.first() {
+            let why = format!(
+                "it has metadata of the key {:?} and no item {TABLE_KEY}: an earlier version wrote it, or that item is lost. \
+                 Stop all writers and rebuild the metadata, or use a new table",
+                key.as_str()
+            );
+            return Err(self.tables.unusable(Table::Metadata, why));
+        }
+        let page = retrying(&self.environment, deadline, || self.tables.scan(None)).await?;
+        if page.items.iter().flatten().any(|item| item.version > Version::NONE) {
+            return Err(TableError::Lost(format!(
+                "{} is empty, and {} has sharded items",
+                self.config.metadata_table_name, self.config.table_name
+            )));
+        }
+        Ok(())
+    }
+
+    /// Fails if the table accepts other writes.
+    pub(in crate::engine) fn agree(&self, table: &TableItem) -> Result<(), TableError> {
+        let (stored, own) = (&table.mode, self.own_mode());
+        if *stored != own {
+            let why = format!(
+                "it takes {} by protocol {}, as the item {TABLE_KEY} of {} says; this process is for {} by protocol {} \
+                 (WRITES, SHARD_PLACEMENT): see \"Changing WRITES\" in docs/operations.md",
+                stored.writes,
+                stored.protocol,
+                self.config.metadata_table_name,
+                own.writes,
+                own.protocol
+            );
+            return Err(self.tables.unusable(Table::Main, why));
+        }
+        if table.division.pages == 0 || table.copies == 0 {
+            return Err(TableError::Damaged(format!(
+                "the item {TABLE_KEY} does not say how large the directory is"
+            )));
+        }
+        Ok(())
+    }
+
+    fn own_mode(&self) -> Mode {
+        let own = self.config.writes();
+        let name =
+            Writes::NAMES.iter().find(|(_, writes)| *writes == own).map_or("", |(name, _)| *name);
+        Mode { writes: name.to_owned(), protocol: PROTOCOL }
+    }
+}

@@ -1,0 +1,26 @@
+//! A key's item, as this instance knows it.
+
+use crate::protocol::metadata::ShardMetadata;
+use crate::protocol::view::{Moment, View};
+
+/// A key's item, as it was read or written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// The metadata. A key without an item has the default.
+    pub(in crate::engine) metadata: ShardMetadata,
+    pub(in crate::engine) exists: bool,
+    /// Taken before the request was sent.
+    pub(in crate::engine) asked_at: Moment,
+}
+
+impl Record {
+    pub(in crate::engine) fn view(&self) -> View {
+        let layout = self.metadata.layout();
+        View { layout, asked_at: self.asked_at }
+    }
+
+    /// The condition of a change.
+    pub(in crate::engine) fn seen(&self) -> Option<&ShardMetadata> {
+        self.exists.then_some(&self.metadata)
+    }
+}

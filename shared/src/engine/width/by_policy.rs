@@ -1,0 +1,416 @@
+//! Scaling by the policy. A throttled writer gathers observations, pools them with those of the
+//! other writers of the key, and decides. The shard-scaler decides by what an alarm reports.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::engine::events::{ScalingReason, ScalingStep};
+use crate::engine::retry::retrying;
+use crate::engine::views::keys::{KeyJob, KeyState, Quiet};
+use crate::engine::views::record::Record;
+use crate::engine::width::{PATIENCE, ScaleError, ScaleOutcome, millis};
+use crate::engine::{Deadline, Inner, TableEngine, telemetry};
+use crate::policy::decision::{LOOK_AGAIN, ScalingDecision};
+use crate::policy::pressure::Seen;
+use crate::policy::rules::{LONGEST_GATHERING, TOGETHER};
+use crate::protocol::growth::GrowthRecord;
+use crate::protocol::layout::Layout;
+use crate::protocol::metadata::{Change, ShardMetadata};
+use crate::protocol::view::{CROWD_BACKOFF, Moment};
+use crate::table::error::TableError;
+use crate::table::{Evidence, Shortage, Together};
+use crate::values::key::PartitionKey;
+use crate::values::throughput::WarmThroughput;
+
+/// Older observations do not count, because the process may have been suspended since.
+const LONGEST_DECISION: Duration = Duration::from_secs(10);
+/// The longest that one report of a shortage keeps other instances from deciding themselves.
+const LONGEST_SHORTAGE: Duration = Duration::from_secs(5);
+/// Pooled observations older than this are discarded.
+pub const EVIDENCE_LASTS: Duration = Duration::from_secs(2);
+
+impl TableEngine {
+    /// Applies the policy to a key that a report names: it doubles the shards, if that can help.
+    /// `judge` sees the key's metadata, and says how many throttles were reported, or why to leave
+    /// the key alone. `warm` is the table's warm throughput if the caller knows it; otherwise the
+    /// published one counts.
+    ///
+    /// # Errors
+    /// [`ScaleError::Table`] if the tables could not be used.
+    pub async fn scale_by_report<T>(
+        &self,
+        key: &PartitionKey,
+        warm: Option<WarmThroughput>,
+        judge: impl FnOnce(&ShardMetadata) -> Result<u64, T>,
+        deadline: Deadline,
+    ) -> Result<Result<ScaleOutcome, T>, ScaleError> {
+        let job = self.inner.job(key, deadline);
+        self.inner.claimed(None, deadline).await?;
+        // It has the table's warm throughput. This process's value may be hours old, or missing.
+        job.view_from_now().await?;
+        let record = job.record_from_now().await?;
+        match judge(&record.metadata) {
+            Ok(throttled) => {
+                let now = self.inner.environment.now().epoch_seconds();
+                let partitions = warm.map(WarmThroughput::partitions).or(job.partitions());
+                let decision =
+                    self.inner.config.policy.decide_reported(&record.metadata, partitions, now);
+                let change = PolicyChange {
+                    decision,
+                    growth: GrowthRecord::default(),
+                    partitions,
+                    reason: ScalingReason::Reported { throttled },
+                };
+                Ok(Ok(job.carry_out(&record, change).await?))
+            }
+            Err(reason) => Ok(Err(reason)),
+        }
+    }
+}
+
+/// What the policy decided, and from what.
+struct PolicyChange {
+    decision: ScalingDecision,
+    growth: GrowthRecord,
+    partitions: Option<u32>,
+    reason: ScalingReason,
+}
+
+/// The pooled observations of a key, and what follows from them at once.
+enum SeenTogether {
+    /// Decide from this.
+    Observed(Seen),
+    /// Another instance has closed the key.
+    Closing,
+    /// Another instance has reported that the table is short of partitions.
+    Short {
+        /// Epoch seconds.
+        until: u64,
+    },
+}
+
+impl KeyJob<'_> {
+    /// Starts to relieve a throttled key in the background, unless this instance is doing so
+    /// already.
+    pub(in crate::engine) fn relieve(&self) {
+        let (warm, now) = (self.warm(), self.inner.environment.now());
+        let is_quiet = {
+            let mut known = self.state.known();
+            known.observe_partitions(warm.map(WarmThroughput::partitions), now.monotonic);
+            known.quiet.is_some_and(|quiet| quiet.holds(warm, now))
+        };
+        if is_quiet || !self.inner.config.scaling.includes_writer() {
+            return;
+        }
+        self.in_background(&self.state.scaling, |inner, key, state| async move {
+            use ScaleOutcome::Unchanged;
+            inner.gather(&state).await;
+            let job = KeyJob::new(&inner, &key, state, Instant::now() + PATIENCE);
+            match job.relieve_now().await {
+                Ok(ScaleOutcome::Scaled { from, to }) => tracing::info!(%from, %to, "scaled out"),
+                Ok(Unchanged(ScalingDecision::CoolingDown { until })) => job.be_quiet(until, false),
+                Ok(Unchanged(ScalingDecision::ShortOfPartitions { until, .. })) => {
+                    job.be_quiet(until, true);
+                }
+                Ok(Unchanged(
+                    ScalingDecision::HotItems { until, .. }
+                    | ScalingDecision::Crowded { until, .. },
+                )) => job.be_quiet(until, false),
+                Ok(Unchanged(ScalingDecision::AtMaximum | ScalingDecision::DirectoryFull)) => {
+                    let again = inner.environment.now().wall + LOOK_AGAIN;
+                    job.be_quiet(again.as_secs(), false);
+                }
+                Ok(Unchanged(_) | ScaleOutcome::Superseded) => {}
+                Err(error) => {
+                    tracing::warn!(
+                        %error,
+                        "could not scale out; the next throttled write tries again"
+                    );
+                }
+            }
+        });
+    }
+
+    async fn relieve_now(&self) -> Result<ScaleOutcome, TableError> {
+        let (mut seen, at) = (self.seen(), self.inner.environment.now());
+        if seen.pressure.is_calm() {
+            return Ok(ScaleOutcome::Unchanged(ScalingDecision::Calm));
+        }
+        // The page first: of many instances, most find that another one has closed already, and
+        // leave the key's items alone.
+        let view = self.view_from_now().await?;
+        if view.layout.closing.is_some() {
+            return self.wait_for_open().await;
+        }
+        if self.is_out_of_date(seen, at) {
+            return Ok(ScaleOutcome::Superseded);
+        }
+        // The rate of one instance may be a small part of the key's.
+        if !self.inner.config.policy.is_sure(view.layout.number_of_shards, seen) {
+            seen = match self.seen_together(seen, &view.layout).await? {
+                SeenTogether::Observed(together) => together,
+                SeenTogether::Closing => return self.wait_for_open().await,
+                SeenTogether::Short { until } => {
+                    let short = ScalingDecision::ShortOfPartitions { until, write_units: None };
+                    return Ok(ScaleOutcome::Unchanged(short));
+                }
+            };
+            if seen.pressure.is_calm() {
+                self.be_quiet(
+                    self.inner.environment.now().epoch_seconds() + EVIDENCE_LASTS.as_secs(),
+                    false,
+                );
+                return Ok(ScaleOutcome::Unchanged(ScalingDecision::Calm));
+            }
+        }
+        let record = self.record_from_now().await?;
+        if self.is_out_of_date(seen, at) {
+            return Ok(ScaleOutcome::Superseded);
+        }
+        let (policy, now) = (&self.inner.config.policy, self.inner.environment.now());
+        let seconds = now.epoch_seconds();
+        let mut decision = policy.decide(&record.metadata, seen, seconds);
+        if let ScalingDecision::Crowded { until, write_units } = decision {
+            // A neighbour may be relieved soon. If not, the table is short.
+            let since = *self.state.known().crowded_since.get_or_insert(now);
+            if now.since(since).is_some_and(|time| time >= LOOK_AGAIN) {
+                decision = ScalingDecision::ShortOfPartitions { until, write_units };
+            }
+        } else {
+            self.state.known().crowded_since = None;
+        }
+        let change = PolicyChange {
+            decision,
+            growth: policy.record(&record.metadata, seen, seconds),
+            partitions: seen.partitions,
+            reason: ScalingReason::Throttled(seen.pressure),
+        };
+        self.carry_out(&record, change).await
+    }
+
+    fn seen(&self) -> Seen {
+        let (partitions, now) = (self.partitions(), self.inner.environment.now().monotonic);
+        let mut known = self.state.known();
+        known.observe_partitions(partitions, now);
+        Seen { partitions, ..known.pressure.seen(now) }
+    }
+
+    /// Whether the observations of an instant are outdated: too old, or from a table with another
+    /// number of partitions.
+    fn is_out_of_date(&self, seen: Seen, at: Moment) -> bool {
+        let is_late =
+            self.inner.environment.now().since(at).is_none_or(|age| age > LONGEST_DECISION);
+        is_late || self.partitions() != seen.partitions
+    }
+
+    /// The table's number of partitions, from the key's page of the directory.
+    fn partitions(&self) -> Option<u32> {
+        self.warm().map(WarmThroughput::partitions)
+    }
+
+    /// The table's warm throughput, from the key's page of the directory.
+    fn warm(&self) -> Option<WarmThroughput> {
+        self.inner.known_page(self.digest())?.known()?.warm()
+    }
+
+    /// Makes no decision before that epoch second.
+    fn be_quiet(&self, until: u64, is_short: bool) {
+        let since = self.inner.environment.now();
+        let lasts = Duration::from_secs(until).saturating_sub(since.wall);
+        let quiet = Quiet { since, lasts, warm: self.warm(), is_short };
+        self.state.known().quiet = Some(quiet);
+    }
+
+    fn now_millis(&self) -> u64 {
+        millis(self.inner.environment.now().wall)
+    }
+
+    /// The pooled observations of the key. An instance with few attempts knows little by itself,
+    /// but ten thousand such instances know the demand.
+    async fn seen_together(&self, seen: Seen, layout: &Layout) -> Result<SeenTogether, TableError> {
+        let (now, generation) = (self.now_millis(), layout.generation);
+        let partitions = seen.partitions;
+        // If many instances find their table short again, each reads, but only one writes.
+        let was_short = self.state.known().quiet.is_some_and(|quiet| quiet.is_short);
+        if was_short
+            && let Ok(together) = self.read_evidence(generation, partitions).await
+            && let Some(short) = reported_shortage(&together, now)
+        {
+            return Ok(short);
+        }
+        match self.add_evidence(generation, partitions, now).await {
+            Ok(together) => {
+                if let Some(short) = reported_shortage(&together, now) {
+                    return Ok(short);
+                }
+                let seen = seen.with(&together);
+                if self.inner.config.policy.is_sure(layout.number_of_shards, seen) {
+                    return Ok(SeenTogether::Observed(seen));
+                }
+            }
+            // Enough instances add their observations without this one.
+            Err(error) if error.is_retryable() => {
+                return Ok(SeenTogether::Observed(Seen::default()));
+            }
+            Err(error) => return Err(error),
+        }
+        // The other instances need a moment for theirs.
+        sleep(TOGETHER).await;
+        if self.view_from_now().await?.layout.closing.is_some() {
+            return Ok(SeenTogether::Closing);
+        }
+        let together = self.read_evidence(generation, partitions).await.unwrap_or_default();
+        Ok(reported_shortage(&together, now)
+            .unwrap_or_else(|| SeenTogether::Observed(seen.with(&together))))
+    }
+
+    /// Reads the pooled observations.
+    async fn read_evidence(
+        &self,
+        generation: u64,
+        partitions: Option<u32>,
+    ) -> Result<Together, TableError> {
+        let read = || self.inner.tables.get_evidence(self.key, generation, partitions);
+        retrying(&self.inner.environment, self.soon(), read).await
+    }
+
+    /// Adds this instance's unreported observations to the pool, and reads it.
+    async fn add_evidence(
+        &self,
+        generation: u64,
+        partitions: Option<u32>,
+        now: u64,
+    ) -> Result<Together, TableError> {
+        let at = self.inner.environment.now().monotonic;
+        let oldest = now.saturating_sub(millis(EVIDENCE_LASTS));
+        let evidence = {
+            let mut known = self.state.known();
+            let is_new = known.pool < oldest;
+            let rate = known.pressure.seen(at).rate;
+            Evidence {
+                seen: known.pressure.take_unreported(at),
+                // Each instance counts once.
+                rate: if is_new { rate as u64 } else { 0 },
+                item: known.pressure.latest_item().filter(|_| is_new),
+                generation,
+                partitions,
+                now,
+                oldest,
+            }
+        };
+        let add = || self.inner.tables.add_evidence(self.key, evidence);
+        let together = retrying(&self.inner.environment, self.soon(), add).await?;
+        self.state.known().pool = together.begun;
+        Ok(together)
+    }
+
+    fn soon(&self) -> Deadline {
+        self.deadline.min(Instant::now() + TOGETHER)
+    }
+
+    /// Reports that the table is short of partitions, unless another instance has just done so.
+    async fn report_shortage(
+        &self,
+        record: &Record,
+        partitions: Option<u32>,
+        until: u64,
+        write_units: Option<u64>,
+    ) -> Result<bool, TableError> {
+        let (inner, now) = (self.inner, self.now_millis());
+        // The generation as instances see it: a key that is not listed has none.
+        let generation = self.view_of(record).layout.generation;
+        // If the partitions are not known, an instance decides nothing for minutes. Others may have
+        // observed that the last growth helped.
+        let stands_until = until.saturating_mul(1_000).min(now + millis(LONGEST_SHORTAGE));
+        let latest = now + 2 * millis(LONGEST_SHORTAGE);
+        let shortage = Shortage { generation, partitions, now, until: stands_until, latest };
+        let claim = || inner.tables.claim_shortage(self.key, shortage);
+        let is_first = retrying(&inner.environment, self.deadline, claim).await?;
+        if is_first {
+            tracing::warn!(
+                until,
+                write_units,
+                "the table is short of partitions, not this key of shards"
+            );
+            telemetry::short_of_partitions(write_units);
+        }
+        Ok(is_first)
+    }
+
+    /// Makes the change that the policy decided, or reports why there is none.
+    async fn carry_out(
+        &self,
+        record: &Record,
+        change: PolicyChange,
+    ) -> Result<ScaleOutcome, TableError> {
+        let PolicyChange { decision, growth, partitions, reason } = change;
+        match decision {
+            ScalingDecision::ScaleOut(to) => {
+                tracing::info!(?reason, %to, "scaling out");
+                return self.change_width(record, Change::Close { to, growth }, reason).await;
+            }
+            ScalingDecision::Closing(_) => return self.wait_out(record).await,
+            ScalingDecision::Calm => return Ok(ScaleOutcome::Unchanged(decision)),
+            ScalingDecision::ShortOfPartitions { until, write_units } => {
+                if !self.report_shortage(record, partitions, until, write_units).await? {
+                    return Ok(ScaleOutcome::Unchanged(decision));
+                }
+            }
+            ScalingDecision::AtMaximum => telemetry::at_max_shards(),
+            ScalingDecision::HotItems { items, .. } => {
+                tracing::warn!(items, "the throttled writes are of few items: shards do not help");
+                telemetry::hot_items();
+            }
+            ScalingDecision::CoolingDown { .. }
+            | ScalingDecision::Crowded { .. }
+            | ScalingDecision::DirectoryFull => {}
+        }
+        self.inner.report(
+            self.key,
+            record.metadata.number_of_shards,
+            ScalingStep::Unchanged(decision),
+            reason,
+        );
+        Ok(ScaleOutcome::Unchanged(decision))
+    }
+}
+
+impl Inner {
+    /// Waits a random pause, and again until there are enough observations to decide.
+    async fn gather(&self, state: &KeyState) {
+        let first_throttle = self.environment.now();
+        loop {
+            sleep(self.environment.jitter(CROWD_BACKOFF)).await;
+            let now = self.environment.now();
+            let waited = now.since(first_throttle).unwrap_or(LONGEST_GATHERING);
+            if waited >= LONGEST_GATHERING
+                || state.known().pressure.seen(now.monotonic).pressure.is_sure()
+            {
+                return;
+            }
+        }
+    }
+}
+
+impl Seen {
+    /// These observations of one instance, or those of all if they are more.
+    fn with(self, together: &Together) -> Self {
+        let is_more = together.seen.writes > self.pressure.writes;
+        Self {
+            pressure: if is_more { together.seen } else { self.pressure },
+            rate: self.rate.max(together.rate as f64),
+            partitions: self.partitions,
+            hot_items: self.hot_items.or(together.hot_items),
+        }
+    }
+}
+
+/// The report of another instance that the table is short of partitions, if it is valid now. `now`
+/// is in epoch milliseconds.
+fn reported_shortage(together: &Together, now: u64) -> Option<SeenTogether> {
+    // A report that is valid for longer than possible was written by a wrong clock.
+    let latest = now + 2 * millis(LONGEST_SHORTAGE);
+    let until = together.short_until.filter(|until| (now + 1..=latest).contains(until))?;
+    Some(SeenTogether::Short { until: until.div_ceil(1_000) })
+}

@@ -1,0 +1,427 @@
+//! Changing a key's width: close, wait, open.
+//!
+//! *Close* names the next width, and writers pause. Then the actor waits until all earlier views
+//! have expired, and *open* begins the next era. No clocks of different machines are compared: the
+//! actor counts the wait on its own clock, from the response to the close, when every copy of the
+//! key's page has the closing. So an actor may die at any point: another one that finds its closing
+//! closes again and continues.
+
+pub(crate) mod by_policy;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+use crate::engine::events::{ScalingReason, ScalingStep};
+use crate::engine::retry::{Backoff, retrying};
+use crate::engine::views::keys::KeyJob;
+use crate::engine::views::record::Record;
+use crate::engine::{Deadline, TableEngine, telemetry};
+use crate::policy::decision::ScalingDecision;
+use crate::protocol::growth::GrowthRecord;
+use crate::protocol::layout::Layout;
+use crate::protocol::metadata::{Change, ShardMetadata};
+use crate::table::RawMetadata;
+use crate::table::error::TableError;
+use crate::values::key::{PartitionKey, ShardCount};
+
+/// The longest time for the whole change before its actor gives up and leaves it to others.
+pub(in crate::engine) const PATIENCE: Duration = Duration::from_secs(20);
+/// The time that an actor allows for its requests between a close and its open.
+const OPENING_TIME: Duration = Duration::from_millis(20);
+/// How often writers that wait for an open check for it, and the longest random pause on top.
+const POLL: Duration = Duration::from_millis(100);
+
+/// The result of a request to change a key's shards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScaleOutcome {
+    /// The key has this number of shards now.
+    Scaled {
+        /// The width before.
+        from: ShardCount,
+        /// The width now.
+        to: ShardCount,
+    },
+    /// There was nothing to do, or the policy decided against it.
+    Unchanged(ScalingDecision),
+    /// Another actor changed the metadata first. Read it again.
+    Superseded,
+}
+
+/// Why a key's shards could not be changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ScaleError {
+    /// More than `MAX_SHARDS`.
+    #[error("number_of_shards {asked} is over MAX_SHARDS, {allowed}")]
+    TooMany {
+        /// The requested number.
+        asked: ShardCount,
+        /// The configured maximum.
+        allowed: ShardCount,
+    },
+    /// Fewer than the key has. That would be a shrink, which moves items.
+    #[error("the key has {now} shards; a lower number is a shrink: begin one instead")]
+    Lower {
+        /// The present write width.
+        now: ShardCount,
+    },
+    /// The tables could not be used.
+    #[error(transparent)]
+    Table(#[from] TableError),
+}
+
+impl TableEngine {
+    /// Raises a key to a number of shards ahead of a known peak. Returns when writers may use them.
+    ///
+    /// # Errors
+    /// [`ScaleError`]. A number below the present one is refused.
+    pub async fn set_shards(
+        &self,
+        key: &PartitionKey,
+        to: ShardCount,
+        deadline: Deadline,
+    ) -> Result<ScaleOutcome, ScaleError> {
+        let allowed = self.inner.config.policy.max_shards;
+        if to > allowed {
+            return Err(ScaleError::TooMany { asked: to, allowed });
+        }
+        let job = self.inner.job(key, deadline);
+        self.inner.claimed(None, deadline).await?;
+        let mut from = None;
+        loop {
+            let record = job.record_from_now().await?;
+            let now = record.metadata.number_of_shards;
+            let from = *from.get_or_insert(now);
+            if record.metadata.closing().is_some() {
+                job.wait_out(&record).await?;
+            } else if to > now {
+                let growth = Change::Close { to, growth: GrowthRecord::default() };
+                if let ScaleOutcome::Unchanged(full) =
+                    job.change_width(&record, growth, ScalingReason::Asked).await?
+                {
+                    return Ok(ScaleOutcome::Unchanged(full));
+                }
+            } else if from < now {
+                return Ok(ScaleOutcome::Scaled { from, to: now });
+            } else if to < now {
+                return Err(ScaleError::Lower { now });
+            } else {
+                return Ok(ScaleOutcome::Unchanged(ScalingDecision::Calm));
+            }
+        }
+    }
+
+    /// Finishes a change whose actor stopped halfway. Does nothing to a key that is not being
+    /// changed.
+    ///
+    /// # Errors
+    /// [`ScaleError::Table`] if the tables could not be used.
+    pub async fn finish_change(
+        &self,
+        key: &PartitionKey,
+        deadline: Deadline,
+    ) -> Result<ScaleOutcome, ScaleError> {
+        let job = self.inner.job(key, deadline);
+        self.inner.claimed(None, deadline).await?;
+        let record = job.record_from_now().await?;
+        Ok(match record.metadata.closing() {
+            Some(_) => job.wait_out(&record).await?,
+            None => ScaleOutcome::Unchanged(ScalingDecision::Calm),
+        })
+    }
+
+    /// A page of the keys that have metadata, in no order, and the key to continue after. One
+    /// request. A key that is registered meanwhile may be missing. A key whose metadata is damaged
+    /// is missing: the log names it, and a rebuild repairs it.
+    ///
+    /// # Errors
+    /// [`TableError`] if the metadata could not be read.
+    pub async fn list_keys(
+        &self,
+        after: Option<&PartitionKey>,
+        deadline: Deadline,
+    ) -> Result<(Vec<(PartitionKey, ShardMetadata)>, Option<PartitionKey>), TableError> {
+        let inner = &self.inner;
+        let (keys, next) =
+            retrying(&inner.environment, deadline, || inner.tables.list_metadata(after)).await?;
+        let readable = keys.into_iter().filter_map(|(key, raw)| match raw.parse() {
+            Ok(metadata) => Some((key, metadata)),
+            Err(error) => {
+                tracing::error!(key = key.as_str(), %error, "the metadata of a key is left out; rebuild it");
+                None
+            }
+        });
+        Ok((readable.collect(), next))
+    }
+
+    /// Reads a key's metadata, not older than this call. `None` if the key has no item: it has
+    /// never grown.
+    ///
+    /// # Errors
+    /// [`TableError::Lost`] if the key's page of the directory lists it and the item is missing;
+    /// another [`TableError`] if the metadata could not be read.
+    pub async fn shards(
+        &self,
+        key: &PartitionKey,
+        deadline: Deadline,
+    ) -> Result<Option<ShardMetadata>, TableError> {
+        let job = self.inner.job(key, deadline);
+        let mut record = job.record_from_now().await?;
+        // If the page lists the key, it has just grown, or its item is lost. The second read
+        // decides.
+        if !record.exists && job.leased_or_new_view().await?.layout.generation > 0 {
+            record = job.record_from_now().await?;
+        }
+        Ok(record.seen().cloned())
+    }
+}
+
+pub(in crate::engine) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl KeyJob<'_> {
+    /// Close, wait, open.
+    pub(in crate::engine) async fn change_width(
+        &self,
+        record: &Record,
+        close: Change,
+        reason: ScalingReason,
+    ) -> Result<ScaleOutcome, TableError> {
+        if !record.exists {
+            self.is_certainly_new().await?;
+        }
+        if !self.is_in_step(record).await? {
+            return Ok(ScaleOutcome::Superseded);
+        }
+        let is_listed = record.metadata.layout().is_listed(self.inner.config.adopt_shards);
+        let known_page = || self.inner.known_page(self.digest())?.known();
+        if known_page().is_some_and(|page| !page.has_room(is_listed)) {
+            tracing::error!(
+                key = self.key.as_str(),
+                "the key's page of the directory is full: the key cannot grow"
+            );
+            let full = ScalingDecision::DirectoryFull;
+            self.inner.report(
+                self.key,
+                record.metadata.number_of_shards,
+                ScalingStep::Unchanged(full),
+                reason,
+            );
+            return Ok(ScaleOutcome::Unchanged(full));
+        }
+        let Some(closed) = self.step(record, &close).await? else {
+            return Ok(ScaleOutcome::Superseded);
+        };
+        if let Some(to) = closed.closing() {
+            self.inner.report(self.key, closed.number_of_shards, ScalingStep::Closed(to), reason);
+        }
+        // Every copy of the page has the closing. Now the wait for all earlier views begins.
+        sleep(self.inner.environment.opening_wait()).await;
+        self.open(&closed, reason).await
+    }
+
+    /// Waits until a key's next era has begun and this job has a view of it. If that takes too
+    /// long, a background task takes the closing over. Concurrent jobs share one check.
+    pub(in crate::engine) async fn wait_for_open(&self) -> Result<ScaleOutcome, TableError> {
+        let late =
+            || TableError::Transient("the key's width was changing until the deadline".into());
+        let Ok(_turn) = timeout_at(self.deadline, self.state.opening.lock()).await else {
+            return Err(late());
+        };
+        let environment = &self.inner.environment;
+        let mut watched: Option<(u64, Instant)> = None;
+        loop {
+            let view = match self.known_view() {
+                // Another request may have observed the open while this one waited for its turn.
+                Some(view) if watched.is_none() => view,
+                _ => self.view_from_now().await?,
+            };
+            let layout = &view.layout;
+            if layout.closing.is_none() {
+                return Ok(ScaleOutcome::Superseded);
+            }
+            // The wait counts from when this closing was first observed.
+            watched.take_if(|(generation, _)| *generation != layout.generation);
+            let seen = (layout.era, layout.generation);
+            let (_, ends) =
+                *watched.get_or_insert_with(|| (layout.generation, self.patience(seen)));
+            if Instant::now() >= ends {
+                // If the item is lost, the waiting request must fail.
+                let (record, watched_generation) =
+                    (self.record_from_now().await?, layout.generation);
+                // Not within this request, which may end before the wait does.
+                self.in_background(&self.state.taking_over, move |inner, key, state| async move {
+                    let job = KeyJob::new(&inner, &key, state, Instant::now() + PATIENCE);
+                    if let Err(error) = job.take_over_or_repair(&record, watched_generation).await {
+                        tracing::warn!(%error, "could not take a closing over; who waits for it longest tries again");
+                    }
+                });
+                watched = Some((layout.generation, self.patience(seen)));
+                continue;
+            }
+            // The closing does not open before that. A wrong clock must not make this wait long.
+            let now = millis(environment.now().wall);
+            let left = layout.opens_at.map_or(0, |at| at.saturating_sub(now));
+            let left = Duration::from_millis(left).min(environment.opening_wait());
+            let next = ends.min(Instant::now() + left.max(POLL) + environment.jitter(POLL));
+            if next >= self.deadline {
+                return Err(late());
+            }
+            sleep_until(next).await;
+        }
+    }
+
+    /// As [`wait_for_open`](Self::wait_for_open), for a closing that was read in the key's item and
+    /// may be missing in its page.
+    pub(in crate::engine) async fn wait_out(
+        &self,
+        record: &Record,
+    ) -> Result<ScaleOutcome, TableError> {
+        let ends = self.patience((record.metadata.era, record.metadata.generation));
+        if ends >= self.deadline {
+            return Err(TableError::Transient(
+                "the key's width was changing until the deadline".into(),
+            ));
+        }
+        sleep_until(ends).await;
+        let now = self.record_from_now().await?;
+        if now.metadata.generation == record.metadata.generation {
+            return self.take_over(&now).await;
+        }
+        Ok(ScaleOutcome::Superseded)
+    }
+
+    /// The instant from which on an observer of this closing, by its era and generation, takes it
+    /// over.
+    fn patience(&self, (era, generation): (u64, u64)) -> Instant {
+        let environment = &self.inner.environment;
+        let pause = self.state.conflicts.observe(era, generation);
+        Instant::now() + environment.opening_wait() + pause + environment.jitter(pause)
+    }
+
+    /// Takes over the observed closing. If the key's item is further on, its actor may have died
+    /// before it wrote the page: then this writes the item's layout to the page.
+    async fn take_over_or_repair(&self, record: &Record, watched: u64) -> Result<(), TableError> {
+        if record.metadata.generation > watched {
+            return self.repair_later().await;
+        }
+        self.take_over(record).await.map(drop)
+    }
+
+    /// Takes over a closing whose actor may have died: closes again, so that only one actor opens,
+    /// waits and opens.
+    async fn take_over(&self, record: &Record) -> Result<ScaleOutcome, TableError> {
+        if !self.is_in_step(record).await? {
+            return Ok(ScaleOutcome::Superseded);
+        }
+        let Some(closed) = self.step(record, &Change::CloseAgain).await? else {
+            return Ok(ScaleOutcome::Superseded);
+        };
+        sleep(self.inner.environment.opening_wait()).await;
+        self.open(&closed, ScalingReason::TakenOver).await
+    }
+
+    /// Before a change that uses the key's item: whether the key's page is not ahead of the item.
+    /// `false` if another actor is changing the key.
+    ///
+    /// # Errors
+    /// [`TableError::Lost`] if the item is missing, or older than the page's entry.
+    pub(in crate::engine) async fn is_in_step(&self, record: &Record) -> Result<bool, TableError> {
+        let listed = self.view_from_now().await?.layout.generation;
+        if listed <= record.metadata.generation {
+            return Ok(true);
+        }
+        if self.record_from_now().await?.metadata.generation < listed {
+            return Err(TableError::Lost(
+                "its item is gone, or older than its page of the directory".into(),
+            ));
+        }
+        Ok(false)
+    }
+
+    pub(in crate::engine) async fn open(
+        &self,
+        closed: &ShardMetadata,
+        reason: ScalingReason,
+    ) -> Result<ScaleOutcome, TableError> {
+        let from = closed.number_of_shards;
+        let mut backoff = Backoff::default();
+        loop {
+            match self.change(Some(closed), &Change::Open).await {
+                Ok(Some(opened)) => {
+                    let to = opened.number_of_shards;
+                    if to > from {
+                        telemetry::scaled_out(to);
+                    }
+                    self.inner.report(self.key, from, ScalingStep::Opened(to), reason);
+                    return Ok(ScaleOutcome::Scaled { from, to });
+                }
+                // Another actor opened it, or an earlier attempt of this one that got no response.
+                Ok(None) => {
+                    let now = &self.record_from_now().await?.metadata;
+                    let to = now.number_of_shards;
+                    let is_opened = now.era == closed.era + 1 && closed.closing() == Some(to);
+                    self.inner.publish_if_behind(self.key, now.layout(), self.deadline).await?;
+                    return Ok(if is_opened {
+                        ScaleOutcome::Scaled { from, to }
+                    } else {
+                        ScaleOutcome::Superseded
+                    });
+                }
+                Err(error) if error.is_retryable() && Instant::now() < self.deadline => {
+                    sleep(backoff.next(&self.inner.environment)).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// One change of a key's item, if it is unchanged since it was read. `None` if another actor
+    /// was first.
+    pub(in crate::engine) async fn step(
+        &self,
+        record: &Record,
+        change: &Change,
+    ) -> Result<Option<ShardMetadata>, TableError> {
+        self.change(record.seen(), change).await
+    }
+
+    /// As [`step`](Self::step), from metadata that is known to be stored.
+    pub(in crate::engine) async fn change(
+        &self,
+        seen: Option<&ShardMetadata>,
+        change: &Change,
+    ) -> Result<Option<ShardMetadata>, TableError> {
+        let nothing = ShardMetadata::unregistered_with(self.inner.config.adopt_shards);
+        self.change_from(seen.unwrap_or(&nothing), (seen, None), change).await
+    }
+
+    /// As [`change`](Self::change), from metadata that may differ from the stored one. On return
+    /// every copy of the key's page has the new layout.
+    pub(in crate::engine) async fn change_from(
+        &self,
+        before: &ShardMetadata,
+        (seen, damaged): (Option<&ShardMetadata>, Option<&RawMetadata>),
+        change: &Change,
+    ) -> Result<Option<ShardMetadata>, TableError> {
+        let asked_at = self.inner.environment.now();
+        let Some(next) = before.apply(change, asked_at.epoch_seconds()) else { return Ok(None) };
+        match self.inner.tables.write_metadata(self.key, seen, damaged, &next).await {
+            Ok(()) => {
+                // The result is newer than the instant before the request was sent.
+                let record = Arc::new(Record { metadata: next.clone(), exists: true, asked_at });
+                self.learn_record(&record);
+                self.state.learn(self.view_of(&record));
+                let opens_at = asked_at.wall + self.inner.environment.opening_wait() + OPENING_TIME;
+                let opens_at = next.closing().map(|_| millis(opens_at));
+                let layout = Layout { opens_at, ..next.layout() };
+                self.inner.publish(self.key, layout, self.deadline).await?;
+                Ok(Some(next))
+            }
+            Err(TableError::ConditionFailed) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}

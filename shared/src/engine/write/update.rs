@@ -1,0 +1,154 @@
+//! Writes that depend on the stored item: conditional writes, and changes of a part of an item.
+
+use crate::engine::results::{WriteError, WriteErrorKind, Written};
+use crate::engine::write::input::{Changing, Deed, What, millis};
+use crate::engine::write::run::WriteRun;
+use crate::engine::{Deadline, Inner, TableEngine};
+use crate::protocol::applied::{Once, UpdateId};
+use crate::protocol::merge::Stored;
+use crate::protocol::tag::{Conditions, ItemTag};
+use crate::protocol::write::{How, Kind, Update};
+use crate::values::idempotency::IdempotencyKey;
+use crate::values::key::{PartitionKey, SortKey};
+use crate::values::patch::Patch;
+use crate::values::value::Item;
+
+/// An item that was updated.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Updated {
+    /// The item after the update.
+    pub item: Item,
+    /// Its tag.
+    pub tag: ItemTag,
+    /// How it was written.
+    pub written: Written,
+}
+
+impl TableEngine {
+    /// Stores an item if the conditions hold for the stored one. Without conditions this is
+    /// [`put`](Self::put).
+    ///
+    /// # Errors
+    /// [`WriteErrorKind::Precondition`] if they do not hold; [`WriteError::current`] then has the
+    /// tag of the stored item, if there is one.
+    pub async fn put_if(
+        &self,
+        item: &Item,
+        conditions: &Conditions,
+        deadline: Deadline,
+    ) -> Result<Written, WriteError> {
+        if conditions.are_none() {
+            return self.put(item, deadline).await;
+        }
+        if conditions.only_absent() {
+            let created = self.create(item, None, deadline).await;
+            let exists = |kind: &WriteErrorKind| matches!(kind, WriteErrorKind::Exists);
+            return created.map_err(|error| WriteError {
+                kind: if exists(&error.kind) { WriteErrorKind::Precondition } else { error.kind },
+                ..error
+            });
+        }
+        let changing = Changing::new(conditions, What::Put(item), None);
+        Ok(self.change(&item.partition_key, &item.sort_key, changing, deadline).await?.0)
+    }
+
+    /// Deletes an item if the conditions hold for the stored one. Without conditions this is
+    /// [`delete`](Self::delete).
+    ///
+    /// # Errors
+    /// As [`put_if`](Self::put_if).
+    pub async fn delete_if(
+        &self,
+        key: &PartitionKey,
+        sort_key: &SortKey,
+        conditions: &Conditions,
+        deadline: Deadline,
+    ) -> Result<Written, WriteError> {
+        if conditions.are_none() {
+            return self.delete(key, sort_key, deadline).await;
+        }
+        let changing = Changing::new(conditions, What::Delete, None);
+        Ok(self.change(key, sort_key, changing, deadline).await?.0)
+    }
+
+    /// Changes some attributes of an existing item, if the conditions hold.
+    ///
+    /// With an idempotency key, the change is made once, even if the call is repeated: the item
+    /// remembers it for at least a minute. A put or a deletion of the item forgets it.
+    ///
+    /// # Errors
+    /// [`WriteErrorKind::Absent`] if there is no item, [`WriteErrorKind::Precondition`] if the
+    /// conditions do not hold, and [`WriteErrorKind::Patch`] if the change does not fit. After an
+    /// unknown outcome, an addition may be repeated with its idempotency key.
+    pub async fn update(
+        &self,
+        (key, sort_key): (&PartitionKey, &SortKey),
+        patch: &Patch,
+        conditions: &Conditions,
+        idempotency_key: Option<&IdempotencyKey>,
+        deadline: Deadline,
+    ) -> Result<Updated, WriteError> {
+        let sent_at = millis(self.inner.environment.now());
+        let once = idempotency_key.map(|name| {
+            let (kind, content) = patch.content();
+            Once { id: UpdateId::of(name, kind, &content), sent_at }
+        });
+        let changing = Changing::new(conditions, What::Patch(patch), once);
+        let (written, changing) = self.change(key, sort_key, changing, deadline).await?;
+        if let Some(Stored { item: Some(item), version, .. }) = changing.added {
+            return Ok(Updated { tag: ItemTag::of(version, &item.attributes), item, written });
+        }
+        if let (Some(item), Some(version)) =
+            (changing.item.filter(|_| changing.sent == written.version), written.version)
+        {
+            return Ok(Updated { tag: ItemTag::of(version, &item.attributes), item, written });
+        }
+        // An earlier request made the change. The stored item is the result.
+        let (attempts, throttled) = (written.attempts, written.throttled);
+        match self.get_tagged(key, sort_key, true, deadline).await {
+            Ok(Some((item, tag))) => Ok(Updated { item, tag, written }),
+            Ok(None) => Err(WriteErrorKind::Absent.after(attempts, throttled)),
+            Err(error) => Err(WriteErrorKind::unread(error).after(attempts, throttled)),
+        }
+    }
+
+    async fn change<'a>(
+        &'a self,
+        key: &'a PartitionKey,
+        sort_key: &'a SortKey,
+        changing: Changing<'a>,
+        deadline: Deadline,
+    ) -> Result<(Written, Changing<'a>), WriteError> {
+        self.inner.may_point_write(deadline).await?;
+        let job = self.inner.job(key, deadline);
+        let how = match changing.what {
+            What::Put(_) | What::Patch(Patch::Merge(_)) => How::Replace,
+            What::Patch(Patch::Add(_)) if changing.conditions.are_none() => How::Add,
+            What::Patch(Patch::Add(_)) => How::Replace,
+            What::Delete => {
+                How::Remove { may_look: job.state.may_look(self.inner.environment.now()) }
+            }
+        };
+        // A patch needs the item anyway.
+        let expects =
+            changing.conditions.only_version().filter(|_| !matches!(changing.what, What::Patch(_)));
+        let kind = Kind::Update(Update { how, expects, once: changing.once });
+        let (written, deed) = WriteRun::new(job, kind, sort_key, Deed::Change(Box::new(changing)))
+            .run_to_the_end()
+            .await;
+        let Deed::Change(changing) = deed else {
+            unreachable!("a write brings back what it was given")
+        };
+        match written {
+            Ok(written) => Ok((written, *changing)),
+            Err(error) => Err(WriteError { current: changing.current, ..error }),
+        }
+    }
+}
+
+impl Inner {
+    /// The size in bytes of an item without its attributes.
+    pub(in crate::engine) fn own_bytes(&self, key: &PartitionKey, sort_key: &SortKey) -> usize {
+        self.tables.own_bytes(key) + sort_key.to_string().len()
+    }
+}

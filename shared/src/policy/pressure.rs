@@ -1,0 +1,471 @@
+//! One instance's observations of a key's writes, in write units.
+//!
+//! Two shares say different things. The *throttled* share of the first attempts says that
+//! something is wrong, whatever the clients do. The *rejected* share says how large the demand is:
+//! repetitions compete with first attempts for the same capacity, so it compares the first attempts
+//! with all accepted ones. Clients that wait for a response send nothing new meanwhile: of their
+//! writes, nothing is rejected in the end, and much may be throttled.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use crate::values::key::ShardCount;
+
+/// Observations count for one to two of these spans: long enough for a few writes of a slow
+/// instance, short enough to show a step at once.
+const SPAN: Duration = Duration::from_secs(2);
+/// New shards are on partitions that have saved up a second's units, so observations in this time
+/// are too good.
+const SAVED_UP: Duration = Duration::from_secs(1);
+/// A rate is of at least this time, because a few writes may come at once.
+const SHORTEST_RATED: Duration = Duration::from_millis(500);
+/// Standard deviations by which a share must be certain. Otherwise the unluckiest of many instances
+/// would decide for all.
+const CERTAIN: f64 = 3.0;
+/// A key is calm while less than this share of its first attempts is throttled.
+pub(super) const NEGLIGIBLE: f64 = 0.01;
+/// With this number of writes, the demand is known within a few per cent if half is rejected, and
+/// within a third if it is fifty times what the shards take.
+const SURE_WRITES: u64 = 500;
+/// Each of few hot items is throttled at least this many times, on average.
+const TIMES_EACH: f64 = 4.0;
+
+/// The writes of a key under one width.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Pressure {
+    /// First attempts.
+    pub writes: u64,
+    /// Their write units: the demand.
+    pub attempts: u64,
+    /// The units of first attempts that were throttled for the key range.
+    pub throttled: u64,
+    /// The units of attempts that succeeded, first attempts or not.
+    pub accepted: u64,
+    /// The units of all throttled attempts.
+    pub throttles: u64,
+}
+
+impl Pressure {
+    /// Counts a first attempt of this many units.
+    #[must_use]
+    pub const fn first_attempt(units: u64, throttled: bool) -> Self {
+        let (throttled, accepted) = if throttled { (units, 0) } else { (0, units) };
+        Self { writes: 1, attempts: units, throttled, accepted, throttles: throttled }
+    }
+
+    /// Counts a repetition of this many units.
+    #[must_use]
+    pub const fn repetition(units: u64, throttled: bool) -> Self {
+        let (throttles, accepted) = if throttled { (units, 0) } else { (0, units) };
+        Self { writes: 0, attempts: 0, throttled: 0, accepted, throttles }
+    }
+
+    /// The sum of both.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            writes: self.writes + other.writes,
+            attempts: self.attempts + other.attempts,
+            throttled: self.throttled + other.throttled,
+            accepted: self.accepted + other.accepted,
+            throttles: self.throttles + other.throttles,
+        }
+    }
+
+    /// The smaller of both, in each field.
+    fn at_most(self, other: Self) -> Self {
+        Self {
+            writes: self.writes.min(other.writes),
+            attempts: self.attempts.min(other.attempts),
+            throttled: self.throttled.min(other.throttled),
+            accepted: self.accepted.min(other.accepted),
+            throttles: self.throttles.min(other.throttles),
+        }
+    }
+
+    /// The share of the demand that is rejected in the end.
+    #[must_use]
+    pub fn rejected(self) -> f64 {
+        1.0 - self.accepted.min(self.attempts) as f64 / self.attempts.max(1) as f64
+    }
+
+    /// A bound of the throttled share of the first attempts, this many standard deviations below
+    /// the observed value; above it if negative. (E. B. Wilson, 1927.)
+    ///
+    /// ```
+    /// use sharding::internal::Pressure;
+    /// let all_throttled =
+    ///     |writes| Pressure { writes, attempts: writes, throttled: writes, ..Pressure::default() };
+    /// // Five throttles of five attempts do not vouch for "everything is throttled".
+    /// assert!(all_throttled(5).throttled_bound(2.0) < 0.6);
+    /// assert!(all_throttled(500).throttled_bound(2.0) > 0.99);
+    /// ```
+    #[must_use]
+    pub fn throttled_bound(self, z: f64) -> f64 {
+        wilson(self.throttled as f64 / self.attempts.max(1) as f64, self.writes as f64, z)
+    }
+
+    /// A bound of the rejected share, as [`throttled_bound`](Self::throttled_bound).
+    #[must_use]
+    pub fn rejected_bound(self, z: f64) -> f64 {
+        wilson(self.rejected(), self.writes as f64, z)
+    }
+
+    /// Certainly more than a negligible share of the first attempts is throttled.
+    #[must_use]
+    pub fn is_throttled(self) -> bool {
+        self.throttled_bound(CERTAIN) >= NEGLIGIBLE
+    }
+
+    /// Certainly no more than that.
+    #[must_use]
+    pub fn is_calm(self) -> bool {
+        self.throttled_bound(-CERTAIN) < NEGLIGIBLE
+    }
+
+    /// Whether more observations would hardly change the decision.
+    #[must_use]
+    pub fn is_sure(self) -> bool {
+        self.writes >= SURE_WRITES && (self.is_throttled() || self.is_calm())
+    }
+
+    /// Whether a backlog drains: a twentieth more is accepted than arrives.
+    pub(super) const fn is_draining(self) -> bool {
+        self.accepted.saturating_mul(20) > self.attempts.saturating_mul(21)
+    }
+
+    /// The share of all attempts that is throttled, in percent. It falls with every growth that
+    /// helps, whether clients wait or not.
+    pub(super) fn throttled_percent(self) -> u32 {
+        let all = (self.throttles + self.accepted).max(1);
+        u32::try_from(self.throttles * 100 / all).unwrap_or(100)
+    }
+}
+
+fn wilson(share: f64, samples: f64, z: f64) -> f64 {
+    if samples < 1.0 {
+        return if z > 0.0 { 0.0 } else { 1.0 };
+    }
+    let centre = share + z * z / (2.0 * samples);
+    let spread = z * (share * (1.0 - share) / samples + z * z / (4.0 * samples * samples)).sqrt();
+    ((centre - spread) / (1.0 + z * z / samples)).clamp(0.0, 1.0)
+}
+
+/// The input of a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Seen {
+    /// The writes of the last seconds, under the present width.
+    pub pressure: Pressure,
+    /// Write units a second of the key's first attempts, of all instances that observe throttles.
+    pub rate: f64,
+    /// The number of partitions of the table, if it is known: about one for each 1,000 write units
+    /// of its warm throughput.
+    pub partitions: Option<u32>,
+    /// The number of items that the throttled writes are of, if it is certain that they are few.
+    pub hot_items: Option<u32>,
+}
+
+/// Follows the writes of a key under its present width.
+#[derive(Debug, Clone, Default)]
+pub struct PressureTracker {
+    width: Option<ShardCount>,
+    /// While the partitions of a new width use their saved units.
+    unsettled_until: Option<Duration>,
+    began: Duration,
+    current: Pressure,
+    previous: Pressure,
+    /// The part of both that this instance has not yet added to the pool.
+    unreported: Pressure,
+    /// An overload lasts. Its first throttle began the observations.
+    is_overloaded: bool,
+    /// The key's rate.
+    meter: RateMeter,
+    /// The hashes of the items of throttled first attempts, each a bit, and the number of these
+    /// attempts.
+    items: u64,
+    throttled_items: u64,
+    latest_item: Option<u32>,
+}
+
+/// Counts units over one to two spans.
+#[derive(Debug, Clone, Default)]
+struct RateMeter {
+    began: Option<Duration>,
+    current: u64,
+    /// The units of the span before, and its length.
+    previous: (u64, Duration),
+}
+
+impl RateMeter {
+    fn add(&mut self, units: u64, now: Duration) {
+        self.turn(now);
+        self.current += units;
+    }
+
+    /// Units a second.
+    fn rate(&mut self, now: Duration) -> f64 {
+        let age = self.turn(now);
+        let time = (age + self.previous.1).max(SAVED_UP);
+        (self.current + self.previous.0) as f64 / time.as_secs_f64()
+    }
+
+    /// The time since the span began. A new one begins if it is too old.
+    fn turn(&mut self, now: Duration) -> Duration {
+        let age = now.saturating_sub(*self.began.get_or_insert(now));
+        if age < SPAN {
+            return age;
+        }
+        let ended = (std::mem::take(&mut self.current), age);
+        self.previous = if age < 2 * SPAN { ended } else { (0, SPAN) };
+        self.began = Some(now);
+        Duration::ZERO
+    }
+}
+
+/// The number of items of throttled writes, if it is certain that they are few: by the number of
+/// writes, and the number of different values of their hashes, of 64.
+///
+/// ```
+/// use sharding::internal::few_items;
+/// assert_eq!(few_items(40, 3), Some(3));
+/// assert_eq!(few_items(40, 30), None, "nearly each write is of another item");
+/// assert_eq!(few_items(10_000, 64), None, "so many items that every hash occurs");
+/// ```
+#[must_use]
+pub fn few_items(writes: u64, hashes: u32) -> Option<u32> {
+    // Some items share a hash. (K.-Y. Whang et al., "A linear-time probabilistic counting
+    // algorithm", 1990.)
+    let all = f64::from(ITEM_HASHES);
+    let items = -all * (1.0 - f64::from(hashes) / all).ln();
+    (hashes > 0 && writes as f64 >= items * TIMES_EACH).then_some(items as u32)
+}
+
+/// The hashes of items are numbers below this one.
+const ITEM_HASHES: u32 = u64::BITS;
+
+impl PressureTracker {
+    /// Learns the current write width, at an instant of a monotonic clock.
+    pub fn observe_width(&mut self, width: ShardCount, now: Duration) {
+        if self.width == Some(width) {
+            return;
+        }
+        let is_wider = self.width.is_some_and(|old| old < width);
+        self.unsettled_until = is_wider.then_some(now + SAVED_UP);
+        self.width = Some(width);
+        self.forget(now);
+    }
+
+    /// Counts attempts that were placed under this width. Attempts under another width do not
+    /// count.
+    pub fn record(&mut self, width: ShardCount, attempts: Pressure, now: Duration) {
+        if self.width.is_none_or(|known| known == width) {
+            self.turn(now);
+            if attempts.throttled > 0 && !self.is_overloaded {
+                // An overload begins. What was accepted before, from the partitions' saved units,
+                // would make it look small.
+                self.forget(now);
+                self.is_overloaded = true;
+            }
+            self.current = self.current.plus(attempts);
+            self.unreported = self.unreported.plus(attempts);
+        }
+        self.meter.add(attempts.attempts, now);
+    }
+
+    /// Notes the item of a throttled first attempt, by a hash.
+    pub fn record_item(&mut self, item: &impl Hash) {
+        let mut hasher = DefaultHasher::new();
+        item.hash(&mut hasher);
+        let hash = (hasher.finish() % u64::from(ITEM_HASHES)) as u32;
+        self.items |= 1 << hash;
+        self.throttled_items += 1;
+        self.latest_item = Some(hash);
+    }
+
+    /// Discards the observations, because the table has more partitions now.
+    pub fn forget(&mut self, now: Duration) {
+        (self.current, self.previous, self.unreported) = Default::default();
+        (self.items, self.throttled_items) = (0, 0);
+        self.began = now;
+    }
+
+    /// The observations of the last seconds that were not taken before: each attempt is reported
+    /// once.
+    pub fn take_unreported(&mut self, now: Duration) -> Pressure {
+        self.turn(now);
+        std::mem::take(&mut self.unreported)
+    }
+
+    /// The latest throttled item, by hash.
+    #[must_use]
+    pub const fn latest_item(&self) -> Option<u32> {
+        self.latest_item
+    }
+
+    /// The observations of the last seconds.
+    pub fn seen(&mut self, now: Duration) -> Seen {
+        self.turn(now);
+        Seen {
+            pressure: self.current.plus(self.previous),
+            rate: self.meter.rate(now).max(self.rate_since_began(now)),
+            partitions: None,
+            hot_items: few_items(self.throttled_items, self.items.count_ones()),
+        }
+    }
+
+    /// The rate since the overload began, which may be long after the meter began. A single write
+    /// says nothing about a rate.
+    fn rate_since_began(&self, now: Duration) -> f64 {
+        let Pressure { writes, attempts, .. } = self.current;
+        let units = if writes < 2 { 0.0 } else { attempts as f64 };
+        units / now.saturating_sub(self.began).max(SHORTEST_RATED).as_secs_f64()
+    }
+
+    fn turn(&mut self, now: Duration) {
+        if self.unsettled_until.take_if(|until| now >= *until).is_some() {
+            self.forget(now);
+        }
+        let age = now.saturating_sub(self.began);
+        if age >= SPAN {
+            let ended = std::mem::take(&mut self.current);
+            self.is_overloaded &= ended.throttles > 0;
+            self.previous = if age < 2 * SPAN { ended } else { Pressure::default() };
+            // What was observed before is too old to be reported.
+            self.unreported = self.unreported.at_most(self.previous);
+            (self.items, self.throttled_items) = (0, 0);
+            self.began = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::key::tests::count;
+
+    /// Writes of one unit, of which so many are throttled and never repeated.
+    fn pressure((writes, throttled): (u64, u64)) -> Pressure {
+        let accepted = writes - throttled;
+        Pressure { writes, attempts: writes, throttled, accepted, throttles: throttled }
+    }
+
+    /// At this number of milliseconds: a new width, or writes under a width and how many of them
+    /// were throttled.
+    type Row = (u64, u32, Option<(u64, u64)>);
+
+    fn seen(rows: &[Row]) -> Seen {
+        let (mut tracker, mut now) = (PressureTracker::default(), Duration::ZERO);
+        for &(at, width, writes) in rows {
+            now = Duration::from_millis(at);
+            match writes {
+                Some(writes) => tracker.record(count(width), pressure(writes), now),
+                None => tracker.observe_width(count(width), now),
+            }
+        }
+        tracker.seen(now)
+    }
+
+    #[test]
+    fn observations_are_of_the_last_seconds_and_the_present_width() {
+        let rows: [(&[Row], (u64, u64)); 4] = [
+            // Old writes do not dilute a step.
+            (
+                &[
+                    (0, 1, None),
+                    (1_000, 1, Some((100_000, 0))),
+                    (60_000, 1, Some((1, 1))),
+                    (60_001, 1, Some((50, 45))),
+                ],
+                (51, 46),
+            ),
+            // An overload begins with its first throttle.
+            (
+                &[
+                    (0, 1, None),
+                    (900, 1, Some((1_000, 0))),
+                    (950, 1, Some((1, 1))),
+                    (990, 1, Some((20, 19))),
+                ],
+                (21, 20),
+            ),
+            // Writes under another width do not count.
+            (&[(0, 4, None), (0, 1, Some((10, 10)))], (0, 0)),
+            // Nor do those of the first second of a wider one.
+            (
+                &[(0, 1, None), (10, 4, None), (500, 4, Some((50, 5))), (1_011, 4, Some((7, 2)))],
+                (7, 2),
+            ),
+        ];
+        for (rows, expected) in rows {
+            assert_eq!(seen(rows).pressure, pressure(expected), "{rows:?}");
+        }
+    }
+
+    #[test]
+    fn a_rate_is_of_the_time_in_which_it_was_observed() {
+        // 100 units every 100 ms, throttled from the fifth second on.
+        let mut tracker = PressureTracker::default();
+        tracker.observe_width(count(1), Duration::ZERO);
+        for step in 0..80 {
+            let now = Duration::from_millis(step * 100);
+            let throttled = if step < 50 { 0 } else { 80 };
+            tracker.record(count(1), pressure((100, throttled)), now);
+            if step > 10 {
+                let rate = tracker.seen(now).rate;
+                assert!((800.0..=1_200.0).contains(&rate), "{step}: {rate}");
+            }
+        }
+        // A slow instance: a write every three seconds.
+        let mut tracker = PressureTracker::default();
+        for step in 0..5 {
+            tracker.record(count(1), pressure((1, 1)), Duration::from_secs(step * 3));
+        }
+        let rate = tracker.seen(Duration::from_secs(12)).rate;
+        assert!((0.2..=0.7).contains(&rate), "{rate}");
+    }
+
+    #[test]
+    fn each_attempt_is_reported_once() {
+        let mut tracker = PressureTracker::default();
+        let at = Duration::from_millis;
+        tracker.record(count(1), pressure((10, 4)), at(0));
+        assert_eq!(tracker.take_unreported(at(10)), pressure((10, 4)));
+        tracker.record(count(1), pressure((6, 3)), at(20));
+        assert_eq!(tracker.take_unreported(at(2_010)), pressure((6, 3)));
+        assert_eq!(tracker.take_unreported(at(2_020)), Pressure::default());
+        // What was not taken in time is too old.
+        tracker.record(count(1), pressure((6, 3)), at(2_100));
+        assert_eq!(tracker.take_unreported(at(9_000)), Pressure::default());
+    }
+
+    #[test]
+    fn repetitions_do_not_make_the_demand_look_greater() {
+        // Twice the capacity, and every rejected write is repeated three times: far fewer than half
+        // of the first attempts are accepted.
+        let seen = Pressure {
+            writes: 1_000,
+            attempts: 1_000,
+            throttled: 800,
+            accepted: 500,
+            throttles: 2_000,
+        };
+        assert!((seen.rejected() - 0.5).abs() < f64::EPSILON, "{seen:?}");
+        assert_eq!(seen.throttled_percent(), 80);
+        // Clients that wait: nothing is rejected, and it is no calm key.
+        let waiting = Pressure { accepted: 1_000, ..seen };
+        assert!(waiting.rejected() < f64::EPSILON && waiting.is_throttled(), "{waiting:?}");
+    }
+
+    #[test]
+    fn few_items_are_known_by_how_often_each_is_throttled() {
+        let items_of = |distinct: u32| {
+            let mut tracker = PressureTracker::default();
+            for write in 0..400u32 {
+                tracker.record(count(1), pressure((1, 1)), Duration::from_millis(write.into()));
+                tracker.record_item(&(write % distinct));
+            }
+            tracker.seen(Duration::from_millis(400)).hot_items
+        };
+        assert_eq!([3, 8, 400].map(items_of), [Some(3), Some(8), None]);
+    }
+}

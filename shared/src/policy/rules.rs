@@ -1,0 +1,558 @@
+//! The number of shards that a key should have: one trigger, one formula, one guard.
+//!
+//! - *Trigger*: a share of the first attempts is certainly throttled. What repetitions achieve later
+//!   does not count, because a client that waits for them sends nothing new.
+//! - *Formula*: the fewest shards that lose nearly nothing of the demand ([`sizing`]). The demand
+//!   is the one of which the observed share is rejected. Clients that wait hide a part of theirs,
+//!   but not their throttles, so the key also grows by a multiple of the throttled share. The rate
+//!   of the key's writes is an upper limit: a key with few writes is throttled because other keys
+//!   fill its partitions, and more shards do not help it.
+//! - *Guard*: growths after which as much is throttled as before are followed by longer waits.
+//!
+//! All instances of a key use the same shards, so the shares that one instance observes are those
+//! of all. Only the rate is added up over instances.
+
+use std::time::Duration;
+
+use crate::policy::collisions;
+use crate::policy::decision::{LOOK_AGAIN, ScalingDecision, ShrinkDecision};
+use crate::policy::pressure::{NEGLIGIBLE, Seen};
+use crate::policy::sizing::{self, Sizing};
+use crate::protocol::growth::GrowthRecord;
+use crate::protocol::metadata::{Phase, ShardMetadata};
+use crate::values::key::ShardCount;
+use crate::values::throughput::PARTITION_WRITE_UNITS;
+
+/// The scaling policy: a pure function of metadata, observations and time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ScalingPolicy {
+    /// The least number of seconds between two changes of one key.
+    pub cooldown_seconds: u64,
+    /// The largest width of a decision. A stored width is never reduced to it.
+    pub max_shards: ShardCount,
+    /// Write units a second of one partition: 1,000, unless a local edition has smaller ones.
+    pub partition_write_units: f64,
+}
+
+/// The longest that a throttled writer waits for more samples.
+pub const LONGEST_GATHERING: Duration = Duration::from_millis(500);
+/// How long an instance that has added to the pooled observations waits for the others.
+pub const TOGETHER: Duration = Duration::from_millis(250);
+
+impl Default for ScalingPolicy {
+    fn default() -> Self {
+        Self {
+            cooldown_seconds: 2,
+            max_shards: ShardCount::new(200).unwrap_or(ShardCount::ONE),
+            partition_write_units: PARTITION_WRITE_UNITS as f64,
+        }
+    }
+}
+
+/// Clients that wait may hide this many times the demand that is observed, if all of their first
+/// attempts are throttled.
+const HIDDEN: f64 = 7.0;
+/// A key whose own writes fill less than this part of a partition does not grow: it is throttled
+/// because other keys fill the rest.
+const LEAST_OWN: f64 = 1.0 / 3.0;
+/// A growth is worth the pause of its writers from this factor on.
+const LEAST_STEP: f64 = 1.2;
+/// An earlier growth says nothing about the present demand.
+const FORGOTTEN_SECONDS: u64 = 3_600;
+/// A key that grew soon after a shrink keeps its width for this many times as long, because
+/// shrinking costs more than it saves there.
+const REGROWN_CALM_FACTOR: u64 = 4;
+
+impl ScalingPolicy {
+    /// Decides from the observations of a key's instances.
+    ///
+    /// ```
+    /// use sharding::internal::{Pressure, ScalingDecision, ScalingPolicy, Seen};
+    /// use sharding::internal::{ShardCount, ShardMetadata};
+    /// // Of 4,000 units a second, three quarters are rejected.
+    /// let pressure =
+    ///     Pressure { writes: 800, attempts: 800, throttled: 700, accepted: 200, throttles: 2_000 };
+    /// let seen = Seen { pressure, rate: 4_000.0, partitions: Some(1_000), hot_items: None };
+    /// let key = ShardMetadata::unregistered();
+    /// let decision = ScalingPolicy::default().decide(&key, seen, 1_562_858_912);
+    /// assert_eq!(decision, ScalingDecision::ScaleOut(ShardCount::new(6).unwrap()));
+    /// ```
+    #[must_use]
+    pub fn decide(
+        &self,
+        metadata: &ShardMetadata,
+        seen: Seen,
+        now_seconds: u64,
+    ) -> ScalingDecision {
+        let Seen { pressure, partitions, .. } = seen;
+        let width = metadata.number_of_shards;
+        if let Some(to) = metadata.closing() {
+            return ScalingDecision::Closing(to);
+        }
+        if !pressure.is_throttled() || pressure.is_draining() {
+            return ScalingDecision::Calm;
+        }
+        let fruitless = self.record(metadata, seen, now_seconds).fruitless;
+        if let Some(until) = self.waits_until(metadata, fruitless, now_seconds) {
+            // One growth may have been too small. Two in a row were of no use.
+            return match fruitless {
+                0 | 1 => ScalingDecision::CoolingDown { until },
+                _ => ScalingDecision::ShortOfPartitions { until, write_units: None },
+            };
+        }
+        let until = now_seconds.saturating_add(LOOK_AGAIN.as_secs());
+        if let Some(items) = seen.hot_items.filter(|items| *items <= width.get()) {
+            return ScalingDecision::HotItems { items, until };
+        }
+        let crowded = || {
+            let units = |partitions: u32| u64::from(partitions) * PARTITION_WRITE_UNITS * 3 / 2;
+            ScalingDecision::Crowded { until, write_units: partitions.map(units) }
+        };
+        if partitions.is_some() && seen.rate < LEAST_OWN * self.partition_write_units {
+            return crowded();
+        }
+        let sizing = sizing::size(self.demand(width, seen, -1.0), partitions, self.max_shards);
+        let least = (f64::from(width.get()) * LEAST_STEP).ceil() as u32;
+        let is_short = matches!(sizing, Sizing::Short(shards) if shards.get() < least);
+        if is_short || width >= self.max_shards {
+            return self.short_of_partitions(width, seen, now_seconds);
+        }
+        let most = self.most_shards(width, seen);
+        if most <= width {
+            return crowded();
+        }
+        let step = match sizing {
+            Sizing::Enough(_) => waiting_step(width, seen),
+            Sizing::Short(_) => least,
+        };
+        let wanted = sizing.shards().get().max(step).max(least).min(most.get());
+        // Readers still read the shards that a shrink has begun to give up.
+        let to = wanted.max(metadata.read_shards.get()).min(self.max_shards.get());
+        ShardCount::new(to).map_or(ScalingDecision::AtMaximum, ScalingDecision::ScaleOut)
+    }
+
+    /// More shards hardly help: the table lacks partitions, or the key has the maximum.
+    fn short_of_partitions(
+        &self,
+        width: ShardCount,
+        seen: Seen,
+        now_seconds: u64,
+    ) -> ScalingDecision {
+        // A raise cannot be undone, so it is for what is certain.
+        let certain = self.demand(width, seen, 1.0);
+        let needed = sizing::needed_partitions(certain);
+        if seen.partitions.is_none_or(|partitions| needed <= partitions) {
+            return ScalingDecision::AtMaximum;
+        }
+        ScalingDecision::ShortOfPartitions {
+            until: now_seconds.saturating_add(self.cooldown_seconds),
+            write_units: Some(u64::from(needed) * PARTITION_WRITE_UNITS),
+        }
+    }
+
+    /// The most shards that the key's writes can use, by their rate and by their items. The rate
+    /// says little about a table whose partitions are not known, because they may be smaller.
+    fn most_shards(&self, width: ShardCount, seen: Seen) -> ShardCount {
+        let most = self.max_shards;
+        let by_rate = seen.partitions.map_or(most, |_| {
+            // Each shard fills its part of a partition.
+            let filled = seen.rate / (LEAST_OWN * self.partition_write_units);
+            match sizing::size(self.most_demand(width, seen), seen.partitions, most) {
+                Sizing::Enough(shards) => {
+                    shards.max(ShardCount::new(filled as u32).unwrap_or(shards))
+                }
+                Sizing::Short(_) => most,
+            }
+        });
+        by_rate.min(seen.hot_items.and_then(ShardCount::new).unwrap_or(most))
+    }
+
+    /// The shards for a demand in write units a second, on a table with this many partitions.
+    ///
+    /// ```
+    /// use sharding::internal::{ScalingPolicy, ShardCount, Sizing};
+    /// let policy = ScalingPolicy::default();
+    /// let shards = |count| ShardCount::new(count).unwrap();
+    /// assert_eq!(policy.shards_for(800.0, Some(4)), Sizing::Enough(shards(1)));
+    /// assert!(matches!(policy.shards_for(5_000.0, Some(64)), Sizing::Enough(_)));
+    /// assert!(matches!(policy.shards_for(5_000.0, Some(4)), Sizing::Short(_)));
+    /// ```
+    #[must_use]
+    pub fn shards_for(&self, write_units: f64, partitions: Option<u32>) -> Sizing {
+        sizing::size(write_units / self.partition_write_units, partitions, self.max_shards)
+    }
+
+    /// Warm throughput, in write units a second, of a table that serves a demand of one key in
+    /// write units a second.
+    #[must_use]
+    pub fn needed_write_units(&self, write_units: f64) -> u64 {
+        let demand = write_units / self.partition_write_units;
+        u64::from(sizing::needed_partitions(demand)) * PARTITION_WRITE_UNITS
+    }
+
+    /// Whether more observations would hardly change the decision: the shares are certain, and the
+    /// rate does not limit the demand that follows from them.
+    #[must_use]
+    pub fn is_sure(&self, width: ShardCount, seen: Seen) -> bool {
+        let is_limited = self.demand(width, seen, -1.0) < rejected_demand(width, seen, -1.0);
+        seen.pressure.is_sure() && (!is_limited || seen.partitions.is_none())
+    }
+
+    /// The demand, in partitions, less this many standard deviations of the rejected share.
+    fn demand(&self, width: ShardCount, seen: Seen, z: f64) -> f64 {
+        if seen.partitions.is_some() {
+            return rejected_demand(width, seen, z).min(self.most_demand(width, seen));
+        }
+        // The rate says little, and a handful of writes vouches for little.
+        rejected_demand(width, seen, if seen.pressure.is_sure() { z } else { 1.0 })
+    }
+
+    /// The largest demand of a key with these observations, in partitions. Clients that wait hide
+    /// demand, but only as far as the key's own writes fill its partitions.
+    fn most_demand(&self, width: ShardCount, seen: Seen) -> f64 {
+        let own = seen.rate / self.partition_write_units;
+        own * (1.0 + HIDDEN * waiting(seen) * (own / f64::from(width.get())).min(1.0))
+    }
+
+    /// Decides about a key that a report names, which says neither the demand nor its throttled
+    /// share: to twice the shards, unless they are on all partitions already.
+    #[must_use]
+    pub fn decide_reported(
+        &self,
+        metadata: &ShardMetadata,
+        partitions: Option<u32>,
+        now_seconds: u64,
+    ) -> ScalingDecision {
+        let width = metadata.number_of_shards;
+        if let Some(to) = metadata.closing() {
+            return ScalingDecision::Closing(to);
+        }
+        if let Some(until) = self.waits_until(metadata, 0, now_seconds) {
+            return ScalingDecision::CoolingDown { until };
+        }
+        // The share of the partitions without a shard of the key.
+        let unused = |of: u32| (1.0 - 1.0 / f64::from(of.max(1))).powf(width.get().into());
+        if let Some(partitions) = partitions.filter(|of| unused(*of) < NEGLIGIBLE) {
+            let write_units = Some(u64::from(partitions) * PARTITION_WRITE_UNITS * 2);
+            let until = now_seconds.saturating_add(LOOK_AGAIN.as_secs());
+            return ScalingDecision::ShortOfPartitions { until, write_units };
+        }
+        let to = width.get().saturating_mul(2).max(metadata.read_shards.get());
+        let to = ShardCount::new(to.min(self.max_shards.get())).filter(|to| *to > width);
+        to.map_or(ScalingDecision::AtMaximum, ScalingDecision::ScaleOut)
+    }
+
+    /// Until when a key that changed recently keeps its width. Each growth in vain doubles the wait.
+    fn waits_until(
+        &self,
+        metadata: &ShardMetadata,
+        fruitless: u32,
+        now_seconds: u64,
+    ) -> Option<u64> {
+        let wait = self.cooldown_seconds.saturating_mul(1 << fruitless.min(16));
+        let wait = wait.min(FORGOTTEN_SECONDS.max(self.cooldown_seconds));
+        let until = metadata.last_change()?.saturating_add(wait);
+        (now_seconds < until).then_some(until)
+    }
+
+    /// The record of a growth that follows from observations, for later decisions.
+    #[must_use]
+    pub fn record(&self, metadata: &ShardMetadata, seen: Seen, now_seconds: u64) -> GrowthRecord {
+        let last = metadata.last_growth();
+        let is_recent = last.is_some_and(|at| now_seconds < at.saturating_add(FORGOTTEN_SECONDS));
+        let before = if is_recent { metadata.growth } else { GrowthRecord::default() };
+        before.grown(seen.pressure.throttled_percent())
+    }
+
+    /// Whether a key gives up half of its shards: for `calm_seconds` it has kept its width, and has
+    /// taken no more writes than half of its shards have carried before. The time is longer if it
+    /// last grew soon after a shrink, so that a key does not oscillate.
+    ///
+    /// ```
+    /// use sharding::internal::{ScalingPolicy, ShardCount, ShardMetadata, ShrinkDecision};
+    /// let mut metadata = ShardMetadata::registered(1_000);
+    /// metadata.number_of_shards = ShardCount::new(12).unwrap();
+    /// metadata.read_shards = metadata.number_of_shards;
+    /// let decided_at = |now| ScalingPolicy::default().decide_shrink(&metadata, 3_600, now);
+    /// assert_eq!(decided_at(2_000), ShrinkDecision::Wait { until: 4_600 });
+    /// assert_eq!(decided_at(5_000), ShrinkDecision::To(ShardCount::new(6).unwrap()));
+    /// ```
+    #[must_use]
+    pub fn decide_shrink(
+        &self,
+        metadata: &ShardMetadata,
+        calm_seconds: u64,
+        now_seconds: u64,
+    ) -> ShrinkDecision {
+        let half = ShardCount::new(metadata.number_of_shards.get() / 2);
+        let Some(half) = half.filter(|_| metadata.phase == Phase::Open) else {
+            return ShrinkDecision::No;
+        };
+        let grew_back = metadata.shrunk_at.is_some_and(|shrunk| {
+            metadata.last_growth().is_some_and(|grown| grown.saturating_sub(shrunk) < calm_seconds)
+        });
+        let calm = calm_seconds.max(self.cooldown_seconds).saturating_mul(if grew_back {
+            REGROWN_CALM_FACTOR
+        } else {
+            1
+        });
+        let busy_at = metadata.load.judged(metadata.number_of_shards).busy_at;
+        let until = metadata.last_updated.max(busy_at).saturating_add(calm);
+        if now_seconds < until { ShrinkDecision::Wait { until } } else { ShrinkDecision::To(half) }
+    }
+}
+
+/// The demand, in partitions, of which the observed share is rejected, less this many standard
+/// deviations.
+fn rejected_demand(width: ShardCount, seen: Seen, z: f64) -> f64 {
+    collisions::demand(seen.pressure.rejected_bound(z), width, seen.partitions)
+}
+
+/// The shards for throttles of clients that wait, which hide a part of their demand.
+fn waiting_step(width: ShardCount, seen: Seen) -> u32 {
+    (f64::from(width.get()) * (1.0 + HIDDEN * waiting(seen))).ceil() as u32
+}
+
+/// The share of the first attempts whose throttles show clients that wait. Where clients do not
+/// wait, repetitions throttle up to as many first attempts again as are rejected in the end.
+fn waiting(Seen { pressure, .. }: Seen) -> f64 {
+    (pressure.throttled_bound(1.0) - 2.0 * pressure.rejected()).max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ScalingDecision::*;
+    use super::*;
+    use crate::policy::pressure::Pressure;
+    use crate::protocol::metadata::Drain;
+    use crate::values::key::tests::count;
+    use proptest::prelude::*;
+
+    fn settled(width: u32, at: u64) -> ShardMetadata {
+        let registered = ShardMetadata::registered(1);
+        let shard_history = registered.shard_history.clone().with(at, count(width));
+        let (number_of_shards, read_shards) = (count(width), count(width));
+        ShardMetadata {
+            number_of_shards,
+            read_shards,
+            last_updated: at,
+            shard_history,
+            ..registered
+        }
+    }
+
+    /// A demand in write units a second, on this many partitions: its observations at a width, if
+    /// each write is sent three times.
+    fn on(partitions: u32, demand: f64, width: u32) -> Seen {
+        let rejected =
+            collisions::throttled(demand / 1_000.0, count(width), Some(partitions)).min(0.99);
+        let of = |share: f64| (10_000.0 * share).round() as u64;
+        let throttled = of((rejected * 1.5).min(1.0));
+        let pressure = Pressure {
+            writes: 10_000,
+            attempts: 10_000,
+            throttled,
+            accepted: of(1.0 - rejected),
+            throttles: throttled + of(rejected) * 2,
+        };
+        Seen { pressure, rate: demand, partitions: Some(partitions), hot_items: None }
+    }
+
+    /// Clients that wait: so many of a hundred first attempts are throttled, and none is rejected.
+    fn waiting(partitions: u32, throttled: u64, rate: f64) -> Seen {
+        let pressure = Pressure {
+            writes: 10_000,
+            attempts: 10_000,
+            throttled: throttled * 100,
+            accepted: 10_000,
+            throttles: throttled * 300,
+        };
+        Seen { pressure, rate, partitions: Some(partitions), hot_items: None }
+    }
+
+    fn decide(metadata: &ShardMetadata, seen: Seen) -> ScalingDecision {
+        ScalingPolicy::default().decide(metadata, seen, 1_000)
+    }
+
+    #[track_caller]
+    fn assert_grows(decision: ScalingDecision, expected: std::ops::RangeInclusive<u32>) {
+        let is_expected = matches!(decision, ScaleOut(to) if expected.contains(&to.get()));
+        assert!(is_expected, "{decision:?}, expected {expected:?}");
+    }
+
+    #[test]
+    fn a_key_gets_the_shards_that_its_demand_needs() {
+        let rows = [
+            // Partitions, demand, width, and about the shards.
+            (1_000, 2_000.0, 1, 3..=4),
+            (1_000, 5_000.0, 1, 7..=11),
+            (1_000, 20_000.0, 1, 45..=75),
+            (64, 5_000.0, 1, 14..=25),
+            (64, 20_000.0, 1, 110..=200),
+            (1_000, 20_000.0, 8, 45..=75),
+            // Nothing serves all of it. This many shards serve what can be served.
+            (4, 5_000.0, 1, 120..=200),
+            (4, 20_000.0, 1, 15..=60),
+        ];
+        for (partitions, demand, width, expected) in rows {
+            let decision = decide(&settled(width, 1), on(partitions, demand, width));
+            assert_grows(decision, expected);
+        }
+    }
+
+    #[test]
+    fn clients_that_wait_are_seen_by_their_throttles() {
+        let at = |width, throttled| {
+            decide(&settled(width, 1), waiting(1_000, throttled, 1_000.0 * f64::from(width)))
+        };
+        assert_grows(at(1, 100), 8..=8);
+        assert_grows(at(1, 20), 3..=3);
+        assert_grows(at(10, 30), 30..=32);
+        assert_eq!(at(10, 0), Calm);
+    }
+
+    #[test]
+    fn a_key_that_drains_a_backlog_is_calm() {
+        let mut seen = on(1_000, 5_000.0, 4);
+        assert_grows(decide(&settled(4, 1), seen), 7..=12);
+        seen.pressure.accepted = 12_000;
+        assert_eq!(decide(&settled(4, 1), seen), Calm);
+    }
+
+    #[test]
+    fn a_key_with_few_writes_does_not_grow_because_others_fill_the_table() {
+        let crowded = Crowded { until: 1_010, write_units: Some(96_000) };
+        for (rate, width) in [(10.0, 1), (300.0, 1), (300.0, 6)] {
+            let seen = Seen { rate, ..on(64, 5_000.0, width) };
+            assert_eq!(decide(&settled(width, 1), seen), crowded, "{rate} at {width}");
+        }
+        // Two thirds of a partition of its own: a few shards, and no more.
+        let two_thirds = |width| Seen { rate: 700.0, ..on(64, 5_000.0, width) };
+        assert_grows(decide(&settled(1, 1), two_thirds(1)), 2..=4);
+        assert_eq!(decide(&settled(20, 1), Seen { rate: 500.0, ..on(64, 30_000.0, 20) }), crowded);
+        // Partitions that are not known may be small ones.
+        let unknown = Seen { rate: 50.0, partitions: None, ..on(64, 5_000.0, 1) };
+        assert_grows(decide(&settled(1, 1), unknown), 6..=60);
+    }
+
+    #[test]
+    fn few_hot_items_get_one_shard_each() {
+        let hot = |items| Seen { hot_items: Some(items), ..on(64, 6_000.0, 1) };
+        assert_grows(decide(&settled(1, 1), hot(3)), 3..=3);
+        let reported = HotItems { items: 3, until: 1_010 };
+        assert_eq!(decide(&settled(3, 1), hot(3)), reported);
+        assert_eq!(decide(&settled(8, 1), hot(3)), reported);
+    }
+
+    #[test]
+    fn a_short_table_is_reported_with_what_it_lacks() {
+        for (partitions, demand, width) in
+            [(4, 5_000.0, 200), (4, 20_000.0, 60), (20, 50_000.0, 200)]
+        {
+            let decision = decide(&settled(width, 1), on(partitions, demand, width));
+            let ShortOfPartitions { until: 1_002, write_units: Some(units) } = decision else {
+                panic!("{demand} on {partitions}, at {width}: {decision:?}")
+            };
+            let lacking = units as f64 / demand;
+            assert!((1.5..=4.5).contains(&lacking), "{demand} on {partitions}: {units}");
+        }
+        // With room on the table, it is the key's maximum.
+        assert_eq!(decide(&settled(200, 1), waiting(1_000, 5, 200_000.0)), AtMaximum);
+    }
+
+    #[test]
+    fn a_burst_grows_a_key_once_and_growths_in_vain_become_rare() {
+        let after = |fruitless, since: u64| {
+            let growth = GrowthRecord { rejected_percent: 60, fruitless };
+            let metadata = ShardMetadata { growth, ..settled(8, 1_000 - since) };
+            decide(&metadata, waiting(1_000, 50, 8_000.0))
+        };
+        // 150 of 250 attempts are throttled, as before.
+        assert_eq!(after(0, 1), CoolingDown { until: 1_003 });
+        assert_grows(after(0, 4), 30..=40);
+        assert_eq!(after(1, 4), ShortOfPartitions { until: 1_004, write_units: None });
+        assert_grows(after(1, 8), 30..=40);
+        assert_eq!(after(5, 100), ShortOfPartitions { until: 1_028, write_units: None });
+        // A growth that helped does not delay the next one.
+        let helped = GrowthRecord { rejected_percent: 90, fruitless: 3 };
+        let metadata = ShardMetadata { growth: helped, ..settled(8, 996) };
+        assert_grows(decide(&metadata, waiting(1_000, 50, 8_000.0)), 30..=40);
+    }
+
+    #[test]
+    fn a_handful_of_throttles_is_no_reason() {
+        let few = |writes, throttled| {
+            let pressure = Pressure {
+                writes,
+                attempts: writes,
+                throttled,
+                accepted: writes - throttled,
+                throttles: throttled,
+            };
+            Seen { pressure, rate: 2_000.0, partitions: Some(1_000), hot_items: None }
+        };
+        assert_eq!(decide(&settled(1, 1), few(200, 2)), Calm);
+        assert_grows(decide(&settled(1, 1), few(9, 9)), 2..=30);
+        assert_eq!(decide(&settled(1, 1), Seen::default()), Calm);
+    }
+
+    #[test]
+    fn a_report_doubles_the_shards_while_that_can_help() {
+        let reported = |width, at, partitions| {
+            ScalingPolicy::default().decide_reported(&settled(width, at), partitions, 1_000)
+        };
+        assert_grows(reported(1, 1, None), 2..=2);
+        assert_grows(reported(8, 1, Some(64)), 16..=16);
+        assert_eq!(reported(8, 999, Some(64)), CoolingDown { until: 1_001 });
+        assert_grows(reported(150, 1, Some(64)), 200..=200);
+        assert_eq!(reported(200, 1, Some(64)), AtMaximum);
+        let short = ShortOfPartitions { until: 1_010, write_units: Some(8_000) };
+        assert_eq!(reported(17, 1, Some(4)), short);
+    }
+
+    #[test]
+    fn a_key_that_turns_hot_while_it_shrinks_gets_all_its_shards_back() {
+        let drain = Drain { began: 100, busy_until: Some(200), in_doubt: false, emptied_at: None };
+        let shrunk = ShardMetadata {
+            read_shards: count(8),
+            shrunk_at: Some(100),
+            phase: Phase::Draining(drain),
+            ..settled(2, 100)
+        };
+        assert_eq!(decide(&shrunk, Seen::default()), Calm);
+        assert_grows(decide(&shrunk, waiting(1_000, 10, 2_000.0)), 8..=8);
+    }
+
+    #[test]
+    fn a_key_that_grew_back_is_left_alone_for_longer() {
+        let grown = |shrunk_at, at| ShardMetadata { shrunk_at: Some(shrunk_at), ..settled(8, at) };
+        let closing = ShardMetadata { phase: Phase::Closing(count(9)), ..settled(8, 1_000) };
+        let rows = [
+            (settled(8, 1_000), 4_600, ShrinkDecision::To(count(4))),
+            (grown(900, 1_000), 4_600, ShrinkDecision::Wait { until: 15_400 }),
+            (grown(900, 1_000), 15_400, ShrinkDecision::To(count(4))),
+            (grown(1_000, 1_000), 4_600, ShrinkDecision::To(count(4))),
+            (settled(1, 1_000), 99_999, ShrinkDecision::No),
+            (closing, 99_999, ShrinkDecision::No),
+        ];
+        for (metadata, now, expected) in rows {
+            let decision = ScalingPolicy::default().decide_shrink(&metadata, 3_600, now);
+            assert_eq!(decision, expected, "{metadata:?} at {now}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn growth_is_within_the_limits_and_ends(
+            partitions in 1u32..2_000, demand in 400.0f64..300_000.0,
+        ) {
+            let policy = ScalingPolicy::default();
+            let (mut width, mut growths) = (1, 0);
+            while let ScaleOut(to) = decide(&settled(width, 1), on(partitions, demand, width)) {
+                prop_assert!(to.get() > width && to <= policy.max_shards);
+                (width, growths) = (to.get(), growths + 1);
+            }
+            prop_assert!(growths <= 8, "{growths}");
+        }
+    }
+}

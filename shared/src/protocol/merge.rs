@@ -1,0 +1,551 @@
+//! Merges many shards into one ordered page.
+//!
+//! Querying every shard for the whole page would read the page n times. Instead each shard is
+//! queried for its *share* of the page, in whole read units. Only the shards that run out before
+//! the page is full are queried again, up to the last sort key that can be on the page.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+use crate::protocol::version::Version;
+use crate::values::key::{ShardNumber, SortKey};
+use crate::values::query::Order;
+use crate::values::spacing::Spacing;
+
+/// The number of standard deviations of a shard's part of the page that are requested on top of the
+/// mean. More would cost more than a second request.
+const SLACK: f64 = 0.4;
+/// The same if the range of the request limits the cost.
+const AMPLE: f64 = 3.0;
+
+/// An item on its way through the merge.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stored<T> {
+    /// Its position in the order.
+    pub sort_key: SortKey,
+    /// Of two copies, the copy with the higher version is the item.
+    pub version: Version,
+    /// The item. `None` for a deleted one, which hides older copies on other shards.
+    pub item: Option<T>,
+}
+
+/// A page to request from one shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardPageRequest {
+    /// The shard to query.
+    pub shard: ShardNumber,
+    /// Start after this sort key.
+    pub after: Option<SortKey>,
+    /// Stop at this sort key, inclusive: items beyond it cannot be on the page.
+    pub until: Option<SortKey>,
+    /// The largest number of items to request.
+    pub limit: usize,
+}
+
+/// One shard's response.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ShardPage<T> {
+    /// In the query's order.
+    pub items: Vec<Stored<T>>,
+    /// Where the shard's next page starts. `None` at the end of the requested range.
+    pub next: Option<SortKey>,
+}
+
+/// The state of a shard's further items.
+#[derive(Debug)]
+enum Source {
+    /// The shard was not queried yet.
+    Fresh,
+    /// A query is in progress. The shard is known up to `after`.
+    Asked { after: Option<SortKey>, until: Option<SortKey> },
+    /// The shard is known up to this sort key, inclusive. It may have more items beyond it.
+    More { after: SortKey },
+    /// The shard is known to its end.
+    End,
+}
+
+#[derive(Debug)]
+struct Shard<T> {
+    source: Source,
+    /// Items that have arrived and are not merged yet. The first one is in the heap.
+    waiting: VecDeque<Stored<T>>,
+}
+
+/// How far the order is known: up to there, every item of every shard has arrived.
+#[derive(Debug, PartialEq)]
+enum Horizon {
+    Nothing,
+    UpTo(SortKey),
+    Everything,
+}
+
+/// The predicted end of a page that starts after a position.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Forecast {
+    pub(crate) spacing: Spacing,
+    /// The end and the prefix of the query, which no prediction may exceed.
+    pub(crate) end: Option<SortKey>,
+    pub(crate) prefix: Option<String>,
+}
+
+impl Forecast {
+    /// Whether the query has nothing beyond this position.
+    fn ends_at(&self, order: Order, place: &SortKey) -> bool {
+        self.end.as_ref().is_some_and(|end| order.compare(place, end).is_ge())
+    }
+
+    fn until(&self, order: Order, after: Option<&SortKey>, wanted: usize) -> Option<SortKey> {
+        let until = self.spacing.forecast(order, after?, wanted)?;
+        let inside = self.end.as_ref().is_none_or(|end| order.compare(&until, end).is_lt());
+        let prefixed = self
+            .prefix
+            .as_ref()
+            .is_none_or(|prefix| until.to_string().starts_with(prefix.as_str()));
+        (inside && prefixed).then_some(until)
+    }
+}
+
+/// Merges shard pages into one page.
+#[derive(Debug)]
+pub struct PageMerge<T> {
+    limit: usize,
+    order: Order,
+    start: Option<SortKey>,
+    items_per_unit: f64,
+    /// The largest number of items to request at a time.
+    most: usize,
+    forecast: Forecast,
+    shards: BTreeMap<ShardNumber, Shard<T>>,
+    horizon: Horizon,
+    /// Each shard's next item. Of copies, the highest version comes first.
+    heads: BinaryHeap<(Rank, Version, Reverse<ShardNumber>)>,
+    page: Vec<T>,
+    /// The last merged sort key, of an item of the page or of a deleted one.
+    reached: Option<SortKey>,
+    closed: bool,
+}
+
+/// A sort key in the heap. The greatest is the next one of the page.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Ascending(Reverse<SortKey>),
+    Descending(SortKey),
+}
+
+impl<T> PageMerge<T> {
+    /// An empty page of at most `limit` items that starts after `start`.
+    #[must_use]
+    pub fn new(limit: usize, order: Order, start: Option<SortKey>) -> Self {
+        Self {
+            limit,
+            order,
+            start,
+            items_per_unit: 1.0,
+            most: usize::MAX,
+            forecast: Forecast::default(),
+            shards: BTreeMap::new(),
+            horizon: Horizon::Everything,
+            heads: BinaryHeap::new(),
+            page: Vec::new(),
+            reached: None,
+            closed: false,
+        }
+    }
+
+    /// The number of items that the smallest billed amount pays for, as far as it is known.
+    /// Requests are rounded up to it.
+    #[must_use]
+    pub fn with_items_per_unit(mut self, items_per_unit: f64) -> Self {
+        self.items_per_unit = items_per_unit;
+        self
+    }
+
+    /// Limits the number of items that are requested at a time, because more would not fit into
+    /// memory or into the page.
+    #[must_use]
+    pub fn sharing_at_most(mut self, items: usize) -> Self {
+        self.most = items.max(1);
+        self
+    }
+
+    /// Adds a predicted end of the page, so that each shard is queried for exactly its part.
+    #[must_use]
+    pub(crate) fn with_forecast(mut self, forecast: Forecast) -> Self {
+        self.forecast = forecast;
+        self
+    }
+
+    /// Adds new shards. Call this only before the first item was merged, so that no item comes too
+    /// late.
+    pub fn add_shards(&mut self, shards: impl IntoIterator<Item = ShardNumber>) {
+        debug_assert!(self.reached.is_none(), "a shard was added to a page that has begun");
+        for shard in shards {
+            self.shards
+                .entry(shard)
+                .or_insert(Shard { source: Source::Fresh, waiting: VecDeque::new() });
+        }
+        self.look_out();
+    }
+
+    /// The number of shards so far.
+    #[must_use]
+    pub fn shard_count(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// The pages to request now, each once: from new shards, and after all responses from those
+    /// that the page still needs.
+    pub fn requests(&mut self) -> Vec<ShardPageRequest> {
+        if self.is_full() || self.next_shard().is_some() {
+            return Vec::new();
+        }
+        let wanted = self.limit - self.page.len();
+        let all_in =
+            !self.shards.values().any(|shard| matches!(shard.source, Source::Asked { .. }));
+        let (last, likely) = if all_in { self.reach(wanted) } else { (None, None) };
+        let foreseen = self.forecast.until(self.order, self.start.as_ref(), wanted);
+        let order = self.order;
+        // Too few items have arrived to fill the page, so the next items of every shard are needed.
+        let is_needed = |after: &SortKey| {
+            all_in && likely.as_ref().is_none_or(|likely| order.compare(after, likely).is_lt())
+        };
+        let is_asked = |shard: &&Shard<T>| match &shard.source {
+            Source::Fresh => true,
+            Source::More { after } => is_needed(after),
+            Source::Asked { .. } | Source::End => false,
+        };
+        // New shards share the page with all others. The missing rest is shared by the shards that
+        // are queried for it.
+        let askers = self.shards.values().filter(is_asked).count();
+        let first = self.share(wanted, self.shards.len(), foreseen.is_some());
+        let again = self.share(wanted, askers, false);
+        let mut requests = Vec::new();
+        for (number, shard) in &mut self.shards {
+            let (after, until, limit) = match &shard.source {
+                Source::Fresh => (self.start.clone(), foreseen.clone(), first),
+                Source::More { after } if is_needed(after) => {
+                    (Some(after.clone()), last.clone(), again)
+                }
+                Source::More { .. } | Source::Asked { .. } | Source::End => continue,
+            };
+            shard.source = Source::Asked { after: after.clone(), until: until.clone() };
+            requests.push(ShardPageRequest { shard: *number, after, until, limit });
+        }
+        requests
+    }
+
+    /// Takes one shard's response.
+    pub fn supply(&mut self, number: ShardNumber, answer: ShardPage<T>) {
+        let Some(shard) = self.shards.get_mut(&number) else { return };
+        let Source::Asked { until, .. } = &mut shard.source else { return };
+        let until = until.take();
+        let had_head = !shard.waiting.is_empty();
+        shard.waiting.extend(answer.items);
+        // At the query's own end there is nothing left to request, and DynamoDB refuses to start
+        // there.
+        shard.source =
+            match answer.next.or(until).filter(|place| !self.forecast.ends_at(self.order, place)) {
+                Some(after) => Source::More { after },
+                None => Source::End,
+            };
+        if !had_head {
+            self.raise_head(number);
+        }
+        self.look_out();
+    }
+
+    /// Moves items to the page until it is full, the order is not known any further, or `more`
+    /// returns that an item is the page's last.
+    pub fn advance(&mut self, mut more: impl FnMut(&T) -> bool) {
+        while let Some(number) = self.next_shard() {
+            self.heads.pop();
+            let Some(stored) =
+                self.shards.get_mut(&number).and_then(|shard| shard.waiting.pop_front())
+            else {
+                return;
+            };
+            // The heap returns the highest version of a sort key first, and every shard's copy of
+            // it is there. The following ones with the same key are older copies.
+            if self.reached.as_ref() != Some(&stored.sort_key) {
+                self.reached = Some(stored.sort_key);
+                if let Some(item) = stored.item {
+                    self.closed = !more(&item);
+                    self.page.push(item);
+                }
+            }
+            self.raise_head(number);
+        }
+    }
+
+    /// Whether the page is complete: it is full or closed, or every shard is at its end.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.is_full() || (self.heads.is_empty() && self.horizon == Horizon::Everything)
+    }
+
+    /// Whether anything was merged: the next page starts after it.
+    #[must_use]
+    pub const fn has_begun(&self) -> bool {
+        self.reached.is_some()
+    }
+
+    /// The page, and where the next one starts: after the last merged sort key, unless every shard
+    /// is at its end.
+    #[must_use]
+    pub fn finish(self) -> (Vec<T>, Option<SortKey>) {
+        let last = self.reached;
+        let is_copy = |stored: &Stored<T>| Some(&stored.sort_key) == last.as_ref();
+        let is_at_end = |shard: &Shard<T>| {
+            matches!(shard.source, Source::End) && shard.waiting.iter().all(is_copy)
+        };
+        let next = if self.shards.values().all(is_at_end) { None } else { last.or(self.start) };
+        let next = next.filter(|place| !self.forecast.ends_at(self.order, place));
+        (self.page, next)
+    }
+
+    fn is_full(&self) -> bool {
+        self.closed || self.page.len() >= self.limit
+    }
+
+    /// The shard with the next item of the page, if no other shard can have an earlier one.
+    fn next_shard(&self) -> Option<ShardNumber> {
+        let (Rank::Ascending(Reverse(next)) | Rank::Descending(next), _, Reverse(shard)) =
+            self.heads.peek()?;
+        let is_known = match &self.horizon {
+            Horizon::Nothing => false,
+            Horizon::UpTo(horizon) => self.order.compare(next, horizon).is_le(),
+            Horizon::Everything => true,
+        };
+        (is_known && !self.is_full()).then_some(*shard)
+    }
+
+    /// The number of items to request from each of several shards for a total. A hash spreads items
+    /// binomially, so a shard's part is about `wanted / shards`, plus or minus its square root.
+    fn share(&self, wanted: usize, shards: usize, is_bounded: bool) -> usize {
+        let wanted = wanted.min(self.most).max(1);
+        let mean = wanted as f64 / shards.max(1) as f64;
+        let ask = if is_bounded {
+            (mean + AMPLE * mean.sqrt()).ceil() + 1.0
+        } else {
+            // Rounded up to whole read units, which are billed anyway.
+            (((mean + SLACK * mean.sqrt()) / self.items_per_unit).ceil() * self.items_per_unit)
+                .floor()
+        };
+        if shards <= 1 { wanted } else { (ask as usize).clamp(1, wanted) }
+    }
+
+    /// Determines how far the order is known. A shard with an item in the heap hides nothing before
+    /// that item.
+    fn look_out(&mut self) {
+        let mut nearest = None::<&SortKey>;
+        for shard in self.shards.values().filter(|shard| shard.waiting.is_empty()) {
+            match &shard.source {
+                Source::Fresh | Source::Asked { after: None, .. } => {
+                    self.horizon = Horizon::Nothing;
+                    return;
+                }
+                Source::Asked { after: Some(after), .. } | Source::More { after } => {
+                    if nearest.is_none_or(|nearest| self.order.compare(after, nearest).is_lt()) {
+                        nearest = Some(after);
+                    }
+                }
+                Source::End => {}
+            }
+        }
+        self.horizon =
+            nearest.map_or(Horizon::Everything, |nearest| Horizon::UpTo(nearest.clone()));
+    }
+
+    /// Puts the next item of a shard into the heap. If the shard has none, the order may be known
+    /// less far.
+    fn raise_head(&mut self, number: ShardNumber) {
+        let Some(next) = self.shards.get(&number).and_then(|shard| shard.waiting.front()) else {
+            return self.look_out();
+        };
+        let rank = match self.order {
+            Order::Ascending => Rank::Ascending(Reverse(next.sort_key.clone())),
+            Order::Descending => Rank::Descending(next.sort_key.clone()),
+        };
+        self.heads.push((rank, next.version, Reverse(number)));
+    }
+
+    /// The last sort key that can be on a page with `wanted` more items, and its predicted end from
+    /// the items so far. Placement spreads items evenly, so an item stands for n / (shards of n
+    /// that have arrived up to its position) items.
+    fn reach(&self, wanted: usize) -> (Option<SortKey>, Option<SortKey>) {
+        // An older copy of the last merged item is not on the page.
+        let waiting = self
+            .shards
+            .values()
+            .flat_map(|shard| shard.waiting.iter().map(|stored| &stored.sort_key));
+        let mut arrived: Vec<&SortKey> =
+            waiting.filter(|place| self.reached.as_ref() != Some(*place)).collect();
+        arrived.sort_unstable_by(|one, other| self.order.compare(one, other));
+        arrived.dedup();
+        let until = arrived.get(wanted - 1).map(|sort_key| (*sort_key).clone());
+        let mut ends: Vec<&SortKey> = self
+            .shards
+            .values()
+            .filter_map(
+                |shard| if let Source::More { after } = &shard.source { Some(after) } else { None },
+            )
+            .collect();
+        ends.sort_unstable_by(|one, other| self.order.compare(one, other));
+        let shards = self.shards.len() as f64;
+        let mut ended = 0;
+        let mut count = 0.0;
+        let likely = arrived.into_iter().find(|sort_key| {
+            while ends.get(ended).is_some_and(|end| self.order.compare(end, sort_key).is_lt()) {
+                ended += 1;
+            }
+            count += shards / (shards - ended as f64).max(1.0);
+            count >= wanted as f64
+        });
+        (until, likely.cloned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::key::tests::{count, number};
+    use proptest::prelude::*;
+
+    /// A table of shards: (shard, sort key, version). Every seventh version is a deletion.
+    type Table = Vec<(u32, u32, u32)>;
+
+    fn query(
+        table: &Table,
+        order: Order,
+        request: &ShardPageRequest,
+        cap: usize,
+    ) -> ShardPage<(u32, u32)> {
+        let is_asked_for = |place: &SortKey| {
+            request.after.as_ref().is_none_or(|after| order.compare(place, after).is_gt())
+                && request.until.as_ref().is_none_or(|until| order.compare(place, until).is_le())
+        };
+        let rows =
+            table.iter().filter(|row| row.0 == request.shard.get() && is_asked_for(&number(row.1)));
+        let stored = |&(_, key, version): &(u32, u32, u32)| Stored {
+            sort_key: number(key),
+            version: Version::new(1, u64::from(version), 0),
+            item: (version % 7 != 0).then_some((key, version)),
+        };
+        let mut items: Vec<_> = rows.map(stored).collect();
+        items.sort_by(|one, other| order.compare(&one.sort_key, &other.sort_key));
+        // As in DynamoDB, a truncated page has a next key even if nothing follows.
+        let taken = request.limit.min(cap);
+        let is_cut = items.len() >= taken;
+        items.truncate(taken);
+        let next = items.last().filter(|_| is_cut).map(|item| item.sort_key.clone());
+        ShardPage { items, next }
+    }
+
+    /// Responds to the current requests of a page, each with at most `cap` items.
+    fn answer(merge: &mut PageMerge<(u32, u32)>, table: &Table, cap: usize) {
+        for request in merge.requests() {
+            assert!(
+                request
+                    .after
+                    .as_ref()
+                    .is_none_or(|after| !merge.forecast.ends_at(merge.order, after))
+            );
+            let page = query(table, merge.order, &request, cap);
+            merge.supply(request.shard, page);
+        }
+        merge.advance(|_| true);
+    }
+
+    proptest! {
+        #[test]
+        fn paging_by_any_limit_yields_every_item_once_in_order_and_newest(
+            rows in prop_oneof![
+                proptest::collection::btree_map((1u32..8, 0u32..200), 1u32..1_000, 0..300),
+                // Evenly spaced, so that pages are predictable.
+                proptest::collection::vec(1u32..8, 0..300).prop_map(|shards| {
+                    shards.into_iter().zip(0..).map(|(shard, key)| ((shard, 3 * key), 1)).collect()
+                }),
+            ],
+            limit in 1usize..50, cap in 1usize..40, descending in any::<bool>(),
+            per_unit in 0.2f64..30.0,
+        ) {
+            // One copy of a sort key per shard, as in a table.
+            let table: Table =
+                rows.into_iter().map(|((shard, key), version)| (shard, key, version)).collect();
+            let mut newest = BTreeMap::new();
+            for (_, key, version) in &table {
+                let entry = newest.entry(*key).or_insert(*version);
+                *entry = (*entry).max(*version);
+            }
+            let mut expected: Vec<_> =
+                newest.into_iter().filter(|(_, version)| version % 7 != 0).collect();
+            let order = if descending { Order::Descending } else { Order::Ascending };
+            if descending {
+                expected.reverse();
+            }
+            let (mut all, mut start, mut spacing) = (Vec::new(), None, Spacing::default());
+            loop {
+                let forecast = Forecast { spacing: spacing.clone(), ..Forecast::default() };
+                let began_after: Option<SortKey> = start.clone();
+                let mut merge = PageMerge::new(limit, order, start)
+                    .with_items_per_unit(per_unit)
+                    .with_forecast(forecast);
+                merge.add_shards(count(8).shards());
+                while !merge.is_complete() {
+                    answer(&mut merge, &table, cap);
+                }
+                let (page, next) = merge.finish();
+                prop_assert!(page.len() <= limit);
+                if let (Some(after), Some(last)) = (began_after, page.last()) {
+                    spacing.learn(&after, &number(last.0), page.len());
+                }
+                all.extend(page);
+                start = next;
+                if start.is_none() {
+                    break;
+                }
+            }
+            prop_assert_eq!(all, expected);
+        }
+    }
+
+    #[test]
+    fn a_shard_is_asked_for_its_share_and_not_for_the_page() {
+        let mut merge = PageMerge::<()>::new(100, Order::Ascending, None).with_items_per_unit(4.0);
+        merge.add_shards(count(16).shards());
+        let asked: Vec<_> = merge.requests().iter().map(|request| request.limit).collect();
+        assert_eq!(asked, vec![8; 16], "7.25 in whole units of four");
+        assert!(merge.requests().is_empty(), "each page is asked for once");
+    }
+
+    #[test]
+    fn nothing_is_asked_for_beyond_the_querys_own_end() {
+        // Each shard's last item in the range is cut off with a position to continue from, as
+        // DynamoDB does.
+        let table: Table = (0..8).map(|i| (i % 4 + 1, i, 1)).collect();
+        let forecast = Forecast { end: Some(number(7)), ..Forecast::default() };
+        let mut merge = PageMerge::new(8, Order::Ascending, None)
+            .with_items_per_unit(2.0)
+            .with_forecast(forecast);
+        merge.add_shards(count(4).shards());
+        while !merge.is_complete() {
+            answer(&mut merge, &table, 2);
+        }
+        let (page, next) = merge.finish();
+        assert_eq!((page.len(), next), (8, None));
+    }
+
+    #[test]
+    fn a_page_that_ends_early_goes_on_where_it_stopped() {
+        let table: Table = (0..40).map(|i| (i % 4 + 1, i, 1)).collect();
+        let mut merge = PageMerge::new(20, Order::Ascending, Some(number(3)));
+        assert_eq!(
+            PageMerge::<(u32, u32)>::new(20, Order::Ascending, Some(number(3))).finish().1,
+            None
+        );
+        merge.add_shards(count(4).shards());
+        answer(&mut merge, &table, 2);
+        let (page, next) = merge.finish();
+        assert_eq!((page.len(), next), (5, Some(number(page[4].0))));
+    }
+}

@@ -1,0 +1,109 @@
+//! The names of the attributes that the product stores: in each item of the main table, and in the
+//! metadata table.
+
+/// The caller's logical key. Streams and indexes need it.
+pub(crate) const LOGICAL_KEY: &str = "_partition_key";
+/// The item's version.
+pub(crate) const VERSION: &str = "_version";
+/// The id of the write that created the item. A create-only write recognises its own earlier
+/// attempt by it. A tombstone keeps it.
+pub(crate) const WRITE_ID: &str = "_write_id";
+/// The write width under which the item was placed. Absent if that is the width of a key without
+/// metadata. A rebuild of lost metadata reads it.
+pub(crate) const WIDTH: &str = "_width";
+/// True on a tombstone: a deleted item that hides older copies on other shards.
+pub(crate) const DELETED: &str = "_deleted";
+/// The younger generation of the updates that were recently applied to the item.
+pub(crate) const APPLIED: &str = "_applied";
+/// The older generation, and the begin of both in epoch milliseconds, as a map.
+pub(crate) const APPLIED_BEFORE: &str = "_applied_before";
+/// The members of that map.
+pub(crate) const BEGAN: &str = "began";
+pub(crate) const KNOWN_SINCE: &str = "known_since";
+pub(crate) const IDS: &str = "ids";
+/// Until this epoch second, a late duplicate of a put of the item may arrive.
+pub(crate) const LATE_UNTIL: &str = "_late_until";
+/// Attributes that belong to the product. A caller's item cannot have them.
+pub const RESERVED: [&str; 8] =
+    [LOGICAL_KEY, VERSION, WRITE_ID, WIDTH, DELETED, APPLIED, APPLIED_BEFORE, LATE_UNTIL];
+
+/// Defines a constant for each attribute of the metadata table besides its key, and the list of all
+/// attributes.
+macro_rules! attribute_names {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+        $($(#[$doc])* pub(crate) const $name: &str = $text;)*
+        /// The attributes of the metadata table besides its key.
+        pub(crate) const METADATA_ATTRIBUTES: &[&str] = &[$($name),*];
+    };
+}
+
+attribute_names! {
+    NUMBER_OF_SHARDS = "number_of_shards";
+    READ_SHARDS = "read_shards";
+    LAST_UPDATED = "last_updated";
+    SHARD_HISTORY = "shard_history";
+    ERA = "era";
+    GENERATION = "generation";
+    /// The width of the next era, while writers wait for it.
+    CLOSING = "closing";
+    DRAINING = "draining";
+    /// The progress of a drain: `"began busy_until emptied_at"` in epoch seconds, with `-` for a
+    /// time that is not set; then `in_doubt` if a move has an unknown outcome.
+    DRAIN = "drain";
+    DRAIN_STOPPED_AT = "drain_stopped_at";
+    DRAINED_AT = "drained_at";
+    SHRUNK_AT = "shrunk_at";
+    UNMOVABLE_AT = "unmovable_at";
+    SETTLED = "settled";
+    /// Tombstones of a settled key are still to be removed.
+    UNPURGED = "unpurged";
+    REJECTED_PERCENT = "rejected_percent";
+    FRUITLESS_GROWTHS = "fruitless_growths";
+    LOAD_MINUTE = "load_minute";
+    LOAD_UNITS = "load_units";
+    LOAD_PER_SHARD = "load_per_shard";
+    BUSY_AT = "busy_at";
+    /// In the table item: which writes the table accepts.
+    WRITES = "writes";
+    /// In the table item: the version of the protocol.
+    PROTOCOL = "protocol";
+    /// In the table item: the number of pages of the directory.
+    PAGES = "pages";
+    /// In the table item: the number of pages that are being made.
+    NEXT_PAGES = "next_pages";
+    /// In the table item, and in a complete page: the secret that assigns keys to pages.
+    SEED = "seed";
+    /// In a page whose entries are on the pages of a larger directory: the number of those.
+    MOVED_TO = "moved_to";
+    /// In the table item: how many copies of each page are written. In a page: how many may be
+    /// read.
+    COPIES = "copies";
+    /// In the table item: every page was created once, so a missing page is lost.
+    DIRECTORY_MADE = "directory_made";
+    /// In the table item: the metadata is being rebuilt.
+    REBUILDING = "rebuilding";
+    /// In a page: the table's warm throughput, as `"write_units read_units"`.
+    WARM_THROUGHPUT = "warm_throughput";
+    /// In an item of evidence: when the pool began, in milliseconds since 1970.
+    BEGUN = "begun";
+    ATTEMPTS = "attempts";
+    THROTTLED = "throttled";
+    ACCEPTED = "accepted";
+    /// In an item of evidence: first attempts, by number.
+    FIRST_WRITES = "first_writes";
+    /// In an item of evidence: the units of all throttled attempts.
+    THROTTLES = "throttles";
+    /// In an item of evidence: write units a second of the instances that have added to it.
+    RATE = "rate";
+    /// In an item of evidence: hashes of throttled items, and how many were added.
+    ITEMS = "items";
+    ADDED_ITEMS = "added_items";
+    /// In an item of evidence: until when the table counts as short of partitions for the key, in
+    /// milliseconds since 1970.
+    SHORT_UNTIL = "short_until";
+    /// The generation of the key under which the shortage was found.
+    SHORT_GENERATION = "short_generation";
+}
+
+/// In a page: the prefix of an entry's attribute name. The digest of the key follows.
+pub(crate) const ENTRY_PREFIX: &str = "key:";

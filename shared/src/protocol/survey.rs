@@ -1,0 +1,478 @@
+//! The result of a scan of the whole main table: how wide each key must be, and which items are
+//! stored under bare keys.
+//!
+//! Every item shows its place, when it was written, and under which width. That is enough to
+//! restore lost widths: every shard with an item is read, every item is at home under some width of
+//! the history, and the current width is the width of the latest write.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::protocol::directory::KeyDigest;
+use crate::protocol::history::ShardHistory;
+use crate::protocol::layout::FIRST_ERA;
+use crate::protocol::metadata::ShardMetadata;
+use crate::protocol::version::Version;
+use crate::values::key::{PartitionKey, ShardCount, ShardKeys, ShardNumber, SortKey};
+use crate::values::placement::Placement;
+
+/// A width is not accepted if chance alone leaves its upper shards empty less often than this.
+const NOT_BY_CHANCE: f64 = 1e-9;
+
+/// The place of a stored item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// It is on a shard of a key, or under the bare key.
+    Of(PartitionKey, ShardNumber),
+    /// It is at no place that this product uses.
+    Unknown,
+}
+
+impl Place {
+    /// Derives the place from the stored key, and from the logical key if the item has one. In a
+    /// table that is adopted with bare keys, an item without a logical key belongs to its bare key,
+    /// even if that looks like a shard key.
+    pub(crate) fn of(
+        keys: &ShardKeys,
+        adopting: bool,
+        stored: &str,
+        logical: Option<&str>,
+    ) -> Self {
+        let may_be = |key: &str| logical.is_none_or(|logical| logical == key);
+        let place = if adopting && may_be(stored) {
+            PartitionKey::new(stored).ok().map(|key| (key, ShardNumber::UNSHARDED))
+        } else {
+            keys.parse(stored).filter(|(key, _)| may_be(key.as_str()))
+        };
+        place.map_or(Self::Unknown, |(key, shard)| Self::Of(key, shard))
+    }
+}
+
+/// An item as a survey sees it.
+#[derive(Debug, Clone)]
+pub(crate) struct Surveyed<'a> {
+    pub(crate) sort_key: &'a SortKey,
+    pub(crate) shard: ShardNumber,
+    pub(crate) version: Version,
+    /// The width when the item was placed.
+    pub(crate) width: ShardCount,
+}
+
+/// The observations of one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyFindings {
+    /// The metadata at the time when the first of its items was read.
+    known: Known,
+    /// Items that reads under that metadata would miss.
+    missed: u64,
+    /// Items by the width under which they were written.
+    items: BTreeMap<ShardCount, u64>,
+    widest: ShardNumber,
+    newest: (Version, ShardCount),
+    /// Widths under which missed items are at home, each with its first version.
+    widths: BTreeMap<ShardCount, Version>,
+    /// Items that no width explains: pages contain them, point reads do not.
+    misplaced: u64,
+}
+
+/// A key's metadata, as a survey finds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// The key has none.
+    Absent,
+    /// It cannot be parsed.
+    Damaged,
+    /// The key has this metadata.
+    Is(Box<ShardMetadata>),
+}
+
+impl KeyFindings {
+    fn observe(
+        &mut self,
+        placement: Placement,
+        always: Option<ShardCount>,
+        key: &PartitionKey,
+        item: &Surveyed<'_>,
+    ) {
+        *self.items.entry(item.width).or_default() += 1;
+        self.widest = self.widest.max(item.shard);
+        self.newest = self.newest.max((item.version, item.width));
+        if let Known::Is(metadata) = &self.known
+            && item.shard.get() <= metadata.read_shards.get()
+            && placement
+                .candidates(key, item.sort_key, metadata.widths().chain(always))
+                .contains(&item.shard)
+        {
+            return;
+        }
+        self.missed += 1;
+        let explains = |width: ShardCount| {
+            placement
+                .home(key, item.sort_key, width)
+                .map_or(item.shard.get() <= width.get(), |home| home == item.shard)
+        };
+        // The stored width, or one that explains another item, or for a jump hash the narrowest
+        // width, whose last shard it is.
+        let known = self.widths.keys().copied();
+        let narrowest = ShardCount::new(item.shard.get()).filter(|_| placement.keeps_homes());
+        let width = std::iter::once(item.width)
+            .chain(known)
+            .chain(narrowest)
+            .find(|width| explains(*width));
+        match width {
+            Some(width) => {
+                self.widths
+                    .entry(width)
+                    .and_modify(|first| *first = item.version.min(*first))
+                    .or_insert(item.version);
+            }
+            None => self.misplaced += 1,
+        }
+    }
+
+    /// The number of shards that the items suggest: the width of the latest write. If all items of
+    /// that width are on lower shards, the key was shrunk since. Never below the highest shard with
+    /// an item.
+    #[must_use]
+    pub fn width(&self) -> ShardCount {
+        let widest = ShardCount::new(self.widest.get()).unwrap_or(ShardCount::ONE);
+        let latest = self.newest.1;
+        let items = self.items.get(&latest).copied().unwrap_or_default();
+        let by_chance = (f64::from(widest.get()) / f64::from(latest.get())).powf(items as f64);
+        if latest > widest && by_chance > NOT_BY_CHANCE { latest } else { widest }
+    }
+
+    /// The highest era of the items. A write under metadata of an earlier era would be superseded
+    /// by them.
+    pub(crate) const fn era(&self) -> u64 {
+        self.newest.0.era()
+    }
+
+    /// Items on shards where no width would place them.
+    #[must_use]
+    pub const fn misplaced(&self) -> u64 {
+        self.misplaced
+    }
+
+    /// The history entries with which every item is on one of its candidates.
+    pub(crate) fn history(&self) -> ShardHistory {
+        self.widths.iter().fold(ShardHistory::default(), |history, (width, first)| {
+            history.with(first.epoch_seconds(), *width)
+        })
+    }
+
+    /// Whether reads under the known metadata miss no item.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        matches!(&self.known, Known::Is(metadata) if self.are_within(metadata))
+            && self.missed == self.misplaced
+    }
+
+    /// Whether this metadata covers all items: their shards are read, and their eras are known.
+    fn are_within(&self, metadata: &ShardMetadata) -> bool {
+        self.widest.get() <= metadata.read_shards.get() && self.era() <= metadata.era
+    }
+
+    /// Whether this metadata, which was read later, covers the missed items.
+    pub(crate) fn are_covered_by(&self, metadata: &ShardMetadata) -> bool {
+        let named = |width: &ShardCount| metadata.widths().any(|known| known == *width);
+        self.are_within(metadata) && self.widths.keys().all(named)
+    }
+}
+
+/// The observations of a table so far. Only keys with more than one shard are kept, so their number
+/// bounds the memory.
+#[derive(Debug, Clone, Default)]
+pub struct Survey {
+    /// The keys that the directory lists and no metadata item explains, and whether an entry would
+    /// hide the items of a key that never grew. Their names are not known before their items are
+    /// found.
+    listed: HashMap<KeyDigest, bool>,
+    items: u64,
+    keys: BTreeMap<PartitionKey, KeyFindings>,
+    unsharded: BTreeMap<PartitionKey, u64>,
+    looks_sharded: u64,
+    unknown: u64,
+}
+
+impl Survey {
+    /// Adds the keys that the directory lists.
+    pub(crate) fn list(&mut self, listed: HashMap<KeyDigest, bool>) {
+        self.listed = listed;
+    }
+
+    /// Notes that a key has a metadata item. Returns whether its entry would hide items.
+    pub(crate) fn take_listed(&mut self, key: &PartitionKey) -> bool {
+        self.listed.remove(&KeyDigest::of(key)).unwrap_or_default()
+    }
+
+    /// Whether the key is listed, and has no metadata item.
+    fn is_lost(&self, key: &PartitionKey) -> bool {
+        !self.listed.is_empty() && self.listed.contains_key(&KeyDigest::of(key))
+    }
+
+    /// Whether an item's key must be known before [`observe`](Self::observe).
+    pub(crate) fn asks_for<'a>(
+        &self,
+        (placement, unregistered): (Placement, ShardCount),
+        place: &'a Place,
+        item: &Surveyed<'_>,
+    ) -> Option<&'a PartitionKey> {
+        let Place::Of(key, shard) = place else { return None };
+        // Until a key is found to be wider, its items add nothing to an absent metadata item.
+        let is_plain = shard.get() <= unregistered.get()
+            && item.width == unregistered
+            && item.version.era() <= FIRST_ERA
+            && placement.home(key, item.sort_key, unregistered).is_none_or(|home| home == *shard);
+        let is_new = *shard != ShardNumber::UNSHARDED && !is_plain || self.is_lost(key);
+        (is_new && !self.keys.contains_key(key)).then_some(key)
+    }
+
+    /// Adds a key.
+    pub(crate) fn know(&mut self, key: &PartitionKey, known: Known, unregistered: ShardCount) {
+        self.keys.entry(key.clone()).or_insert_with(|| KeyFindings {
+            known,
+            missed: 0,
+            items: BTreeMap::new(),
+            widest: ShardNumber::FIRST,
+            newest: (Version::NONE, unregistered),
+            widths: BTreeMap::new(),
+            misplaced: 0,
+        });
+    }
+
+    pub(crate) fn observe(
+        &mut self,
+        (placement, keys): (Placement, &ShardKeys),
+        always: Option<ShardCount>,
+        place: Place,
+        item: &Surveyed<'_>,
+    ) {
+        self.items += 1;
+        match place {
+            Place::Unknown => self.unknown += 1,
+            Place::Of(key, ShardNumber::UNSHARDED) => {
+                self.looks_sharded += u64::from(keys.parse(key.as_str()).is_some());
+                *self.unsharded.entry(key).or_default() += 1;
+            }
+            Place::Of(key, _) => {
+                if let Some(findings) = self.keys.get_mut(&key) {
+                    findings.observe(placement, always, &key, item);
+                }
+            }
+        }
+    }
+
+    /// Counts an item that cannot be parsed.
+    pub(crate) fn observe_damaged(&mut self) {
+        self.items += 1;
+        self.unknown += 1;
+    }
+
+    /// The number of items read.
+    #[must_use]
+    pub const fn items(&self) -> u64 {
+        self.items
+    }
+
+    /// The number of items under bare keys that look like shard keys. They were counted as bare
+    /// keys.
+    #[must_use]
+    pub const fn looks_sharded(&self) -> u64 {
+        self.looks_sharded
+    }
+
+    /// The number of items at places that this product does not read.
+    #[must_use]
+    pub const fn unknown(&self) -> u64 {
+        self.unknown
+    }
+
+    /// The keys with more shards than a key without metadata, with their observations.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = (&PartitionKey, &KeyFindings)> {
+        self.keys.iter()
+    }
+
+    /// The bare keys with items, with the number of items. The survey forgets them.
+    pub fn take_unsharded(&mut self) -> BTreeMap<PartitionKey, u64> {
+        std::mem::take(&mut self.unsharded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::key::tests::{count, key, shard, text};
+    use crate::values::placement::Placement::{Calculated, ModuloMd5};
+
+    fn sort_key(serial: u64) -> SortKey {
+        text(&format!("order-{serial}"))
+    }
+
+    fn home(placement: Placement, serial: u64, width: u32) -> ShardNumber {
+        placement.home(&key("2014-07-09"), &sort_key(serial), count(width)).unwrap()
+    }
+
+    /// Observes items of one key: the place, version, and write width of each.
+    fn survey(
+        placement: Placement,
+        known: &Known,
+        items: &[(ShardNumber, Version, u32)],
+    ) -> Survey {
+        let mut survey = Survey::default();
+        for (serial, &(shard, version, width)) in (0..).zip(items) {
+            let item =
+                Surveyed { sort_key: &sort_key(serial), shard, version, width: count(width) };
+            let place = Place::Of(key("2014-07-09"), shard);
+            if let Some(key) = survey.asks_for((placement, ShardCount::ONE), &place, &item) {
+                survey.know(key, known.clone(), ShardCount::ONE);
+            }
+            survey.observe((placement, &ShardKeys::default()), None, place, &item);
+        }
+        survey
+    }
+
+    fn findings(
+        placement: Placement,
+        known: &Known,
+        items: &[(ShardNumber, Version, u32)],
+    ) -> KeyFindings {
+        survey(placement, known, items).keys().next().unwrap().1.clone()
+    }
+
+    fn is(metadata: &ShardMetadata) -> Known {
+        Known::Is(Box::new(metadata.clone()))
+    }
+
+    #[test]
+    fn a_place_is_told_by_the_logical_key() {
+        let keys = ShardKeys::default();
+        let of = |stored: &str, logical: Option<&str>, adopting| {
+            Place::of(&keys, adopting, stored, logical)
+        };
+        let on = |name: &str, number| {
+            Place::Of(key(name), ShardNumber::new(number).unwrap_or(ShardNumber::UNSHARDED))
+        };
+        for adopting in [true, false] {
+            assert_eq!(of("orders.1", Some("orders"), adopting), on("orders", 1));
+            assert_eq!(of("orders.1", Some("bills"), adopting), Place::Unknown);
+        }
+        assert_eq!(of("orders.1", Some("orders.1"), true), on("orders.1", 0));
+        assert_eq!(of("orders.1", Some("orders.1"), false), Place::Unknown, "nobody reads it");
+        assert_eq!(
+            of("orders.1", None, true),
+            on("orders.1", 0),
+            "bare, though it looks like a shard"
+        );
+        assert_eq!(
+            of("orders.1", None, false),
+            on("orders", 1),
+            "of a table with a fixed number of shards"
+        );
+        assert_eq!(of("orders", None, true), on("orders", 0));
+        assert_eq!(of("orders", None, false), Place::Unknown);
+    }
+
+    #[test]
+    fn the_widths_of_a_key_are_found_again() {
+        for placement in [Calculated, ModuloMd5] {
+            let mut written = Vec::new();
+            for (items, second, width) in [(50, 100, 1), (60, 200, 5), (3, 300, 16)] {
+                for serial in (written.len() as u64..).take(items) {
+                    let version = Version::new(1, second * 1_000_000 + serial, 0);
+                    written.push((home(placement, serial, width), version, width));
+                }
+            }
+            let found = findings(placement, &Known::Absent, &written);
+            assert_eq!(found.width(), count(16), "three items tell, wherever they are");
+            assert_eq!((found.misplaced(), found.is_whole()), (0, false));
+            let (number_of_shards, read_shards, shard_history) =
+                (count(16), count(16), found.history());
+            let unregistered = ShardMetadata::unregistered();
+            let rebuilt =
+                ShardMetadata { number_of_shards, read_shards, shard_history, ..unregistered };
+            assert!(
+                findings(placement, &is(&rebuilt), &written).is_whole()
+                    && found.are_covered_by(&rebuilt)
+            );
+            for narrow in [
+                ShardMetadata { shard_history: ShardHistory::default(), ..rebuilt.clone() },
+                ShardMetadata { number_of_shards: count(2), read_shards: count(2), ..rebuilt },
+            ] {
+                let found = findings(placement, &is(&narrow), &written);
+                assert!(!found.is_whole() && !found.are_covered_by(&narrow), "{narrow:?}");
+            }
+        }
+    }
+
+    /// The state after a settling: each item is at home under 4 shards, though many were placed
+    /// under fewer.
+    #[test]
+    fn metadata_that_tells_of_every_item_is_whole() {
+        let (number_of_shards, shard_history) =
+            (count(4), ShardHistory::default().with(1, count(4)));
+        let unregistered = ShardMetadata { settled: true, ..ShardMetadata::unregistered() };
+        let settled = ShardMetadata {
+            number_of_shards,
+            read_shards: number_of_shards,
+            shard_history,
+            ..unregistered
+        };
+        let item = |serial| {
+            let shard = home(Calculated, serial, 4);
+            (
+                shard,
+                Version::new(1, serial, 0),
+                if home(Calculated, serial, 2) == shard { 2 } else { 4 },
+            )
+        };
+        assert!(
+            findings(Calculated, &is(&settled), &(0..200).map(item).collect::<Vec<_>>()).is_whole()
+        );
+    }
+
+    #[test]
+    fn metadata_of_an_earlier_era_is_not_whole() {
+        // A key that has grown and was shrunk to one shard again. Only the era of its items shows
+        // that.
+        let of_era = |era| ShardMetadata { era, ..ShardMetadata::unregistered() };
+        let found = |known: &Known| {
+            findings(Calculated, known, &[(ShardNumber::FIRST, Version::new(3, 1, 0), 1)])
+        };
+        let lost = found(&Known::Absent);
+        assert_eq!((lost.era(), lost.width()), (3, ShardCount::ONE));
+        assert!(!lost.are_covered_by(&of_era(1)) && lost.are_covered_by(&of_era(3)));
+        assert!(found(&is(&of_era(3))).is_whole() && !found(&is(&of_era(1))).is_whole());
+    }
+
+    #[test]
+    fn a_wrong_formula_invents_no_widths() {
+        let items: Vec<_> =
+            (0..500).map(|serial| (shard(serial % 10 + 1), Version::NONE, 10)).collect();
+        let found = findings(ModuloMd5, &Known::Absent, &items);
+        assert_eq!((found.width(), found.history().entries().len()), (count(10), 1));
+        assert!(found.misplaced() > 300);
+    }
+
+    #[test]
+    fn a_key_that_was_shrunk_is_not_wide_again() {
+        // Written under 16 shards. The items on the removed shards were moved, and have width 4.
+        let item = |serial| {
+            let wide = home(Calculated, serial, 16);
+            let (shard, width) =
+                if wide.get() <= 4 { (wide, 16) } else { (home(Calculated, serial, 4), 4) };
+            (shard, Version::new(1, 1_000_000 + serial, 0), width)
+        };
+        let items: Vec<_> = (0..200).map(item).collect();
+        assert_eq!(findings(Calculated, &Known::Absent, &items).width(), count(4));
+    }
+
+    #[test]
+    fn keys_of_one_shard_take_no_memory() {
+        let survey = survey(
+            Calculated,
+            &Known::Absent,
+            &[(ShardNumber::FIRST, Version::new(1, 1, 0), 1); 100],
+        );
+        assert_eq!((survey.items(), survey.keys().len()), (100, 0));
+    }
+}

@@ -1,0 +1,183 @@
+//! Entity tags: a client's name for the state of an item, and the conditions on it.
+
+use std::fmt;
+
+use uuid::Uuid;
+
+use crate::protocol::version::Version;
+use crate::values::content;
+use crate::values::value::Attributes;
+
+/// The state of one item. Two states with the same tag are equal. A tag is text that clients can
+/// keep, for example as an HTTP entity tag.
+///
+/// It is the item's version. An item that another program stored has no version, so its tag also
+/// contains a digest of the content.
+///
+/// ```
+/// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+/// # in_process::with_table(async |table| {
+/// use sharding::{Attributes, ItemTag};
+///
+/// let first = table
+///     .put("seats", "14C", Attributes::new())
+///     .await?
+///     .tag
+///     .expect("it was stored by this request");
+/// let kept: String = first.to_string();
+/// table.delete("seats", "14C").if_match(&ItemTag::new(&kept)).await?;
+/// # Ok(()) });
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ItemTag(String);
+
+impl ItemTag {
+    /// The tag of a stored item.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn of(version: Version, attributes: &Attributes) -> Self {
+        if version > Version::LOWEST {
+            return Self(version.to_string());
+        }
+        let id: Uuid = content::id(attributes);
+        Self(format!("{version}-{}", id.simple()))
+    }
+
+    /// The tag of an item with this version. `None` if the version is not the product's own.
+    pub(crate) fn of_version(version: Version) -> Option<Self> {
+        (version > Version::LOWEST).then(|| Self(version.to_string()))
+    }
+
+    /// Accepts a client's text, which may be the tag of nothing.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    /// The version, if the tag contains nothing else.
+    pub(crate) fn version(&self) -> Option<Version> {
+        let version = Version::parse(&self.0)?;
+        (version > Version::LOWEST && version.to_string() == self.0).then_some(version)
+    }
+}
+
+impl fmt::Display for ItemTag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The states that a condition names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tags {
+    /// Any state: the item exists.
+    Any,
+    /// One of these states.
+    Of(Vec<ItemTag>),
+}
+
+impl Tags {
+    fn name(&self, current: Option<&ItemTag>) -> bool {
+        match (self, current) {
+            (_, None) => false,
+            (Self::Any, Some(_)) => true,
+            (Self::Of(tags), Some(current)) => tags.contains(current),
+        }
+    }
+}
+
+/// The conditions of a request on an item, as `If-Match` and `If-None-Match` of RFC 9110.
+///
+/// ```
+/// use sharding::internal::{Conditions, ItemTag, Tags};
+/// let tag = ItemTag::new("12");
+/// let unchanged =
+///     Conditions { matches: Some(Tags::Of(vec![tag.clone()])), ..Conditions::default() };
+/// assert!(unchanged.hold(Some(&tag)) && !unchanged.hold(None));
+/// let absent = Conditions { differs: Some(Tags::Any), ..Conditions::default() };
+/// assert!(absent.hold(None) && !absent.hold(Some(&tag)));
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Conditions {
+    /// The item is in one of these states.
+    pub matches: Option<Tags>,
+    /// The item is in none of these states.
+    pub differs: Option<Tags>,
+}
+
+impl Conditions {
+    /// Requires the item to be in this state still.
+    pub(crate) fn unchanged_since(tag: &ItemTag) -> Self {
+        Self { matches: Some(Tags::Of(vec![tag.clone()])), differs: None }
+    }
+
+    /// No conditions.
+    #[must_use]
+    pub const fn are_none(&self) -> bool {
+        self.matches.is_none() && self.differs.is_none()
+    }
+
+    /// Whether the conditions hold for the stored item; `None` if there is none.
+    #[must_use]
+    pub fn hold(&self, current: Option<&ItemTag>) -> bool {
+        self.matches.as_ref().is_none_or(|tags| tags.name(current))
+            && !self.differs.as_ref().is_some_and(|tags| tags.name(current))
+    }
+
+    /// The only version for which the conditions hold, if the tags determine one.
+    pub(crate) fn only_version(&self) -> Option<Version> {
+        match (&self.matches, &self.differs) {
+            (Some(Tags::Of(tags)), None) if tags.len() == 1 => tags.first()?.version(),
+            _ => None,
+        }
+    }
+
+    /// Whether the conditions hold exactly if there is no item.
+    pub(crate) fn only_absent(&self) -> bool {
+        self.matches.is_none() && self.differs == Some(Tags::Any)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::value::Value;
+
+    #[test]
+    fn a_tag_without_a_version_of_its_own_is_of_the_content() {
+        let one = Attributes::from([("a".to_owned(), Value::Null)]);
+        for version in [Version::NONE, Version::LOWEST] {
+            let (empty, full) =
+                (ItemTag::of(version, &Attributes::new()), ItemTag::of(version, &one));
+            assert_ne!(empty, full);
+            assert_eq!((empty.version(), full.version()), (None, None));
+        }
+        let version = Version::new(3, 7, 9);
+        assert_eq!(ItemTag::of(version, &one).version(), Some(version));
+        assert_eq!(
+            ItemTag::new(&format!("0{version}")).version(),
+            None,
+            "another spelling is another tag"
+        );
+    }
+
+    #[test]
+    fn conditions_name_one_version_only_where_no_other_can_do() {
+        let tag = |number: u64| ItemTag::of(Version::new(1, number, 0), &Attributes::new());
+        let of = |tags: Vec<ItemTag>| Some(Tags::Of(tags));
+        let rows = [
+            (Conditions { matches: of(vec![tag(1)]), differs: None }, Some(Version::new(1, 1, 0))),
+            (Conditions { matches: of(vec![tag(1), tag(2)]), differs: None }, None),
+            (Conditions { matches: of(vec![tag(1)]), differs: of(vec![tag(1)]) }, None),
+            (Conditions { matches: Some(Tags::Any), differs: None }, None),
+            (Conditions { matches: of(vec![]), differs: None }, None),
+        ];
+        for (conditions, expected) in rows {
+            assert_eq!(conditions.only_version(), expected, "{conditions:?}");
+        }
+        assert!(
+            !Conditions { matches: of(vec![]), differs: None }.hold(Some(&tag(1))),
+            "a weak tag matches nothing"
+        );
+    }
+}

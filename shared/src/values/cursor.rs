@@ -1,0 +1,178 @@
+//! The caller's position in a scan.
+//!
+//! A cursor is a position in sort-key order and nothing else: one `LastEvaluatedKey` per shard
+//! would grow with the width and would not survive a change of it. A cursor is bound to its query,
+//! versioned, opaque and bounded. It is not secret: it can only start a scan that the caller may
+//! make anyway. A checksum detects cursors that were truncated, mixed up or made up.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest, Sha256};
+
+use crate::values::content;
+use crate::values::key::{SortKey, SortKeyType};
+use crate::values::placement::first_u64;
+use crate::values::query::PageQuery;
+
+/// The kinds of cursors: forward after a position, backward before a position, and those of the two
+/// ends.
+const FORMATS: [u8; 4] = [1, 2, 3, 4];
+const CHECKSUM: usize = 8;
+/// The longest possible cursor: 1,024 bytes of sort key and its frame, in base64.
+pub const MAX_CURSOR_CHARS: usize = 1_400;
+
+/// An invalid cursor for this query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CursorError {
+    /// The text is not a cursor, or is damaged.
+    #[error("it is not a cursor that this API gave out")]
+    Broken,
+    /// The cursor is from an older or newer release.
+    #[error("it is of another version of this API; start again without a cursor")]
+    Version,
+    /// The cursor is from a query with other parameters.
+    #[error(
+        "it was given out for another query; partition_key, order, from, to and prefix must be the same on every page"
+    )]
+    OtherQuery,
+}
+
+/// The position of a page in its query's order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Position {
+    /// It begins after this sort key.
+    After(SortKey),
+    /// It ends before this sort key.
+    Before(SortKey),
+    /// The first page. It follows, in reverse, a page that ends before the first item.
+    First,
+    /// The last page. It precedes a page that begins after the last item.
+    Last,
+}
+
+/// Encodes the cursor of a page of a query.
+#[must_use]
+pub fn encode(query: &PageQuery, position: &Position) -> String {
+    let (format, at) = match position {
+        Position::After(at) => (FORMATS[0], at.to_string()),
+        Position::Before(at) => (FORMATS[1], at.to_string()),
+        Position::First => (FORMATS[2], String::new()),
+        Position::Last => (FORMATS[3], String::new()),
+    };
+    let body = [[format].as_slice(), &query_binding(query), at.as_bytes()].concat();
+    URL_SAFE_NO_PAD.encode([body.as_slice(), &checksum(&body)].concat())
+}
+
+/// Decodes a cursor for the same query.
+///
+/// # Errors
+/// [`CursorError`] says whether the cursor is damaged, of another version or of another query.
+pub fn decode(
+    query: &PageQuery,
+    key_type: SortKeyType,
+    cursor: &str,
+) -> Result<Position, CursorError> {
+    if cursor.len() > MAX_CURSOR_CHARS {
+        return Err(CursorError::Broken);
+    }
+    let bytes = URL_SAFE_NO_PAD.decode(cursor).map_err(|_| CursorError::Broken)?;
+    let (body, sum) = bytes.split_last_chunk::<CHECKSUM>().ok_or(CursorError::Broken)?;
+    if checksum(body) != *sum {
+        return Err(CursorError::Broken);
+    }
+    let (format, rest) = body.split_first().ok_or(CursorError::Broken)?;
+    if !FORMATS.contains(format) {
+        return Err(CursorError::Version);
+    }
+    let (binding, position) = rest.split_first_chunk::<CHECKSUM>().ok_or(CursorError::Broken)?;
+    if *binding != query_binding(query) {
+        return Err(CursorError::OtherQuery);
+    }
+    let is_first = *format == FORMATS[2];
+    if is_first || *format == FORMATS[3] {
+        let end = if is_first { Position::First } else { Position::Last };
+        return if position.is_empty() { Ok(end) } else { Err(CursorError::Broken) };
+    }
+    let text = std::str::from_utf8(position).map_err(|_| CursorError::Broken)?;
+    let at = SortKey::parse(key_type, text).map_err(|_| CursorError::Broken)?;
+    Ok(if *format == FORMATS[0] { Position::After(at) } else { Position::Before(at) })
+}
+
+fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
+    first_u64(&Sha256::new_with_prefix(b"cursor").chain_update(bytes).finalize()).to_be_bytes()
+}
+
+/// The query that a cursor is bound to: everything that determines which items the scan returns,
+/// and their order.
+fn query_binding(query: &PageQuery) -> [u8; CHECKSUM] {
+    let mut digest = Sha256::new();
+    let mut part = |tag: u8, text: &str| content::add(&mut digest, tag, text.as_bytes());
+    part(b'k', query.partition_key.as_str());
+    part(b'o', query.order.name());
+    for (tag, bound) in [(b'f', &query.from), (b't', &query.to)] {
+        if let Some(bound) = bound {
+            part(tag, &bound.canonical());
+        }
+    }
+    if let Some(prefix) = &query.prefix {
+        part(b'p', prefix);
+    }
+    first_u64(&digest.finalize()).to_be_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::key::tests::{key, text};
+    use proptest::prelude::*;
+
+    fn decoded(partition_key: &str, cursor: &str) -> Result<Position, CursorError> {
+        decode(&PageQuery::new(key(partition_key)), SortKeyType::String, cursor)
+    }
+
+    #[test]
+    fn the_ends_have_cursors() {
+        for end in [Position::First, Position::Last] {
+            let cursor = encode(&PageQuery::new(key("k")), &end);
+            assert_eq!(
+                (decoded("k", &cursor), decoded("k2", &cursor)),
+                (Ok(end), Err(CursorError::OtherQuery))
+            );
+        }
+    }
+
+    #[test]
+    fn the_longest_cursor_stays_under_two_kilobytes() {
+        let (partition_key, position) =
+            ("k".repeat(2_040), Position::Before(text(&"s".repeat(1_024))));
+        let cursor = encode(&PageQuery::new(key(&partition_key)), &position);
+        assert!(cursor.len() <= MAX_CURSOR_CHARS, "{}", cursor.len());
+        assert_eq!(decoded(&partition_key, &cursor), Ok(position));
+    }
+
+    proptest! {
+        #[test]
+        fn cursors_round_trip_and_any_change_breaks_them(
+            k in "\\PC{1,20}",
+            back: bool,
+            position in "\\PC{1,60}",
+            at in any::<prop::sample::Index>(),
+            to in "[A-Za-z0-9_-]",
+        ) {
+            let at_key = if back { Position::Before } else { Position::After };
+            let position = at_key(text(&position));
+            let good = encode(&PageQuery::new(key(&k)), &position);
+            prop_assert_eq!(decoded(&k, &good), Ok(position));
+            prop_assert_eq!(decoded(&format!("{k}2"), &good), Err(CursorError::OtherQuery));
+            prop_assert_eq!(decoded(&k, &good[1..]), Err(CursorError::Broken));
+            let at = at.index(good.len());
+            let bad = format!("{}{to}{}", &good[..at], &good[at + 1..]);
+            prop_assert!(bad == good || decoded(&k, &bad).is_err());
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in "\\PC{0,80}") {
+            prop_assert!(decode(&PageQuery::new(key("k")), SortKeyType::Number, &text).is_err());
+        }
+    }
+}

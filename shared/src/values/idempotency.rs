@@ -1,0 +1,135 @@
+//! Idempotency keys. A client that repeats a request after a timeout stores one item.
+
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+use uuid::{Builder, Uuid};
+
+use crate::values::content;
+use crate::values::key::PartitionKey;
+use crate::values::value::Attributes;
+
+/// The largest number of characters of an idempotency key.
+const MAX_CHARS: usize = 255;
+
+/// The client's own name for one request, the same in every repetition.
+///
+/// ```
+/// use sharding::internal::{Attributes, IdempotencyKey, PartitionKey};
+/// let (key, partition_key) = (IdempotencyKey::new("order-1147")?, PartitionKey::new("orders")?);
+/// let sort_key = |equals_before| key.sort_key(&partition_key, &Attributes::new(), equals_before);
+/// assert_eq!(sort_key(0), sort_key(0));
+/// assert_ne!(sort_key(0), sort_key(1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct IdempotencyKey(String);
+
+/// The text is not an idempotency key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "it has {chars} characters, or one that is not visible ASCII; allowed: 1 to {MAX_CHARS} visible ASCII characters"
+)]
+pub struct IdempotencyKeyError {
+    chars: usize,
+}
+
+impl IdempotencyKey {
+    /// Accepts 1 to 255 visible ASCII characters.
+    ///
+    /// # Errors
+    /// [`IdempotencyKeyError`] for anything else.
+    pub fn new(text: &str) -> Result<Self, IdempotencyKeyError> {
+        let good = (1..=MAX_CHARS).contains(&text.len())
+            && text.bytes().all(|byte| byte.is_ascii_graphic());
+        if good {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(IdempotencyKeyError { chars: text.chars().count() })
+        }
+    }
+
+    /// The sort key of an item without one. It depends on the partition key, the content, and the
+    /// number of equal items before it in the request. So a client may repeat only the failed
+    /// items, and another item replaces nothing.
+    ///
+    /// A UUID of version 8, which is not ordered by time. If the idempotency key itself is a UUID
+    /// of version 7, the result is one, too, with the same time.
+    #[must_use]
+    pub fn sort_key(
+        &self,
+        partition_key: &PartitionKey,
+        attributes: &Attributes,
+        equals_before: usize,
+    ) -> String {
+        let (mut digest, content) = (Sha256::new(), content::digest(attributes));
+        for part in
+            [b"sort key".as_slice(), self.0.as_bytes(), partition_key.as_str().as_bytes(), &content]
+        {
+            digest.update((part.len() as u64).to_be_bytes());
+            digest.update(part);
+        }
+        digest.update((equals_before as u64).to_be_bytes());
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&digest.finalize()[..16]);
+        let own_time = Uuid::try_parse(&self.0).ok().filter(|own| own.get_version_num() == 7);
+        match own_time {
+            Some(own) => {
+                bytes[..6].copy_from_slice(&own.as_bytes()[..6]);
+                Builder::from_bytes(bytes)
+                    .with_version(uuid::Version::SortRand)
+                    .with_variant(uuid::Variant::RFC4122)
+            }
+            None => Builder::from_custom_bytes(bytes),
+        }
+        .into_uuid()
+        .to_string()
+    }
+
+    /// The id by which a create-only write recognises its own earlier attempt.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for IdempotencyKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::key::tests::key;
+    use crate::values::value::Value;
+
+    fn derived(
+        idempotency_key: &str,
+        partition_key: &str,
+        name: &str,
+        equals_before: usize,
+    ) -> String {
+        let attributes = Attributes::from([(name.to_owned(), Value::Null)]);
+        IdempotencyKey::new(idempotency_key).unwrap().sort_key(
+            &key(partition_key),
+            &attributes,
+            equals_before,
+        )
+    }
+
+    #[test]
+    fn a_derived_sort_key_depends_on_key_partition_and_index_and_keeps_a_time() {
+        let version = |sort_key: &str| Uuid::parse_str(sort_key).unwrap().get_version_num();
+        let first = derived("a", "p", "x", 0);
+        assert_eq!(version(&first), 8);
+        let others =
+            [("b", "p", "x", 0), ("a", "q", "x", 0), ("a", "p", "y", 0), ("a", "p", "x", 1)];
+        for (of, partition, name, before) in others {
+            assert_ne!(derived(of, partition, name, before), first);
+        }
+        let timed = derived("01912d68-783e-7a03-8467-5661c1243ad4", "p", "x", 0);
+        assert!(timed.starts_with("01912d68-783e-7") && version(&timed) == 7, "{timed}");
+    }
+}

@@ -1,0 +1,512 @@
+//! Logical keys, shards, and the shard keys that the table stores.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use crate::values::number::{Number, NumberError};
+
+/// The largest size of a stored partition key in bytes. (DynamoDB developer guide, "Quotas in
+/// Amazon DynamoDB".)
+pub const MAX_PARTITION_KEY_BYTES: usize = 2_048;
+/// The largest size of a sort key in bytes. (DynamoDB developer guide, "Quotas in Amazon
+/// DynamoDB".)
+pub const MAX_SORT_KEY_BYTES: usize = 1_024;
+/// The prefix of the product's own items in the metadata table.
+const RESERVED_PREFIX: &str = "_sharding:";
+
+/// Why a key is invalid. The text says what is allowed.
+///
+/// ```
+/// use sharding::{KeyError, PartitionKey};
+///
+/// assert_eq!(PartitionKey::new(""), Err(KeyError::Empty));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// A key has at least one byte.
+    #[error("it is empty; a key has at least one byte")]
+    Empty,
+    /// The key is too long, or would be with its shard suffix.
+    #[error("it has {bytes} bytes; at most {allowed} are allowed")]
+    TooLong {
+        /// The key's size in bytes.
+        bytes: usize,
+        /// The largest size that is allowed here.
+        allowed: usize,
+    },
+    /// Partition keys with this prefix are reserved for the product.
+    #[error("it begins with _sharding:, which is reserved")]
+    Reserved,
+    /// The table's sort key is a number, and this text is not.
+    #[error("it must be a number: {0}")]
+    NotANumber(NumberError),
+    /// The table's sort key is a string, and this is a number.
+    #[error("it must be a string: the table's sort keys are strings")]
+    NotAString,
+}
+
+/// Makes conversions that cannot fail fit where a fallible conversion is expected.
+impl From<Infallible> for KeyError {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
+/// The caller's own partition key: 1 to 2,048 bytes of UTF-8 that do not begin with `_sharding:`.
+/// With the suffix of the largest shard, it must still fit into 2,048 bytes; each request checks
+/// that.
+///
+/// ```
+/// use sharding::PartitionKey;
+///
+/// let key: PartitionKey = "2014-07-09".try_into()?;
+/// assert_eq!(key.as_str(), "2014-07-09");
+/// # Ok::<(), sharding::KeyError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PartitionKey(Arc<str>);
+
+impl PartitionKey {
+    /// Validates a key as the caller writes it.
+    ///
+    /// # Errors
+    /// [`KeyError::Empty`], [`KeyError::TooLong`] and [`KeyError::Reserved`]. Whether a shard
+    /// suffix still fits is checked when one is added.
+    pub fn new(key: &str) -> Result<Self, KeyError> {
+        if key.starts_with(RESERVED_PREFIX) {
+            return Err(KeyError::Reserved);
+        }
+        sized(key, MAX_PARTITION_KEY_BYTES).map(|key| Self(key.into()))
+    }
+
+    /// The key as the caller wrote it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<&str> for PartitionKey {
+    type Error = KeyError;
+
+    fn try_from(key: &str) -> Result<Self, KeyError> {
+        Self::new(key)
+    }
+}
+
+impl TryFrom<&String> for PartitionKey {
+    type Error = KeyError;
+
+    fn try_from(key: &String) -> Result<Self, KeyError> {
+        Self::new(key)
+    }
+}
+
+impl TryFrom<String> for PartitionKey {
+    type Error = KeyError;
+
+    fn try_from(key: String) -> Result<Self, KeyError> {
+        Self::new(&key)
+    }
+}
+
+impl From<&Self> for PartitionKey {
+    fn from(key: &Self) -> Self {
+        key.clone()
+    }
+}
+
+/// The text, if it has 1 to `allowed` bytes.
+fn sized(text: &str, allowed: usize) -> Result<&str, KeyError> {
+    match text.len() {
+        0 => Err(KeyError::Empty),
+        bytes if bytes > allowed => Err(KeyError::TooLong { bytes, allowed }),
+        _ => Ok(text),
+    }
+}
+
+impl fmt::Display for PartitionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The type of the table's sort key. A table has one type, fixed at deployment.
+///
+/// ```
+/// use sharding::{SortKeyType, TableConfig};
+///
+/// let numbers = TableConfig::new("events", "events-metadata")
+///     .with(|config| config.sort_key_type = SortKeyType::Number);
+/// # let _ = numbers;
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SortKeyType {
+    /// A string, ordered by its UTF-8 bytes.
+    String,
+    /// A number, ordered by value.
+    Number,
+}
+
+/// The caller's sort key. All keys of a table have one type, and the same order as in DynamoDB.
+///
+/// Text becomes a string key; in a table with numeric sort keys, a request parses it as a number.
+/// Integers become number keys.
+///
+/// ```
+/// use sharding::SortKey;
+///
+/// let (nine, ten) = (SortKey::from(9), SortKey::from(10));
+/// assert!(nine < ten);
+/// let text: SortKey = "order-1147".try_into()?;
+/// assert_eq!(text.to_string(), "order-1147");
+/// # Ok::<(), sharding::KeyError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SortKey {
+    /// The sort key of a string table.
+    String(Arc<str>),
+    /// The sort key of a number table.
+    Number(Number),
+}
+
+impl SortKey {
+    /// Parses a sort key of the given type.
+    ///
+    /// ```
+    /// use sharding::{SortKey, SortKeyType};
+    ///
+    /// assert_eq!(SortKey::parse(SortKeyType::Number, "1e2")?, SortKey::from(100));
+    /// # Ok::<(), sharding::KeyError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`KeyError`] if the text is empty or over 1,024 bytes, or if a number is required and the
+    /// text is not one.
+    pub fn parse(key_type: SortKeyType, text: &str) -> Result<Self, KeyError> {
+        match key_type {
+            SortKeyType::String => {
+                sized(text, MAX_SORT_KEY_BYTES).map(|text| Self::String(text.into()))
+            }
+            SortKeyType::Number if text.is_empty() => Err(KeyError::Empty),
+            SortKeyType::Number => text.parse().map(Self::Number).map_err(KeyError::NotANumber),
+        }
+    }
+
+    /// The text that the placements hash: one text per value.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn canonical(&self) -> std::borrow::Cow<'_, str> {
+        match self {
+            Self::String(text) => std::borrow::Cow::Borrowed(text),
+            Self::Number(number) => std::borrow::Cow::Owned(number.canonical()),
+        }
+    }
+}
+
+impl TryFrom<&str> for SortKey {
+    type Error = KeyError;
+
+    fn try_from(text: &str) -> Result<Self, KeyError> {
+        Self::parse(SortKeyType::String, text)
+    }
+}
+
+impl TryFrom<&String> for SortKey {
+    type Error = KeyError;
+
+    fn try_from(text: &String) -> Result<Self, KeyError> {
+        Self::parse(SortKeyType::String, text)
+    }
+}
+
+impl TryFrom<String> for SortKey {
+    type Error = KeyError;
+
+    fn try_from(text: String) -> Result<Self, KeyError> {
+        Self::parse(SortKeyType::String, &text)
+    }
+}
+
+impl From<&Self> for SortKey {
+    fn from(key: &Self) -> Self {
+        key.clone()
+    }
+}
+
+impl From<Number> for SortKey {
+    fn from(number: Number) -> Self {
+        Self::Number(number)
+    }
+}
+
+macro_rules! from_integer {
+    ($($integer:ty),*) => {
+        $(impl From<$integer> for SortKey {
+            fn from(number: $integer) -> Self {
+                Self::Number(number.into())
+            }
+        })*
+    };
+}
+from_integer!(i32, u32, i64, u64);
+
+impl fmt::Display for SortKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::String(text) => f.write_str(text),
+            Self::Number(number) => number.fmt(f),
+        }
+    }
+}
+
+/// A shard of a logical partition key, numbered from 1. In an adopted table, 0 stands for the items
+/// of the bare key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShardNumber(u32);
+
+impl ShardNumber {
+    /// The items under the bare partition key, without a suffix. They were stored before the table
+    /// was sharded.
+    pub const UNSHARDED: Self = Self(0);
+    /// The shard that every width contains.
+    pub const FIRST: Self = Self(1);
+
+    /// `None` for 0, because shards are numbered from 1.
+    #[must_use]
+    pub const fn new(number: u32) -> Option<Self> {
+        if number == 0 { None } else { Some(Self(number)) }
+    }
+
+    /// The shard at a zero-based position.
+    #[must_use]
+    pub(crate) const fn from_index(index: u32) -> Self {
+        Self(index.saturating_add(1))
+    }
+
+    /// The number, from 1; 0 for the bare key.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The next shard.
+    #[must_use]
+    pub(crate) const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for ShardNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The number of shards of a key: a width, at least 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShardCount(NonZeroU32);
+
+impl ShardCount {
+    /// The width of a key that was never scaled.
+    pub const ONE: Self = Self(NonZeroU32::MIN);
+
+    /// `None` for 0, because a key has at least one shard.
+    #[must_use]
+    pub const fn new(count: u32) -> Option<Self> {
+        match NonZeroU32::new(count) {
+            Some(n) => Some(Self(n)),
+            None => None,
+        }
+    }
+
+    /// The count, at least 1.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0.get()
+    }
+
+    /// Every shard of this width: 1 to the count, inclusive.
+    pub fn shards(self) -> impl Iterator<Item = ShardNumber> + Clone {
+        (0..self.get()).map(ShardNumber::from_index)
+    }
+}
+
+impl fmt::Display for ShardCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The text between the partition key and the shard number in a shard key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Separator(Arc<str>);
+
+impl Separator {
+    /// `None` unless the text has 1 to 16 bytes and no ASCII digit. A digit would make shard keys
+    /// ambiguous.
+    #[must_use]
+    pub fn new(text: &str) -> Option<Self> {
+        let good = (1..=16).contains(&text.len()) && !text.bytes().any(|b| b.is_ascii_digit());
+        good.then(|| Self(text.into()))
+    }
+
+    /// The separator's text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for Separator {
+    fn default() -> Self {
+        Self(".".into())
+    }
+}
+
+/// Builds and parses the values of the table's partition-key attribute.
+///
+/// ```
+/// use sharding::internal::{PartitionKey, Separator, ShardKeys, ShardNumber};
+/// let keys = ShardKeys::new(Separator::default());
+/// let day = PartitionKey::new("2014-07-09")?;
+/// let stored = keys.build(&day, ShardNumber::new(200).unwrap())?;
+/// assert_eq!(stored, "2014-07-09.200");
+/// assert_eq!(keys.parse(&stored), Some((day, ShardNumber::new(200).unwrap())));
+/// # Ok::<(), sharding::KeyError>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct ShardKeys {
+    separator: Separator,
+}
+
+impl ShardKeys {
+    /// Shard keys with this separator.
+    #[must_use]
+    pub const fn new(separator: Separator) -> Self {
+        Self { separator }
+    }
+
+    /// Partition key + separator + shard number; for [`ShardNumber::UNSHARDED`] the partition key
+    /// alone.
+    ///
+    /// # Errors
+    /// [`KeyError::TooLong`] if the shard key exceeds 2,048 bytes; `allowed` counts the partition
+    /// key alone.
+    pub fn build(&self, key: &PartitionKey, shard: ShardNumber) -> Result<String, KeyError> {
+        if shard == ShardNumber::UNSHARDED {
+            return Ok(key.as_str().to_owned());
+        }
+        let stored = format!("{key}{}{shard}", self.separator.as_str());
+        if stored.len() > MAX_PARTITION_KEY_BYTES {
+            let suffix = stored.len() - key.as_str().len();
+            return Err(KeyError::TooLong {
+                bytes: key.as_str().len(),
+                allowed: MAX_PARTITION_KEY_BYTES.saturating_sub(suffix),
+            });
+        }
+        Ok(stored)
+    }
+
+    /// Checks that every shard key up to a width fits.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build), for the longest suffix.
+    pub fn check(&self, key: &PartitionKey, width: ShardCount) -> Result<(), KeyError> {
+        self.build(key, ShardNumber(width.get())).map(drop)
+    }
+
+    /// Parses a stored value into logical key and shard. `None` if it is not a shard key with this
+    /// separator.
+    ///
+    /// A logical key may itself look like a shard key: only the last suffix is the shard.
+    #[must_use]
+    pub fn parse(&self, stored: &str) -> Option<(PartitionKey, ShardNumber)> {
+        let (key, number) = stored.rsplit_once(self.separator.as_str())?;
+        let canonical = number.bytes().all(|b| b.is_ascii_digit()) && !number.starts_with('0');
+        let shard = canonical.then(|| number.parse().ok()).flatten().and_then(ShardNumber::new)?;
+        Some((PartitionKey::new(key).ok()?, shard))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_no_shard_key_is_not_parsed() {
+        for stored in
+            ["plain", "a.", ".1", "a.0", "a.01", "a.-1", "a.+1", "a.1x", "a.4294967296", "a. 1"]
+        {
+            assert_eq!(ShardKeys::default().parse(stored), None, "{stored}");
+        }
+    }
+
+    #[test]
+    fn the_products_own_prefix_is_reserved() {
+        assert_eq!(PartitionKey::new("_sharding:table"), Err(KeyError::Reserved));
+        assert!(PartitionKey::new("_sharding").is_ok() && PartitionKey::new("a_sharding:").is_ok());
+    }
+
+    #[test]
+    fn the_suffix_counts_towards_the_length() {
+        let check = |width| ShardKeys::default().check(&key(&"k".repeat(2_045)), count(width));
+        assert_eq!(
+            (check(99), check(100)),
+            (Ok(()), Err(KeyError::TooLong { bytes: 2_045, allowed: 2_044 }))
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn shard_keys_round_trip(
+            k in "\\PC{1,40}(\\.[0-9]{1,3})?", separator in "[^0-9]{1,4}", n in 1u32..,
+        ) {
+            let keys = ShardKeys::new(Separator::new(&separator).unwrap());
+            prop_assert_eq!(
+                keys.parse(&keys.build(&key(&k), shard(n)).unwrap()),
+                Some((key(&k), shard(n))),
+            );
+        }
+
+        #[test]
+        fn different_keys_never_share_a_shard_key(
+            a in "[a.#0-9]{1,6}", b in "[a.#0-9]{1,6}", m in 1u32..30, n in 1u32..30,
+        ) {
+            let keys = ShardKeys::default();
+            prop_assert_eq!(
+                keys.build(&key(&a), shard(m)) == keys.build(&key(&b), shard(n)),
+                a == b && m == n,
+            );
+        }
+
+        #[test]
+        fn string_sort_keys_order_by_bytes(a in "\\PC{1,8}", b in "\\PC{1,8}") {
+            prop_assert_eq!(text(&a).cmp(&text(&b)), a.as_bytes().cmp(b.as_bytes()));
+        }
+    }
+
+    pub(crate) fn key(text: &str) -> PartitionKey {
+        PartitionKey::new(text).unwrap()
+    }
+
+    pub(crate) fn text(text: &str) -> SortKey {
+        SortKey::parse(SortKeyType::String, text).unwrap()
+    }
+
+    pub(crate) fn number(text: impl ToString) -> SortKey {
+        SortKey::parse(SortKeyType::Number, &text.to_string()).unwrap()
+    }
+
+    pub(crate) fn count(n: u32) -> ShardCount {
+        ShardCount::new(n).unwrap()
+    }
+
+    pub(crate) fn shard(n: u32) -> ShardNumber {
+        ShardNumber::new(n).unwrap()
+    }
+}

@@ -1,0 +1,14 @@
+//! Keys, items and what requests say of them. Nothing here knows of shards' metadata, of tables or
+//! of time.
+
+pub(crate) mod content;
+pub mod cursor;
+pub(crate) mod idempotency;
+pub(crate) mod key;
+pub(crate) mod number;
+pub(crate) mod patch;
+pub(crate) mod placement;
+pub(crate) mod query;
+pub(crate) mod spacing;
+pub(crate) mod throughput;
+pub(crate) mod value;

@@ -1,0 +1,245 @@
+//! The effect of an update on an item's attributes.
+
+use std::collections::BTreeMap;
+
+use crate::values::number::{Number, NumberError};
+use crate::values::value::{Attributes, Value};
+
+/// A change of some attributes of an item. The others stay as they are.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Patch {
+    /// Sets, merges and removes attributes, as a JSON merge patch does (RFC 7396).
+    Merge(BTreeMap<String, Merge>),
+    /// Adds to numbers, and members to sets. An absent attribute counts as 0, or as an empty set.
+    Add(Attributes),
+}
+
+/// The change of one attribute, or of one member of a map.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Merge {
+    /// Removes it.
+    Remove,
+    /// Replaces it by this value.
+    Set(Value),
+    /// Changes these members of it. An attribute that is not a map becomes one.
+    Into(BTreeMap<String, Merge>),
+}
+
+/// Why a change does not fit the item.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PatchError {
+    /// The stored attribute has another type than the added value.
+    #[error("it is {stored}, to which {added} cannot be added")]
+    WrongType {
+        /// The attribute.
+        attribute: String,
+        /// Its type.
+        stored: &'static str,
+        /// The type of the added value.
+        added: &'static str,
+    },
+    /// The sum is not a number that DynamoDB can store.
+    #[error("the sum cannot be stored")]
+    Sum {
+        /// The attribute.
+        attribute: String,
+        /// The reason.
+        #[source]
+        cause: NumberError,
+    },
+    /// The item would be larger than DynamoDB allows.
+    #[error("the item would have {bytes} bytes")]
+    TooLarge {
+        /// Its size in bytes.
+        bytes: usize,
+    },
+}
+
+impl Patch {
+    /// The attributes after the change.
+    ///
+    /// # Errors
+    /// [`PatchError`] if the added values do not fit the stored ones.
+    ///
+    /// ```
+    /// use sharding::internal::{Attributes, Patch, Value};
+    /// let one = || Attributes::from([("count".to_owned(), Value::N("1".into()))]);
+    /// let two = Patch::Add(one()).apply(one())?;
+    /// assert_eq!(two["count"], Value::N("2".into()));
+    /// # Ok::<(), sharding::internal::PatchError>(())
+    /// ```
+    pub fn apply(&self, mut attributes: Attributes) -> Result<Attributes, PatchError> {
+        match self {
+            Self::Merge(changes) => merge(&mut attributes, changes),
+            Self::Add(additions) => {
+                for (name, added) in additions {
+                    let sum = add(name, attributes.remove(name), added)?;
+                    attributes.insert(name.clone(), sum);
+                }
+            }
+        }
+        Ok(attributes)
+    }
+
+    /// The whole patch as attributes, so that two patches can be compared.
+    pub(crate) fn content(&self) -> (&'static str, Attributes) {
+        fn of(changes: &BTreeMap<String, Merge>) -> Attributes {
+            let content = |change: &Merge| match change {
+                Merge::Remove => Value::L(vec![]),
+                Merge::Set(value) => Value::L(vec![value.clone()]),
+                Merge::Into(changes) => Value::M(of(changes)),
+            };
+            changes.iter().map(|(name, change)| (name.clone(), content(change))).collect()
+        }
+        match self {
+            Self::Merge(changes) => ("merge", of(changes)),
+            Self::Add(additions) => ("add", additions.clone()),
+        }
+    }
+}
+
+fn merge(target: &mut Attributes, changes: &BTreeMap<String, Merge>) {
+    for (name, change) in changes {
+        match change {
+            Merge::Remove => drop(target.remove(name)),
+            Merge::Set(value) => drop(target.insert(name.clone(), value.clone())),
+            Merge::Into(changes) => {
+                let mut map = match target.remove(name) {
+                    Some(Value::M(map)) => map,
+                    Some(_) | None => Attributes::new(),
+                };
+                merge(&mut map, changes);
+                target.insert(name.clone(), Value::M(map));
+            }
+        }
+    }
+}
+
+fn add(attribute: &str, stored: Option<Value>, added: &Value) -> Result<Value, PatchError> {
+    let wrong = |stored: &Value| PatchError::WrongType {
+        attribute: attribute.to_owned(),
+        stored: stored.type_name(),
+        added: added.type_name(),
+    };
+    let Some(stored) = stored else {
+        let is_summand = matches!(added, Value::N(_) | Value::Ss(_) | Value::Ns(_) | Value::Bs(_));
+        return if is_summand { Ok(added.clone()) } else { Err(wrong(&Value::Null)) };
+    };
+    Ok(match (stored, added) {
+        (Value::N(one), Value::N(other)) => {
+            let sum = |one: &str, other: &str| one.parse::<Number>()?.plus(&other.parse()?);
+            let sum = sum(&one, other);
+            Value::N(
+                sum.map_err(|cause| PatchError::Sum { attribute: attribute.to_owned(), cause })?
+                    .to_string(),
+            )
+        }
+        (Value::Ss(set), Value::Ss(more)) => Value::Ss(union(set, more, |one, other| one == other)),
+        (Value::Bs(set), Value::Bs(more)) => Value::Bs(union(set, more, |one, other| one == other)),
+        (Value::Ns(set), Value::Ns(more)) => {
+            let number = |text: &String| text.parse::<Number>().ok();
+            Value::Ns(union(set, more, |one, other| number(one) == number(other)))
+        }
+        (stored, _) => return Err(wrong(&stored)),
+    })
+}
+
+fn union<T: Clone>(mut set: Vec<T>, more: &[T], is_same: impl Fn(&T, &T) -> bool) -> Vec<T> {
+    for member in more {
+        if !set.iter().any(|known| is_same(known, member)) {
+            set.push(member.clone());
+        }
+    }
+    set
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn n(text: &str) -> Value {
+        Value::N(text.to_owned())
+    }
+
+    fn map<const N: usize>(members: [(&str, Value); N]) -> Attributes {
+        members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    fn changes<const N: usize>(changes: [(&str, Merge); N]) -> BTreeMap<String, Merge> {
+        changes.into_iter().map(|(name, change)| (name.to_owned(), change)).collect()
+    }
+
+    /// The examples of RFC 7396, appendix A, that are about objects.
+    #[test]
+    fn a_merge_does_what_the_rfc_says() {
+        let set = |text: &str| Merge::Set(Value::S(text.into()));
+        let s = |text: &str| Value::S(text.into());
+        let rows = [
+            (map([("a", s("b"))]), changes([("a", set("c"))]), map([("a", s("c"))])),
+            (map([("a", s("b"))]), changes([("b", set("c"))]), map([("a", s("b")), ("b", s("c"))])),
+            (map([("a", s("b"))]), changes([("a", Merge::Remove)]), map([])),
+            (
+                map([("a", s("b")), ("b", s("c"))]),
+                changes([("a", Merge::Remove)]),
+                map([("b", s("c"))]),
+            ),
+            (
+                map([("a", Value::L(vec![s("b")]))]),
+                changes([("a", set("c"))]),
+                map([("a", s("c"))]),
+            ),
+            (
+                map([("a", Value::M(map([("b", s("c"))])))]),
+                changes([("a", Merge::Into(changes([("b", set("d")), ("c", Merge::Remove)])))]),
+                map([("a", Value::M(map([("b", s("d"))])))]),
+            ),
+            (
+                map([("e", Value::Null)]),
+                changes([("a", Merge::Set(n("1")))]),
+                map([("e", Value::Null), ("a", n("1"))]),
+            ),
+            (
+                map([]),
+                changes([(
+                    "a",
+                    Merge::Into(changes([("bb", Merge::Into(changes([("ccc", Merge::Remove)])))])),
+                )]),
+                map([("a", Value::M(map([("bb", Value::M(map([])))])))]),
+            ),
+        ];
+        for (target, patch, expected) in rows {
+            assert_eq!(Patch::Merge(patch.clone()).apply(target), Ok(expected), "{patch:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_added_exactly_and_sets_are_united() {
+        let rows = [
+            (Some(n("0.1")), n("0.2"), Ok(n("0.3"))),
+            (
+                Some(n("99999999999999999999999999999999999999")),
+                n("-1"),
+                Ok(n("99999999999999999999999999999999999998")),
+            ),
+            (None, n("5"), Ok(n("5"))),
+            (
+                Some(Value::Ss(vec!["a".into()])),
+                Value::Ss(vec!["b".into(), "a".into()]),
+                Ok(Value::Ss(vec!["a".into(), "b".into()])),
+            ),
+            (
+                Some(Value::Ns(vec!["1".into()])),
+                Value::Ns(vec!["1.0".into(), "2".into()]),
+                Ok(Value::Ns(vec!["1".into(), "2".into()])),
+            ),
+            (Some(n("1e38")), n("1"), Err(NumberError::Digits)),
+        ];
+        for (stored, added, expected) in rows {
+            let expected =
+                expected.map_err(|cause| PatchError::Sum { attribute: "a".into(), cause });
+            assert_eq!(add("a", stored.clone(), &added), expected, "{stored:?} {added:?}");
+        }
+        let wrong = add("a", Some(Value::S("x".into())), &n("1")).unwrap_err();
+        assert_eq!(wrong.to_string(), "it is a string, to which a number cannot be added");
+    }
+}

@@ -1,0 +1,140 @@
+//! Attribute values, independent of the SDK.
+
+use std::collections::BTreeMap;
+
+use crate::values::key::{PartitionKey, SortKey};
+
+/// The largest size of an item in bytes, including keys and names. (DynamoDB developer guide,
+/// "Quotas in Amazon DynamoDB".)
+pub const MAX_ITEM_BYTES: usize = 400 * 1_024;
+
+/// A DynamoDB attribute value. It is for items without a type of their own, and for values that
+/// serde's model cannot express.
+///
+/// ```
+/// use sharding::{Attributes, Value};
+///
+/// let order = Attributes::from([
+///     ("total", Value::N("12.50".into())),
+///     ("tags", Value::Ss(vec!["gift".into()])),
+/// ]);
+/// assert_eq!(order["total"].type_name(), "a number");
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// A string.
+    S(String),
+    /// A number, with its original digits.
+    N(String),
+    /// Bytes.
+    B(Vec<u8>),
+    /// A boolean.
+    Bool(bool),
+    /// Null.
+    Null,
+    /// A list.
+    L(Vec<Value>),
+    /// A map.
+    M(Attributes),
+    /// A set of strings.
+    Ss(Vec<String>),
+    /// A set of numbers.
+    Ns(Vec<String>),
+    /// A set of byte strings.
+    Bs(Vec<Vec<u8>>),
+}
+
+impl Value {
+    /// The name of the type.
+    #[must_use]
+    pub const fn type_name(&self) -> &'static str {
+        match self {
+            Self::S(_) => "a string",
+            Self::N(_) => "a number",
+            Self::B(_) => "bytes",
+            Self::Bool(_) => "a boolean",
+            Self::Null => "null",
+            Self::L(_) => "a list",
+            Self::M(_) => "a map",
+            Self::Ss(_) => "a set of strings",
+            Self::Ns(_) => "a set of numbers",
+            Self::Bs(_) => "a set of bytes",
+        }
+    }
+}
+
+/// Named values: an item's attributes without its keys.
+pub type Attributes = BTreeMap<String, Value>;
+
+/// An item as the caller sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Item {
+    /// The logical partition key.
+    pub partition_key: PartitionKey,
+    /// The sort key.
+    pub sort_key: SortKey,
+    /// Everything else.
+    pub attributes: Attributes,
+}
+
+impl Item {
+    /// The approximate write units of storing the item once: its size in KB, rounded up.
+    ///
+    /// ```
+    /// use sharding::internal::{Attributes, Item, PartitionKey, SortKey, SortKeyType, Value};
+    /// let attributes = Attributes::from([("text".to_owned(), Value::S("x".repeat(1_500)))]);
+    /// let sort_key = SortKey::parse(SortKeyType::String, "order-1").unwrap();
+    /// let item =
+    ///     Item { partition_key: PartitionKey::new("2014-07-09").unwrap(), sort_key, attributes };
+    /// assert_eq!(item.write_units(), 2);
+    /// ```
+    #[must_use]
+    pub fn write_units(&self) -> u64 {
+        write_units(2 * self.partition_key.as_str().len() + attributes_size(&self.attributes))
+    }
+}
+
+/// The write units of storing this number of bytes once.
+pub(crate) fn write_units(bytes: usize) -> u64 {
+    (bytes as u64).div_ceil(1_024).max(1)
+}
+
+/// The size in bytes of attributes, as it counts towards [`MAX_ITEM_BYTES`]. (DynamoDB developer
+/// guide, "Item sizes and formats".)
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use sharding::internal::{Value, attributes_size};
+/// let attributes = BTreeMap::from([
+///     ("name".to_owned(), Value::S("grape".into())),
+///     ("ripe".to_owned(), Value::Bool(true)),
+/// ]);
+/// assert_eq!(attributes_size(&attributes), 4 + 5 + 4 + 1);
+/// ```
+#[must_use]
+pub fn attributes_size(attributes: &Attributes) -> usize {
+    attributes.iter().map(|(name, value)| name.len() + value_size(value)).sum()
+}
+
+pub(crate) fn value_size(value: &Value) -> usize {
+    match value {
+        Value::S(text) => text.len(),
+        Value::N(number) => number_size(number),
+        Value::B(bytes) => bytes.len(),
+        Value::Bool(_) | Value::Null => 1,
+        Value::L(list) => 3 + list.iter().map(|value| 1 + value_size(value)).sum::<usize>(),
+        Value::M(map) => {
+            3 + map.iter().map(|(name, value)| 1 + name.len() + value_size(value)).sum::<usize>()
+        }
+        Value::Ss(set) => set.iter().map(String::len).sum(),
+        Value::Ns(set) => set.iter().map(|number| number_size(number)).sum(),
+        Value::Bs(set) => set.iter().map(Vec::len).sum(),
+    }
+}
+
+/// About one byte for two significant digits, and one more.
+fn number_size(number: &str) -> usize {
+    let mantissa = number.split(['e', 'E']).next().unwrap_or(number);
+    let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
+    1 + digits.trim_matches('0').len().div_ceil(2)
+}
