@@ -48,7 +48,7 @@ mod of_the_client {
     pub use crate::engine::results::{ReadError, WriteError, WriteErrorKind, Written};
     pub use crate::engine::retry::longest_pause;
     pub use crate::engine::survey::{Rebuilt, SurveyPage};
-    pub use crate::engine::width::by_policy::EVIDENCE_LASTS;
+    pub use crate::engine::width::by_policy::{EVIDENCE_LASTS, ReportedKey};
     pub use crate::engine::width::{ScaleError, ScaleOutcome};
     pub use crate::engine::write::update::Updated;
     pub use crate::engine::{Deadline, TableEngine};

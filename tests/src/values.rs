@@ -1,6 +1,5 @@
 //! Frequent values of tests.
 
-use std::convert::Infallible;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -62,6 +61,5 @@ pub async fn report_throttles(
     table: &TableEngine,
     key: &PartitionKey,
 ) -> Result<ScaleOutcome, ScaleError> {
-    let counted = table.scale_by_report(key, None, |_| Ok::<_, Infallible>(150), soon()).await?;
-    counted.map_err(|never| match never {})
+    Ok(table.decide_by_report(key, None, soon()).await?.carry_out(150).await?)
 }

@@ -161,7 +161,7 @@ impl Scaler {
         let (limits, hot) = found?;
         let mut keys = reported(hot.reads, &hot.writes);
         let throttled = hot.writes.by_key;
-        let (relieved, lacking) = self.relieve_all(throttled, known, now_seconds, deadline).await;
+        let (relieved, lacking) = self.relieve_all(throttled, known, deadline).await;
         keys.extend(relieved);
         let warm = match lacking {
             Some(write_units) => Some(self.relieve_table(write_units, deadline).await),

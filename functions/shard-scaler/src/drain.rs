@@ -294,7 +294,8 @@ impl Scaler {
             Some(Begin::Shrink(to)) => self.table.begin_shrink(key, to, deadline).await.map(drop),
             Some(Begin::Settle) => self.table.begin_settle(key, deadline).await.map(drop),
             Some(Begin::Open) => {
-                return KeyOutcome::of(self.table.finish_change(key, deadline).await);
+                let finished = self.table.finish_change(key, deadline).await;
+                return KeyOutcome::of(finished.map_err(Into::into));
             }
             // The drain begins the purge.
             Some(Begin::Purge) | None => Ok(()),

@@ -192,11 +192,7 @@ impl KeyOutcome {
     /// The result of changing the key's width.
     pub(crate) fn of(result: Result<ScaleOutcome, ScaleError>) -> Result<Self, Failure> {
         match result {
-            Ok(ScaleOutcome::Scaled { from, to }) => {
-                Ok(Self::Scaled { from: from.get(), to: to.get() })
-            }
-            Ok(ScaleOutcome::Unchanged(decision)) => Ok(Self::unchanged(decision)),
-            Ok(ScaleOutcome::Superseded) => Ok(Self::unchanged("another actor changed it first")),
+            Ok(outcome) => Ok(Self::of_change(outcome)),
             Err(error @ (ScaleError::TooMany { .. } | ScaleError::Lower { .. })) => {
                 Ok(Self::Refused(EventError::new("number_of_shards", error)))
             }
@@ -204,6 +200,14 @@ impl KeyOutcome {
                 tracing::error!(%error, "a key could not be scaled");
                 Err(Failure::new(&error, error.is_retryable()))
             }
+        }
+    }
+
+    pub(crate) fn of_change(outcome: ScaleOutcome) -> Self {
+        match outcome {
+            ScaleOutcome::Scaled { from, to } => Self::Scaled { from: from.get(), to: to.get() },
+            ScaleOutcome::Unchanged(decision) => Self::unchanged(decision),
+            ScaleOutcome::Superseded => Self::unchanged("another actor changed it first"),
         }
     }
 }

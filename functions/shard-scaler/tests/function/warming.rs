@@ -481,6 +481,41 @@ async fn a_dry_run_says_what_it_would_raise() {
     assert_eq!(fixture.published().await, None, "nothing is written either");
 }
 
+/// A server that does not show what the table can serve: only the directory has it.
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_announces_the_decision_that_is_carried_out() {
+    for (write_units, outcomes) in
+        [(4_000, ["unchanged", "unchanged"]), (1_000_000, ["dry-run", "scaled"])]
+    {
+        let fixture = new_table(ScalerConfig::default(), |operation, _| match operation {
+            "DescribeTable" => Reply::With(200, json!({"Table": {"TableStatus": "ACTIVE"}})),
+            "GetInsightRuleReport" => report(&["hot.1"], 1_700_000_100, 25_000.0),
+            _ => Reply::Engine,
+        })
+        .await;
+        fixture.grow("hot", 18).await;
+        let warm = WarmThroughput { write_units, read_units: 12_000 };
+        let deadline = Deadline::now() + Duration::from_secs(59);
+        fixture.table.publish_warm_throughput(warm, deadline).await.expect("published");
+        // The known page is from the same instant.
+        sleep(Duration::from_millis(1)).await;
+        fixture.clock.jump(Duration::from_secs(120));
+        let event = alarm("shard-scaler-alarm-direct");
+        let updates = || fixture.aws.asked("UpdateItem").len();
+        let before = updates();
+        let dry = ScalerConfig { dry_run: true, ..ScalerConfig::default() };
+        let dry = fixture.other_instance(dry).handle(&event, fixture.now(), deadline).await;
+        let announced = dry.expect("handled");
+        assert_eq!(updates(), before, "nothing is written: {announced}");
+        let carried_out = fixture.send(&event).await.expect("handled");
+        let keys = [&announced["keys"][0], &carried_out["keys"][0]];
+        assert_eq!(keys.map(|key| key["outcome"].as_str().unwrap_or_default()), outcomes);
+        for field in ["from", "to", "reason", "throttled"] {
+            assert_eq!(keys[0][field], keys[1][field], "{field}: {announced} {carried_out}");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn each_failure_of_an_update_is_named_and_nothing_is_lost() {
     let rows = [

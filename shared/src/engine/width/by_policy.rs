@@ -1,6 +1,7 @@
 //! Scaling by the policy. A throttled writer gathers observations, pools them with those of the
 //! other writers of the key, and decides. The shard-scaler decides by what an alarm reports.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -9,7 +10,7 @@ use crate::engine::events::{ScalingReason, ScalingStep};
 use crate::engine::retry::retrying;
 use crate::engine::views::keys::{KeyJob, KeyState, Quiet};
 use crate::engine::views::record::Record;
-use crate::engine::width::{PATIENCE, ScaleError, ScaleOutcome, millis};
+use crate::engine::width::{PATIENCE, ScaleOutcome, millis};
 use crate::engine::{Deadline, Inner, TableEngine, telemetry};
 use crate::policy::decision::{LOOK_AGAIN, ScalingDecision};
 use crate::policy::pressure::Seen;
@@ -30,42 +31,64 @@ const LONGEST_SHORTAGE: Duration = Duration::from_secs(5);
 /// Pooled observations older than this are discarded.
 pub const EVIDENCE_LASTS: Duration = Duration::from_secs(2);
 
+/// A key that a report names, and the policy's decision about it.
+pub struct ReportedKey<'a> {
+    job: KeyJob<'a>,
+    record: Arc<Record>,
+    decision: ScalingDecision,
+    partitions: Option<u32>,
+}
+
 impl TableEngine {
-    /// Applies the policy to a key that a report names: it doubles the shards, if that can help.
-    /// `judge` sees the key's metadata, and says how many throttles were reported, or why to leave
-    /// the key alone. `warm` is the table's warm throughput if the caller knows it; otherwise the
+    /// Decides by the policy about a key that a report names: twice the shards, if that can help.
+    /// Changes nothing. `warm` is the table's warm throughput if the caller knows it; otherwise the
     /// published one counts.
     ///
     /// # Errors
-    /// [`ScaleError::Table`] if the tables could not be used.
-    pub async fn scale_by_report<T>(
-        &self,
-        key: &PartitionKey,
+    /// [`TableError`] if the metadata could not be read.
+    pub async fn decide_by_report<'a>(
+        &'a self,
+        key: &'a PartitionKey,
         warm: Option<WarmThroughput>,
-        judge: impl FnOnce(&ShardMetadata) -> Result<u64, T>,
         deadline: Deadline,
-    ) -> Result<Result<ScaleOutcome, T>, ScaleError> {
-        let job = self.inner.job(key, deadline);
-        self.inner.claimed(None, deadline).await?;
+    ) -> Result<ReportedKey<'a>, TableError> {
+        let (job, policy) = (self.inner.job(key, deadline), &self.inner.config.policy);
         // It has the table's warm throughput. This process's value may be hours old, or missing.
         job.view_from_now().await?;
         let record = job.record_from_now().await?;
-        match judge(&record.metadata) {
-            Ok(throttled) => {
-                let now = self.inner.environment.now().epoch_seconds();
-                let partitions = warm.map(WarmThroughput::partitions).or(job.partitions());
-                let decision =
-                    self.inner.config.policy.decide_reported(&record.metadata, partitions, now);
-                let change = PolicyChange {
-                    decision,
-                    growth: GrowthRecord::default(),
-                    partitions,
-                    reason: ScalingReason::Reported { throttled },
-                };
-                Ok(Ok(job.carry_out(&record, change).await?))
-            }
-            Err(reason) => Ok(Err(reason)),
-        }
+        let partitions = warm.map(WarmThroughput::partitions).or(job.partitions());
+        let now = self.inner.environment.now().epoch_seconds();
+        let decision = policy.decide_reported(&record.metadata, partitions, now);
+        Ok(ReportedKey { job, record, decision, partitions })
+    }
+}
+
+impl ReportedKey<'_> {
+    /// The metadata of which the policy decided.
+    #[must_use]
+    pub fn metadata(&self) -> &ShardMetadata {
+        &self.record.metadata
+    }
+
+    /// The decision.
+    #[must_use]
+    pub const fn decision(&self) -> ScalingDecision {
+        self.decision
+    }
+
+    /// Carries the decision out. `throttled` is the number of reported throttles.
+    ///
+    /// # Errors
+    /// [`TableError`] if the tables could not be used.
+    pub async fn carry_out(self, throttled: u64) -> Result<ScaleOutcome, TableError> {
+        self.job.inner.claimed(None, self.job.deadline).await?;
+        let change = PolicyChange {
+            decision: self.decision,
+            growth: GrowthRecord::default(),
+            partitions: self.partitions,
+            reason: ScalingReason::Reported { throttled },
+        };
+        self.job.carry_out(&self.record, change).await
     }
 }
 

@@ -116,12 +116,12 @@ impl TableEngine {
     /// changed.
     ///
     /// # Errors
-    /// [`ScaleError::Table`] if the tables could not be used.
+    /// [`TableError`] if the tables could not be used.
     pub async fn finish_change(
         &self,
         key: &PartitionKey,
         deadline: Deadline,
-    ) -> Result<ScaleOutcome, ScaleError> {
+    ) -> Result<ScaleOutcome, TableError> {
         let job = self.inner.job(key, deadline);
         self.inner.claimed(None, deadline).await?;
         let record = job.record_from_now().await?;
