@@ -8,15 +8,12 @@ use sharding::internal::{Deadline, ScalingActors};
 use tokio::time::timeout_at;
 
 use crate::Scaler;
-use crate::alarm_event::{Alarm, AlarmMetric};
-use crate::cause::Cause;
 use crate::clients::{ClientError, bare_table_name};
-use crate::failure::{self, Failure};
-use crate::hot_keys::IndexReport;
-use crate::limits::Limits;
-use crate::raise_capacity::CapacityOutcome;
-use crate::report::{KeyAction, KeyOutcome, KeyReport};
-use crate::throttled_keys::ThrottledKeys;
+use crate::event::{Alarm, AlarmMetric};
+use crate::limits::{Cause, Limits};
+use crate::relieve::CapacityOutcome;
+use crate::response::{self, Failure, KeyOutcome, KeyReport};
+use crate::throttled_keys::{IndexReport, ThrottledKeys};
 use crate::warming::WarmReport;
 
 /// The part of an invocation's time that is reserved for setting the alarms back.
@@ -26,52 +23,37 @@ const REARM_TIME: Duration = Duration::from_secs(3);
 #[derive(Debug, Serialize)]
 pub(crate) struct AlarmReport {
     /// The first name of the alarms.
-    pub(crate) alarm: Option<String>,
-    #[serde(flatten, serialize_with = "failure::outcome")]
-    pub(crate) outcome: Result<AlarmOutcome, Failure>,
+    alarm: Option<String>,
+    #[serde(flatten, serialize_with = "response::outcome")]
+    outcome: Result<AlarmOutcome, Failure>,
     /// Whether every alarm is OK again. Absent if no alarm of this table is firing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) rearmed: Option<bool>,
+    rearmed: Option<bool>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "outcome", rename_all = "lowercase")]
-pub(crate) enum AlarmOutcome {
+enum AlarmOutcome {
     Ignored { reason: String },
     Handled(Box<AlarmActions>),
 }
 
 /// The findings, and the actions.
-#[derive(Debug, Default, Serialize)]
-pub(crate) struct AlarmActions {
+#[derive(Debug, Serialize)]
+struct AlarmActions {
     /// The limits of the table that requests exceeded.
-    pub(crate) causes: BTreeSet<Cause>,
-    pub(crate) keys: Vec<KeyReport>,
+    causes: BTreeSet<Cause>,
+    keys: Vec<KeyReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) capacity: Option<CapacityOutcome>,
+    capacity: Option<CapacityOutcome>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) warm: Option<WarmReport>,
+    warm: Option<WarmReport>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) advice: Vec<String>,
+    advice: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) contributor_insights: Option<&'static str>,
+    contributor_insights: Option<&'static str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) indexes: Vec<IndexReport>,
-}
-
-impl AlarmReport {
-    pub(crate) fn failures(&self) -> Vec<&Failure> {
-        match &self.outcome {
-            Err(failure) => vec![failure],
-            Ok(AlarmOutcome::Ignored { .. }) => Vec::new(),
-            Ok(AlarmOutcome::Handled(actions)) => {
-                let indexes = actions.indexes.iter().filter_map(|index| index.failure.as_ref());
-                let keys = actions.keys.iter().filter_map(KeyReport::failure);
-                let warm = actions.warm.as_ref().and_then(WarmReport::failure);
-                indexes.chain(keys).chain(warm).collect()
-            }
-        }
-    }
+    indexes: Vec<IndexReport>,
 }
 
 impl Scaler {
@@ -85,17 +67,15 @@ impl Scaler {
         let alarm = alarms.iter().find_map(|alarm| alarm.name.clone());
         let ignored = |reason: &str| Ok(AlarmOutcome::Ignored { reason: reason.to_owned() });
         let own: Vec<&Alarm> = alarms.iter().filter(|alarm| self.is_own(alarm)).collect();
-        if own.is_empty() {
-            let outcome = ignored("the alarm is of another table");
-            return AlarmReport { alarm, outcome, rearmed: None };
-        }
+        let is_of_other_table = own.is_empty();
         let firing: Vec<&Alarm> = own.into_iter().filter(|alarm| alarm.state == "ALARM").collect();
         if firing.is_empty() {
-            return AlarmReport {
-                alarm,
-                outcome: ignored("the state is not ALARM"),
-                rearmed: None,
+            let reason = if is_of_other_table {
+                "the alarm is of another table"
+            } else {
+                "the state is not ALARM"
             };
+            return AlarmReport { alarm, outcome: ignored(reason), rearmed: None };
         }
         let outcome = match self.why_not_acted_on(&firing, now_seconds) {
             Some(reason) => ignored(&reason),
@@ -203,7 +183,7 @@ impl Scaler {
 fn reported(reads: ThrottledKeys, writes: &ThrottledKeys) -> Vec<KeyReport> {
     let only_read = reads.by_key.into_iter().filter(|(key, _)| !writes.by_key.contains_key(key));
     let reports = only_read.map(|(key, throttles)| KeyReport {
-        action: Some(KeyAction::Report),
+        action: Some("report"),
         throttled: Some(throttles.total()),
         ..KeyReport::new(&key, Ok(KeyOutcome::unchanged(Cause::HotReads.advice())))
     });

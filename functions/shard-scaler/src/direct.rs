@@ -1,12 +1,13 @@
 //! Direct events, including those about one key or the list of keys: set, show, list.
 
-use sharding::internal::{Deadline, PartitionKey, ShardCount, ShardMetadata, WarmThroughput};
+use serde_json::{Value, json};
+use sharding::internal::{
+    Deadline, PartitionKey, ScaleError, ShardCount, ShardMetadata, WarmThroughput,
+};
 
 use crate::Scaler;
 use crate::event::{DirectEvent, EventError, WarmUnits, WholeNumber};
-use crate::failure::Failure;
-use crate::report::{KeyDescription, KeyOutcome, KeyReport, Listed, ListedKey};
-use crate::response::Response;
+use crate::response::{Failure, KeyOutcome, KeyReport, respond, to_json};
 use crate::warming::checked;
 
 impl Scaler {
@@ -15,38 +16,40 @@ impl Scaler {
         event: DirectEvent,
         now_seconds: u64,
         deadline: Deadline,
-    ) -> Result<Response, EventError> {
+    ) -> Result<Value, EventError> {
         Ok(match event {
             DirectEvent::Set { partition_key, number_of_shards, write_units, read_units } => {
                 let warm = WarmUnits { write_units, read_units };
                 self.set(&partition_key, number_of_shards, warm, deadline).await?
             }
-            DirectEvent::Warm(units) => Response::Warm(self.warm_as_asked(units, deadline).await?),
+            DirectEvent::Warm(units) => {
+                respond("warm", &self.warm_as_asked(units, deadline).await?)
+            }
             DirectEvent::Shrink { partition_key, number_of_shards } => {
-                Response::Shrink(self.shrink(&partition_key, number_of_shards, deadline).await?)
+                respond("shrink", &self.shrink(&partition_key, number_of_shards, deadline).await?)
             }
             DirectEvent::Settle { partition_key: key } => {
-                Response::Settle(self.settle(&key, deadline).await?)
+                respond("settle", &self.settle(&key, deadline).await?)
             }
-            DirectEvent::Drain {} => Response::Drain(self.drain_all(now_seconds, deadline).await),
+            DirectEvent::Drain {} => respond("drain", &self.drain_all(now_seconds, deadline).await),
             DirectEvent::Migrate { after } => {
-                Response::Migrate(self.migrate(after, deadline).await?)
+                respond("migrate", &self.migrate(after, deadline).await?)
             }
-            DirectEvent::Rebuild {} => Response::Rebuild(self.rebuild(deadline).await),
+            DirectEvent::Rebuild {} => respond("rebuild", &self.rebuild(deadline).await),
             DirectEvent::Copies { copies } => {
-                Response::Copies(self.raise_copies(copies, deadline).await?)
+                respond("copies", &self.raise_copies(copies, deadline).await?)
             }
             DirectEvent::Rearm { alarms } => {
                 // Every stack has this schedule, so writers know the table's partitions before a
                 // key is hot.
                 let learnt = self.learn_warm_throughput(deadline);
-                Response::Rearm(tokio::join!(self.rearm(&alarms, deadline), learnt).0)
+                respond("rearm", &tokio::join!(self.rearm(&alarms, deadline), learnt).0)
             }
             DirectEvent::Show { partition_key: key } => {
-                Response::Show(self.show(&key, deadline).await?)
+                respond("show", &self.show(&key, deadline).await?)
             }
             DirectEvent::List { after } => {
-                Response::List(self.list(after.as_deref(), deadline).await?)
+                respond("list", &self.list(after.as_deref(), deadline).await?)
             }
         })
     }
@@ -59,7 +62,7 @@ impl Scaler {
         asked: WholeNumber,
         warm: WarmUnits,
         deadline: Deadline,
-    ) -> Result<Response, EventError> {
+    ) -> Result<Value, EventError> {
         let key = self.logical_key(key)?;
         let highest = self.table.config().policy.max_shards;
         let Some(count) = asked.shard_count() else {
@@ -77,10 +80,14 @@ impl Scaler {
             None
         };
         let (outcome, warm) = tokio::join!(self.set_to(&key, count, deadline), ready);
-        Ok(match outcome {
-            Ok(KeyOutcome::Refused(error)) => Response::Refused { error, warm },
-            outcome => Response::Set { key: KeyReport::new(&key, outcome), warm },
-        })
+        let mut response = match outcome {
+            Ok(outcome) => respond("set", &KeyReport::new(&key, outcome)),
+            Err(refused) => to_json(&refused),
+        };
+        if let Some(warm) = warm {
+            response["warm"] = to_json(&warm);
+        }
+        Ok(response)
     }
 
     async fn set_to(
@@ -88,49 +95,53 @@ impl Scaler {
         key: &PartitionKey,
         count: ShardCount,
         deadline: Deadline,
-    ) -> Result<KeyOutcome, Failure> {
-        if !self.config.dry_run {
-            return KeyOutcome::of(self.table.set_shards(key, count, deadline).await);
+    ) -> Result<Result<KeyOutcome, Failure>, EventError> {
+        if self.config.dry_run {
+            return Ok(match self.table.shards(key, deadline).await {
+                Ok(metadata) => {
+                    let adopted = self.table.config().adopt_shards;
+                    let from = metadata.map_or(adopted, |metadata| metadata.number_of_shards);
+                    Ok(KeyOutcome::DryRun(json!({"from": from.get(), "to": count.get()})))
+                }
+                Err(error) => KeyOutcome::of(Err(error)),
+            });
         }
-        match self.table.shards(key, deadline).await {
-            Ok(metadata) => {
-                let adopted = self.table.config().adopt_shards;
-                let from = metadata.map_or(adopted, |metadata| metadata.number_of_shards);
-                Ok(KeyOutcome::dry_run(Some(from.get()), Some(count.get())))
+        match self.table.set_shards(key, count, deadline).await {
+            Ok(outcome) => Ok(KeyOutcome::of(Ok(outcome))),
+            Err(ScaleError::Table(error)) => Ok(KeyOutcome::of(Err(error))),
+            Err(error @ (ScaleError::TooMany { .. } | ScaleError::Lower { .. })) => {
+                Err(EventError::new("number_of_shards", error))
             }
-            Err(error) => KeyOutcome::of(Err(error.into())),
         }
     }
 
     async fn show(&self, key: &str, deadline: Deadline) -> Result<KeyReport, EventError> {
         let key = self.logical_key(key)?;
         let outcome = match self.table.shards(&key, deadline).await {
-            Ok(metadata) => {
-                let metadata = Box::new(self.described(metadata.as_ref()));
-                Ok(KeyOutcome::Shown { metadata })
-            }
-            Err(error) => KeyOutcome::of(Err(error.into())),
+            Ok(metadata) => Ok(KeyOutcome::Shown { metadata: self.described(metadata.as_ref()) }),
+            Err(error) => KeyOutcome::of(Err(error)),
         };
         Ok(KeyReport::new(&key, outcome))
     }
 
     /// A page of the keys that have metadata, in no order, and the state of all others.
-    async fn list(
-        &self,
-        after: Option<&str>,
-        deadline: Deadline,
-    ) -> Result<Result<Listed, Failure>, EventError> {
+    async fn list(&self, after: Option<&str>, deadline: Deadline) -> Result<Value, EventError> {
         let after = after.map(|key| self.logical_key(key)).transpose()?;
-        let page = self.table.list_keys(after.as_ref(), deadline).await;
-        let listed = page.map(|(keys, next)| {
-            let listed = keys.iter().map(|(key, metadata)| ListedKey {
-                partition_key: key.as_str().to_owned(),
-                metadata: self.described(Some(metadata)),
-            });
-            let next = next.map(|key| key.as_str().to_owned());
-            Listed { keys: listed.collect(), next, unlisted: self.described(None) }
+        let (keys, next) = match self.table.list_keys(after.as_ref(), deadline).await {
+            Ok(page) => page,
+            Err(error) => return Ok(to_json(&Failure::new(&error, error.is_retryable()))),
+        };
+        let listed = keys.iter().map(|(key, metadata)| {
+            let mut listed = self.described(Some(metadata));
+            listed["partition_key"] = key.as_str().into();
+            listed
         });
-        Ok(listed.map_err(|error| Failure::new(&error, error.is_retryable())))
+        Ok(json!({
+            "outcome": "listed",
+            "keys": listed.collect::<Vec<_>>(),
+            "next": next.as_ref().map(PartitionKey::as_str),
+            "unlisted": self.described(None),
+        }))
     }
 
     pub(crate) fn logical_key(&self, key: &str) -> Result<PartitionKey, EventError> {
@@ -142,7 +153,36 @@ impl Scaler {
         key.map_err(|error| EventError::new("partition_key", error))
     }
 
-    fn described(&self, metadata: Option<&ShardMetadata>) -> KeyDescription {
-        KeyDescription::of(metadata, self.table.config().adopt_shards)
+    /// The state of a key. A key without metadata has never grown.
+    fn described(&self, metadata: Option<&ShardMetadata>) -> Value {
+        let first = self.table.config().adopt_shards;
+        let Some(metadata) = metadata else {
+            let shards = first.get();
+            return json!({"number_of_shards": shards, "read_shards": shards, "grown": false});
+        };
+        let drain = metadata.draining().map(|drain| {
+            json!({
+                "began": drain.began,
+                "busy_until": drain.busy_until,
+                "in_doubt": drain.in_doubt,
+                "emptied_at": drain.emptied_at,
+            })
+        });
+        let mut described = json!({
+            "number_of_shards": metadata.number_of_shards.get(),
+            "read_shards": metadata.read_shards.get(),
+            "grown": metadata.layout().is_listed(first),
+            "last_updated": metadata.last_updated,
+            "shard_history": metadata.shard_history.to_strings(),
+            "era": metadata.era,
+            "generation": metadata.generation,
+            "draining": drain.is_some(),
+            "drain": drain,
+            "settled": metadata.settled,
+        });
+        if let Some(closing) = metadata.closing() {
+            described["closing"] = closing.get().into();
+        }
+        described
     }
 }

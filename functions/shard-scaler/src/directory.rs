@@ -6,14 +6,13 @@ use sharding::internal::{Deadline, MAX_COPIES};
 
 use crate::Scaler;
 use crate::event::{EventError, WholeNumber};
-use crate::failure::{self, Failure};
-use crate::report::Outcome;
+use crate::response::{self, Failure, Outcome};
 
 /// The response to `copies`.
 #[derive(Debug, Serialize)]
 pub(crate) struct CopiesReport {
-    #[serde(flatten, serialize_with = "failure::outcome")]
-    pub(crate) outcome: Result<Outcome, Failure>,
+    #[serde(flatten, serialize_with = "response::outcome")]
+    outcome: Result<Outcome, Failure>,
     copies: u32,
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::json;
 use sharding::internal::{
     Deadline, DrainBudget, DrainRefused, Drained, PartitionKey, ShardCount, ShardMetadata,
     ShrinkDecision, TableConfig, TableError, Writes,
@@ -16,8 +17,7 @@ use tokio::task::JoinSet;
 use crate::Scaler;
 use crate::clients::ClientError;
 use crate::event::{EventError, WholeNumber};
-use crate::failure::{self, Failure};
-use crate::report::{KeyAction, KeyOutcome, KeyReport, Outcome, to_json};
+use crate::response::{self, Failure, KeyOutcome, KeyReport, Outcome, to_json};
 use crate::throttled_keys::Insights;
 
 /// The largest number of keys that are drained at once. Each shard of each key has its own pace.
@@ -40,7 +40,7 @@ const RESPONSE_TIME: Duration = Duration::from_secs(3);
 /// The response to `drain`.
 #[derive(Debug, Serialize)]
 pub(crate) struct DrainReport {
-    #[serde(flatten, serialize_with = "failure::outcome")]
+    #[serde(flatten, serialize_with = "response::outcome")]
     outcome: Result<Outcome, Failure>,
     #[serde(flatten)]
     run: Option<DrainRun>,
@@ -51,13 +51,6 @@ struct DrainRun {
     looked_at: u64,
     draining: usize,
     keys: Vec<KeyReport>,
-}
-
-impl DrainReport {
-    pub(crate) fn failures(&self) -> Vec<&Failure> {
-        let keys = self.run.iter().flat_map(|run| &run.keys).filter_map(KeyReport::failure);
-        self.outcome.as_ref().err().into_iter().chain(keys).collect()
-    }
 }
 
 /// The change that the schedule begins for a key.
@@ -84,8 +77,8 @@ impl Scaler {
             return Err(EventError::new("number_of_shards", why));
         };
         if self.config.dry_run {
-            let planned = KeyOutcome::dry_run(None, Some(to.get()));
-            return Ok(KeyReport::new(&key, Ok(planned)));
+            let planned = json!({"to": to.get()});
+            return Ok(KeyReport::new(&key, Ok(KeyOutcome::DryRun(planned))));
         }
         begun(&key, self.table.begin_shrink(&key, to, deadline).await)
     }
@@ -97,7 +90,7 @@ impl Scaler {
     ) -> Result<KeyReport, EventError> {
         let key = self.logical_key(key)?;
         if self.config.dry_run {
-            return Ok(KeyReport::new(&key, Ok(KeyOutcome::dry_run(None, None))));
+            return Ok(KeyReport::new(&key, Ok(KeyOutcome::DryRun(json!({})))));
         }
         begun(&key, self.table.begin_settle(&key, deadline).await)
     }
@@ -257,7 +250,7 @@ impl Scaler {
         use KeyOutcome::{Done, Working};
         let budgets: Vec<&DrainBudget> = budget_of_all.into_iter().collect();
         let opens = matches!(begin, Some(Begin::Open)) && !self.config.dry_run;
-        let action = opens.then_some(KeyAction::Open);
+        let action = opens.then_some("open");
         let mut begin = begin;
         let mut moved = 0;
         loop {
@@ -284,18 +277,18 @@ impl Scaler {
         deadline: Deadline,
     ) -> Result<KeyOutcome, Failure> {
         if self.config.dry_run {
+            // It names a width if it would begin a shrink.
             let to = match begin {
                 Some(Begin::Shrink(to)) => Some(to.get()),
                 Some(Begin::Settle | Begin::Purge | Begin::Open) | None => None,
             };
-            return Ok(KeyOutcome::WouldDrain { to });
+            return Ok(KeyOutcome::DryRun(json!({"to": to})));
         }
         let begun = match begin {
             Some(Begin::Shrink(to)) => self.table.begin_shrink(key, to, deadline).await.map(drop),
             Some(Begin::Settle) => self.table.begin_settle(key, deadline).await.map(drop),
             Some(Begin::Open) => {
-                let finished = self.table.finish_change(key, deadline).await;
-                return KeyOutcome::of(finished.map_err(Into::into));
+                return KeyOutcome::of(self.table.finish_change(key, deadline).await);
             }
             // The drain begins the purge.
             Some(Begin::Purge) | None => Ok(()),

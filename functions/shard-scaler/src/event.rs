@@ -1,18 +1,29 @@
-//! Parsing of events.
+//! Parsing of events: direct ones, and alarms.
+//!
+//! Alarms come in three envelopes and many variants, so their parsing is lenient and requires
+//! nothing that the decision does not need.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Display};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serde_path_to_error::Segment;
 use sharding::internal::ShardCount;
-
-use crate::alarm_event::{Alarm, alarms};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 /// The most alarms of one `rearm`.
 const MOST_ALARMS: usize = 20;
 /// The longest name of an alarm. (CloudWatch API reference, "SetAlarmState".)
 const LONGEST_ALARM_NAME: usize = 255;
+
+/// Where an alarm's state, name, time and metrics are, as JSON pointers.
+type AlarmFormat = [&'static str; 4];
+/// The format of direct events and of EventBridge.
+const NATIVE: AlarmFormat = ["/state/value", "/alarmName", "/state/timestamp", "/configuration"];
+/// The format of the JSON text in an event of SNS.
+const OF_SNS: AlarmFormat = ["/NewStateValue", "/AlarmName", "/StateChangeTime", "/Trigger"];
 
 /// An event, as far as the shard-scaler uses it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,7 +94,32 @@ pub(crate) struct WholeNumber(pub(crate) i128);
 /// The names of 1 to 20 alarms, each of 1 to 255 characters.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Value")]
-pub(crate) struct AlarmNames(Vec<String>);
+pub(crate) struct AlarmNames(pub(crate) Vec<String>);
+
+/// One alarm's change of state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Alarm {
+    /// The alarm's name, if it has one.
+    pub(crate) name: Option<String>,
+    /// `ALARM`, `OK` or `INSUFFICIENT_DATA`.
+    pub(crate) state: String,
+    /// Every table that its metrics name. Empty for metric math and composite alarms.
+    pub(crate) tables: BTreeSet<String>,
+    /// Every metric that it names.
+    pub(crate) metrics: BTreeSet<AlarmMetric>,
+    /// When the state changed, in seconds since the Unix epoch. `None` if the time cannot be
+    /// parsed.
+    pub(crate) changed_at: Option<u64>,
+}
+
+/// A metric that an alarm names.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct AlarmMetric {
+    /// Its name, for example `WriteKeyRangeThroughputThrottleEvents`.
+    pub(crate) name: String,
+    /// The index of the metric. `None` for the table.
+    pub(crate) index: Option<String>,
+}
 
 /// An invalid event, or an invalid field of it. It serializes as the outcome `refused`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize)]
@@ -103,12 +139,13 @@ impl ScalerEvent {
     /// # Errors
     /// [`EventError`] if it is neither a direct event nor an alarm.
     pub(crate) fn parse(event: &Value) -> Result<Self, EventError> {
-        let no_object = || EventError::new("event", "it is not an object");
-        let event = event.as_object().ok_or_else(no_object)?;
-        if event.contains_key("action") {
-            return DirectEvent::parse(event.clone()).map(Self::Direct);
+        let Some(fields) = event.as_object() else {
+            return Err(EventError::new("event", "it is not an object"));
+        };
+        if fields.contains_key("action") {
+            return DirectEvent::parse(fields.clone()).map(Self::Direct);
         }
-        let alarms = alarms(event);
+        let alarms = Alarm::all(fields);
         if alarms.is_empty() {
             let known = "it is of no known shape; a direct event has an action (set, warm, shrink, \
                          settle, drain, migrate, rebuild, copies, rearm, show, list); an alarm \
@@ -177,14 +214,9 @@ impl TryFrom<Value> for After {
         let text = |name: &str| given.get(name).and_then(Value::as_str).map(str::to_owned);
         let place = text("stored_key").zip(text("sort_key"));
         let needed = "the next of an earlier response, with the strings stored_key and sort_key";
-        let refused = || format!("it is {given}; it must be {needed}");
-        place.map(|(stored_key, sort_key)| Self { stored_key, sort_key }).ok_or_else(refused)
-    }
-}
-
-impl AlarmNames {
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(String::as_str)
+        let (stored_key, sort_key) =
+            place.ok_or_else(|| format!("it is {given}; it must be {needed}"))?;
+        Ok(Self { stored_key, sort_key })
     }
 }
 
@@ -212,10 +244,98 @@ impl TryFrom<Value> for AlarmNames {
     }
 }
 
+impl Alarm {
+    /// The alarms of an event in any of the three envelopes.
+    fn all(event: &Map<String, Value>) -> Vec<Self> {
+        if let Some(records) = event.get("Records").and_then(Value::as_array) {
+            return records.iter().filter_map(Self::of_sns).collect();
+        }
+        let envelopes = [event.get("alarmData"), event.get("detail")].into_iter().flatten();
+        envelopes.filter_map(|alarm| Self::of(alarm, NATIVE)).collect()
+    }
+
+    fn of_sns(record: &Value) -> Option<Self> {
+        let message = record.pointer("/Sns/Message")?.as_str()?;
+        Self::of(&serde_json::from_str(message).ok()?, OF_SNS)
+    }
+
+    fn of(alarm: &Value, [state, name, changed_at, metrics]: AlarmFormat) -> Option<Self> {
+        let text = |pointer| alarm.pointer(pointer).and_then(Value::as_str);
+        let metrics = alarm.pointer(metrics).unwrap_or(&Value::Null);
+        Some(Self {
+            name: text(name).map(str::to_owned),
+            state: text(state)?.to_owned(),
+            tables: dimension(metrics, "TableName"),
+            metrics: objects(metrics).into_iter().filter_map(AlarmMetric::of).collect(),
+            changed_at: text(changed_at).and_then(epoch_seconds),
+        })
+    }
+}
+
+impl AlarmMetric {
+    /// `{"metric": {"name": m, "dimensions": d}}`, or `{"MetricName": m, "Dimensions": d}`.
+    fn of(object: &Map<String, Value>) -> Option<Self> {
+        let (metric, name) = match object.get("metric").and_then(Value::as_object) {
+            Some(metric) => (metric, "name"),
+            None => (object, "MetricName"),
+        };
+        let name = metric.get(name)?.as_str()?.to_owned();
+        let dimensions = metric.get("dimensions").or_else(|| metric.get("Dimensions"));
+        let index = dimension(dimensions.unwrap_or(&Value::Null), "GlobalSecondaryIndexName");
+        Some(Self { name, index: index.into_iter().next() })
+    }
+}
+
+/// The values of a dimension at any depth, each once: `{"TableName": t}` or `[{"name": "TableName",
+/// "value": t}]`.
+fn dimension(value: &Value, wanted: &str) -> BTreeSet<String> {
+    let of_object = |object: &Map<String, Value>| {
+        let text = |name: &str| {
+            let mut fields = object.iter();
+            let (_, value) = fields.find(|(field, _)| field.eq_ignore_ascii_case(name))?;
+            value.as_str().map(str::to_owned)
+        };
+        let named = object.get(wanted).and_then(Value::as_str).map(str::to_owned);
+        let is_wanted = text("name").as_deref() == Some(wanted);
+        [named, text("value").filter(|_| is_wanted)]
+    };
+    objects(value).into_iter().flat_map(of_object).flatten().collect()
+}
+
+/// Every object within a value, at any depth.
+fn objects(value: &Value) -> Vec<&Map<String, Value>> {
+    match value {
+        Value::Array(values) => values.iter().flat_map(objects).collect(),
+        Value::Object(object) => {
+            let within = object.values().flat_map(objects);
+            std::iter::once(object).chain(within).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
+    }
+}
+
+/// CloudWatch writes the offset without a colon.
+fn epoch_seconds(time: &str) -> Option<u64> {
+    let with_colon = match time.len().checked_sub(2).and_then(|at| time.split_at_checked(at)) {
+        Some((start, minutes)) if !time.ends_with('Z') && !start.ends_with(':') => {
+            format!("{start}:{minutes}")
+        }
+        _ => time.to_owned(),
+    };
+    let at = OffsetDateTime::parse(&with_colon, &Rfc3339).ok()?;
+    u64::try_from(at.unix_timestamp()).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    fn parsed(action: &str, fields: Value) -> Result<ScalerEvent, EventError> {
+        let mut event = fields;
+        event["action"] = action.into();
+        ScalerEvent::parse(&event)
+    }
 
     #[test]
     fn damaged_alarms_are_errors_and_not_panics() {
@@ -227,55 +347,66 @@ mod tests {
             json!({"Records": [{"Sns": {"Message": "{\"NewStateValue\":"}}]}),
             json!({"alarmData": {"state": "ALARM"}}),
             json!({"detail": {"state": {"value": 1}}}),
-            json!({"action": "remove"}),
-            json!({"action": "set", "partition_key": "k"}),
-            json!({"action": "set", "partition_key": "k", "number_of_shards": 1.5}),
-            json!({"action": "set", "partition_key": 1, "number_of_shards": 1}),
-            json!({"action": "show", "partition_key": "k", "number_of_shards": 1}),
-            json!({"action": "copies"}),
-            json!({"action": "copies", "copies": "9"}),
-            json!({"action": "warm", "write_units": "20000"}),
-            json!({"action": "warm", "write_units": 2.5}),
-            json!({"action": "warm", "partition_key": "k", "write_units": 1}),
-            json!({"action": "set", "partition_key": "k", "number_of_shards": 2, "write_units": true}),
         ] {
-            assert!(ScalerEvent::parse(&event).is_err(), "{event}");
+            assert_eq!(ScalerEvent::parse(&event).unwrap_err().field, "event", "{event}");
         }
+    }
+
+    #[test]
+    fn an_error_names_the_field_and_what_is_allowed() {
+        let actions = "expected one of `set`, `warm`, `shrink`";
+        let number = "a whole number is needed";
+        let rows = [
+            ("remove", json!({}), "action", actions),
+            ("copies", json!({}), "copies", "missing field `copies`"),
+            ("copies", json!({"copies": 1.5}), "copies", "it is 1.5; a whole number"),
+            ("copies", json!({"copies": "9"}), "copies", number),
+            ("set", json!({"partition_key": "k"}), "number_of_shards", "missing field"),
+            ("warm", json!({"write_units": true}), "write_units", number),
+            ("warm", json!({"read_units": "many"}), "read_units", "it is \"many\"; a whole number"),
+            ("show", json!({"partition_key": 1}), "partition_key", "integer `1`, expected"),
+            ("show", json!({"key": 1}), "event", "unknown field `key`, expected `par"),
+            ("warm", json!({"key": 1}), "event", "unknown field `key`, expected `wri"),
+            ("drain", json!({"key": 1}), "event", "unknown field `key`"),
+            ("list", json!({"after": 7}), "after", "integer `7`, expected a string"),
+            ("migrate", json!({"after": ["k", "s"]}), "after", "it must be the next"),
+            ("migrate", json!({"after": {"sort_key": "s"}}), "after", "it must be"),
+        ];
+        for (action, fields, field, why) in rows {
+            let error = parsed(action, fields.clone()).unwrap_err();
+            assert!(error.field == field && error.why.contains(why), "{action} {fields}: {error}");
+        }
+        let error = ScalerEvent::parse(&json!({"action": 7})).unwrap_err();
+        assert!(error.field == "action" && error.why.contains(actions), "{error}");
     }
 
     #[test]
     fn units_to_be_ready_for_may_be_left_out() {
         let of_set = |more: Value| {
-            let mut event = json!({"action": "set", "partition_key": "k", "number_of_shards": 2});
-            event.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            let parsed = ScalerEvent::parse(&event);
-            let Ok(ScalerEvent::Direct(DirectEvent::Set { write_units, read_units, .. })) = parsed
-            else {
-                panic!("{event}")
-            };
-            [write_units, read_units].map(|units| units.map(|number| number.0))
+            let mut fields = json!({"partition_key": "k", "number_of_shards": 2});
+            fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            match parsed("set", fields) {
+                Ok(ScalerEvent::Direct(DirectEvent::Set { write_units, read_units, .. })) => {
+                    [write_units, read_units].map(|units| units.map(|number| number.0))
+                }
+                other => panic!("{other:?}"),
+            }
         };
         assert_eq!(of_set(json!({})), [None, None]);
-        assert_eq!(
-            of_set(json!({"write_units": 20_000, "read_units": null})),
-            [Some(20_000), None]
-        );
-        let warm = ScalerEvent::parse(&json!({"action": "warm", "read_units": 30_000}));
+        let some = json!({"write_units": 20_000, "read_units": null});
+        assert_eq!(of_set(some), [Some(20_000), None]);
         let expected = WarmUnits { write_units: None, read_units: Some(WholeNumber(30_000)) };
+        let warm = parsed("warm", json!({"read_units": 30_000}));
         assert_eq!(warm, Ok(ScalerEvent::Direct(DirectEvent::Warm(expected))));
-        let wrong =
-            ScalerEvent::parse(&json!({"action": "warm", "read_units": "many"})).unwrap_err();
-        assert_eq!(wrong.to_string(), "read_units: it is \"many\"; a whole number is needed");
     }
 
     #[test]
     fn a_rearm_names_its_alarms_and_a_wrong_list_is_reported() {
-        let parse =
-            |alarms: Value| ScalerEvent::parse(&json!({"action": "rearm", "alarms": alarms}));
+        let rearm = |alarms: Value| parsed("rearm", json!({"alarms": alarms}));
         let longest = "é".repeat(255);
         for names in [vec!["items-hot-partition".to_owned()], vec![longest.clone(); 20]] {
             let expected = DirectEvent::Rearm { alarms: AlarmNames(names.clone()) };
-            assert_eq!(parse(json!(names)), Ok(ScalerEvent::Direct(expected)));
+            assert_eq!(rearm(json!(names)), Ok(ScalerEvent::Direct(expected)));
         }
         for (alarms, reported) in [
             (Value::Null, "it is null"),
@@ -286,38 +417,73 @@ mod tests {
             (json!([""]), "its entry 1 has 0 characters"),
             (json!([format!("{longest}é")]), "its entry 1 has 256 characters"),
         ] {
-            let error = parse(alarms).unwrap_err();
-            assert_eq!(error.field, "alarms");
-            assert!(
-                error.why.starts_with(reported) && error.why.contains("1 to 20 names"),
-                "{error}"
-            );
+            let EventError { field, why } = rearm(alarms).unwrap_err();
+            let is_named = why.starts_with(reported) && why.contains("1 to 20 names");
+            assert!(field == "alarms" && is_named, "{field}: {why}");
         }
     }
 
     #[test]
-    fn an_error_names_the_field_and_what_is_allowed() {
-        let actions = "expected one of `set`, `warm`, `shrink`";
-        let rows = [
-            (json!({"action": "remove"}), "action", actions),
-            (json!({"action": 7}), "action", actions),
-            (json!({"action": "copies"}), "copies", "missing field `copies`"),
-            (json!({"action": "copies", "copies": 1.5}), "copies", "it is 1.5; a whole number"),
-            (
-                json!({"action": "show", "partition_key": 1}),
-                "partition_key",
-                "integer `1`, expected",
-            ),
-            (json!({"action": "show", "key": 1}), "event", "unknown field `key`, expected `par"),
-            (json!({"action": "warm", "key": 1}), "event", "unknown field `key`, expected `wri"),
-            (json!({"action": "drain", "key": 1}), "event", "unknown field `key`"),
-            (json!({"action": "list", "after": 7}), "after", "integer `7`, expected a string"),
-            (json!({"action": "migrate", "after": ["k", "s"]}), "after", "it must be the next"),
-            (json!({"action": "migrate", "after": {"sort_key": "s"}}), "after", "it must be"),
-        ];
-        for (event, field, why) in rows {
-            let error = ScalerEvent::parse(&event).unwrap_err();
-            assert!(error.field == field && error.why.contains(why), "{event}: {error}");
+    fn times_are_read_as_cloudwatch_writes_them() {
+        for (text, seconds) in [
+            ("2023-08-04T12:36:15.490+0000", Some(1_691_152_575)),
+            ("2023-08-04T12:36:15.490+00:00", Some(1_691_152_575)),
+            ("2023-08-04T14:36:15+0200", Some(1_691_152_575)),
+            ("2023-08-04T12:36:15Z", Some(1_691_152_575)),
+            ("yesterday", None),
+            ("", None),
+            ("ä", None),
+        ] {
+            assert_eq!(epoch_seconds(text), seconds, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_alarm_needs_no_more_than_its_state() {
+        let event = json!({"alarmData": {"state": {"value": "ALARM"}}});
+        let alarm = Alarm {
+            name: None,
+            state: "ALARM".into(),
+            tables: BTreeSet::new(),
+            metrics: BTreeSet::new(),
+            changed_at: None,
+        };
+        assert_eq!(ScalerEvent::parse(&event), Ok(ScalerEvent::Alarms(vec![alarm])));
+    }
+
+    #[test]
+    fn a_metric_of_an_index_is_read_in_every_envelope() {
+        let name = "WriteKeyRangeThroughputThrottleEvents";
+        let metric = json!({
+            "name": name,
+            "dimensions": {"TableName": "items", "GlobalSecondaryIndexName": "by-customer"},
+        });
+        let metrics = json!([{"metricStat": {"metric": metric}}]);
+        let native = json!({"state": {"value": "ALARM"}, "configuration": {"metrics": metrics}});
+        let dimensions = json!([
+            {"name": "GlobalSecondaryIndexName", "value": "by-customer"},
+            {"name": "TableName", "value": "items"},
+        ]);
+        let sns = |trigger: Value| {
+            let message = json!({"NewStateValue": "ALARM", "Trigger": trigger}).to_string();
+            json!({"Records": [{"Sns": {"Message": message}}]})
+        };
+        let metric = json!({"MetricName": name, "Dimensions": dimensions});
+        let math = json!({"Metrics": [{"Id": "m1", "MetricStat": {"Metric": metric}}]});
+        let expected = Alarm {
+            name: None,
+            state: "ALARM".into(),
+            tables: BTreeSet::from(["items".into()]),
+            metrics: BTreeSet::from([AlarmMetric {
+                name: name.into(),
+                index: Some("by-customer".into()),
+            }]),
+            changed_at: None,
+        };
+        let direct = json!({"alarmData": native});
+        for event in [direct, json!({"detail": native}), sns(metric), sns(math)] {
+            let alarms = ScalerEvent::parse(&event);
+            assert_eq!(alarms, Ok(ScalerEvent::Alarms(vec![expected.clone()])), "{event}");
         }
     }
 }

@@ -5,21 +5,15 @@
 //! repetition harmless.
 
 mod alarm;
-mod alarm_event;
-mod cause;
 mod clients;
 mod config;
 mod direct;
 mod directory;
 mod drain;
 mod event;
-mod failure;
-mod hot_keys;
 mod limits;
-mod raise_capacity;
 mod rearm;
 mod relieve;
-mod report;
 mod response;
 mod survey;
 mod telemetry;
@@ -34,11 +28,10 @@ use sharding::internal::{Deadline, PartitionKey, TableEngine};
 
 pub use clients::Clients;
 pub use config::ScalerConfig;
-pub use failure::Failed;
+pub use response::Failed;
 
 use event::ScalerEvent;
-use report::to_json;
-use response::Response;
+use response::{respond, to_json};
 use warm_throughput::Looks;
 
 /// The shard-scaler of one table. Cheap to clone.
@@ -85,14 +78,12 @@ impl Scaler {
         let response = match ScalerEvent::parse(event) {
             Ok(ScalerEvent::Direct(event)) => self.direct(event, now_seconds, deadline).await,
             Ok(ScalerEvent::Alarms(alarms)) => {
-                let report = self.alarms(&alarms, now_seconds, deadline).await;
-                Ok(Response::Alarm(report))
+                Ok(respond("alarm", &self.alarms(&alarms, now_seconds, deadline).await))
             }
-            Err(error) => Err(error),
+            Err(refused) => Err(refused),
         };
-        let response = response.unwrap_or_else(Response::from);
-        let json = to_json(&response);
-        tracing::info!(audit = true, answer = %json, "event handled");
-        Failed::check(response.failures(), json)
+        let response = response.unwrap_or_else(|refused| to_json(&refused));
+        tracing::info!(audit = true, answer = %response, "event handled");
+        Failed::check(response)
     }
 }

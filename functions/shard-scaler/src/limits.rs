@@ -1,4 +1,4 @@
-//! The limits that requests exceeded: the table's, and its indexes'.
+//! The limits that requests exceeded, the table's and its indexes', and their remedies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use aws_sdk_cloudwatch::primitives::DateTime;
 use aws_sdk_cloudwatch::types::{Dimension, Metric, MetricDataQuery, MetricStat};
 use aws_sdk_dynamodb::types::TableDescription;
+use serde::Serialize;
 
-use crate::alarm_event::AlarmMetric;
-use crate::cause::Cause;
 use crate::clients::{ClientError, Clients, bare_table_name, capacity};
+use crate::event::AlarmMetric;
 
 /// The time span of the metrics.
 const WINDOW: Duration = Duration::from_secs(300);
@@ -23,6 +23,85 @@ const NEARLY_ALL: f64 = 0.9;
 const MOST_INDEXES: usize = 20;
 /// The table's consumption, for the case that no metric names a limit.
 const CONSUMED: [&str; 2] = ["ConsumedWriteCapacityUnits", "ConsumedReadCapacityUnits"];
+
+/// A limit that requests exceeded, and the remedy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Cause {
+    /// Partitions exceed their limit of writes: more shards.
+    HotWrites,
+    /// Partitions exceed their limit of reads: replicas or a cache, never more shards of a key that
+    /// is read as a whole.
+    HotReads,
+    /// The table's provisioned write units are used up: more units.
+    ProvisionedWrites,
+    /// The table's provisioned read units are used up: more units.
+    ProvisionedReads,
+    /// The maximum that the owner set for on-demand throughput: only the owner can raise it.
+    OnDemandMaximum,
+    /// The account's quota for one table: only a higher quota.
+    Account,
+}
+
+impl Cause {
+    /// Every metric of `AWS/DynamoDB` that names its cause. (DynamoDB developer guide, "Metrics and
+    /// dimensions".)
+    pub(crate) const METRICS: [(&'static str, Self); 8] = [
+        ("WriteKeyRangeThroughputThrottleEvents", Self::HotWrites),
+        ("ReadKeyRangeThroughputThrottleEvents", Self::HotReads),
+        ("WriteProvisionedThroughputThrottleEvents", Self::ProvisionedWrites),
+        ("ReadProvisionedThroughputThrottleEvents", Self::ProvisionedReads),
+        ("WriteMaxOnDemandThroughputThrottleEvents", Self::OnDemandMaximum),
+        ("ReadMaxOnDemandThroughputThrottleEvents", Self::OnDemandMaximum),
+        ("WriteAccountLimitThrottleEvents", Self::Account),
+        ("ReadAccountLimitThrottleEvents", Self::Account),
+    ];
+
+    /// The cause that a metric names. `None` if it names none, as `WriteThrottleEvents`.
+    pub(crate) fn of_metric(metric: &str) -> Option<Self> {
+        Self::METRICS.iter().find(|(name, _)| *name == metric).map(|(_, cause)| *cause)
+    }
+
+    /// The operator's remedy, if the shard-scaler has none.
+    pub(crate) const fn advice(self) -> &'static str {
+        match self {
+            Self::HotWrites => "more shards relieve the keys",
+            Self::HotReads => {
+                "add read replicas (READ_REPLICAS), read with consistent=false, or put a cache before the reader"
+            }
+            Self::ProvisionedWrites => {
+                "raise the provisioned write units, or MAX_WRITE_UNITS so that the shard-scaler may"
+            }
+            Self::ProvisionedReads => {
+                "raise the provisioned read units, or MAX_READ_UNITS so that the shard-scaler may"
+            }
+            Self::OnDemandMaximum => {
+                "raise the maximum on-demand throughput that is set on the table; more shards do not help"
+            }
+            Self::Account => "ask for a higher account quota; more shards do not help",
+        }
+    }
+
+    /// The same for an index. A replica has the table's own keys, so the remedy for the table's
+    /// partitions helps its own.
+    pub(crate) const fn advice_of_index(self, is_replica: bool) -> &'static str {
+        match self {
+            Self::HotWrites | Self::HotReads if !is_replica => {
+                "give the index a partition key with more distinct values; more shards of the table's key need not help"
+            }
+            Self::ProvisionedWrites => {
+                "raise the index's provisioned write units; the shard-scaler raises the table's only"
+            }
+            Self::ProvisionedReads => {
+                "raise the index's provisioned read units; the shard-scaler raises the table's only"
+            }
+            Self::OnDemandMaximum => {
+                "raise the maximum on-demand throughput that is set on the index; more shards do not help"
+            }
+            Self::HotWrites | Self::HotReads | Self::Account => self.advice(),
+        }
+    }
+}
 
 /// The limits that requests exceeded.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -169,6 +248,19 @@ fn query(table: &str, index: Option<&str>, metric: &str) -> MetricStat {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn metrics_name_their_causes_and_others_name_none() {
+        let rows = [
+            ("WriteKeyRangeThroughputThrottleEvents", Some(Cause::HotWrites)),
+            ("ReadKeyRangeThroughputThrottleEvents", Some(Cause::HotReads)),
+            ("WriteThrottleEvents", None),
+            ("ThrottledRequests", None),
+        ];
+        for (metric, cause) in rows {
+            assert_eq!(Cause::of_metric(metric), cause, "{metric}");
+        }
+    }
 
     #[test]
     fn an_alarm_of_an_index_names_the_limit_of_that_index_and_not_of_the_table() {

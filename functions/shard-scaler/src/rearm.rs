@@ -11,11 +11,9 @@ use sharding::internal::Deadline;
 use tokio::time::{MissedTickBehavior, interval, timeout_at};
 
 use crate::Scaler;
-use crate::alarm_event::Alarm;
 use crate::clients::{ClientError, Rearmed};
-use crate::event::AlarmNames;
-use crate::failure::{self, Failure};
-use crate::report::Outcome;
+use crate::event::{Alarm, AlarmNames};
+use crate::response::{self, Failure, Outcome};
 
 const NOT_FOUND: &str = "there is no alarm of this name in this account and Region";
 /// The time between two requests. CloudWatch accepts three `SetAlarmState` a second, from all
@@ -34,7 +32,7 @@ pub(crate) struct RearmReport {
 #[derive(Debug, Serialize)]
 struct AlarmRearm {
     alarm: String,
-    #[serde(flatten, serialize_with = "failure::outcome")]
+    #[serde(flatten, serialize_with = "response::outcome")]
     outcome: Result<RearmOutcome, Failure>,
 }
 
@@ -46,16 +44,10 @@ enum RearmOutcome {
     NotFound { reason: &'static str },
 }
 
-impl RearmReport {
-    pub(crate) fn failures(&self) -> Vec<&Failure> {
-        self.alarms.iter().filter_map(|alarm| alarm.outcome.as_ref().err()).collect()
-    }
-}
-
 impl Scaler {
     /// Sets those of the named alarms that are in ALARM back to OK, one after another.
     pub(crate) async fn rearm(&self, names: &AlarmNames, deadline: Deadline) -> RearmReport {
-        let names: BTreeSet<&str> = names.iter().collect();
+        let names: BTreeSet<&str> = names.0.iter().map(String::as_str).collect();
         let describe = self.clients.alarm_states(&names);
         let states = in_time(deadline, "DescribeAlarms", describe).await.map_err(|error| {
             tracing::warn!(%error, "the states of the alarms are not known");

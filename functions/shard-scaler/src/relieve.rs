@@ -1,10 +1,17 @@
-//! Gives more shards, by the policy, to the keys that an alarm's report names.
+//! Relief of what an alarm reports: more shards, by the policy, for the throttled keys, and more units
+//! for a provisioned table that is short of them.
 
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use serde_json::json;
 use sharding::internal::{Deadline, PartitionKey, ScalingDecision, TableError, WarmThroughput};
 use tokio::task::JoinSet;
 
 use crate::Scaler;
-use crate::report::{KeyAction, KeyOutcome, KeyReport, to_json};
+use crate::clients::{ClientError, Units};
+use crate::limits::Cause;
+use crate::response::{KeyOutcome, KeyReport, to_json};
 use crate::throttled_keys::Throttles;
 
 /// The result for a throttled key.
@@ -14,6 +21,15 @@ struct Relieved {
     throttled: u64,
     /// The write units a second that the table would need if more shards of the key do not help.
     lacking: Option<u64>,
+}
+
+/// The result for a table that is short of provisioned units.
+#[derive(Debug, Serialize)]
+#[serde(tag = "outcome", rename_all = "kebab-case")]
+pub(crate) enum CapacityOutcome {
+    Unchanged { reason: &'static str },
+    DryRun { from: Units, to: Units },
+    Raised { from: Units, to: Units },
 }
 
 impl Scaler {
@@ -33,13 +49,10 @@ impl Scaler {
                 let (outcome, throttled, lacking) =
                     match scaler.relieve(&key, &throttles, warm, deadline).await {
                         Ok(done) => (Ok(done.outcome), Some(done.throttled), done.lacking),
-                        Err(error) => (KeyOutcome::of(Err(error.into())), None, None),
+                        Err(error) => (KeyOutcome::of(Err(error)), None, None),
                     };
-                let report = KeyReport {
-                    action: Some(KeyAction::Scale),
-                    throttled,
-                    ..KeyReport::new(&key, outcome)
-                };
+                let report =
+                    KeyReport { action: Some("scale"), throttled, ..KeyReport::new(&key, outcome) };
                 tracing::info!(audit = true, answer = %to_json(&report), "decision");
                 (report, lacking)
             });
@@ -69,7 +82,7 @@ impl Scaler {
         let outcome = if !self.config.dry_run {
             KeyOutcome::of_change(reported.carry_out(throttled).await?)
         } else if let ScalingDecision::ScaleOut(to) = decision {
-            KeyOutcome::dry_run(Some(metadata.number_of_shards.get()), Some(to.get()))
+            KeyOutcome::DryRun(json!({"from": metadata.number_of_shards.get(), "to": to.get()}))
         } else {
             KeyOutcome::unchanged(decision)
         };
@@ -79,5 +92,46 @@ impl Scaler {
             None
         };
         Ok(Relieved { outcome, throttled, lacking })
+    }
+
+    /// Doubles the units that the table is short of, up to the maximum that the deployment allows.
+    /// `None` if it is short of none.
+    pub(crate) async fn raise_capacity(
+        &self,
+        causes: &BTreeSet<Cause>,
+    ) -> Result<Option<CapacityOutcome>, ClientError> {
+        let short = |cause| causes.contains(&cause);
+        if !short(Cause::ProvisionedWrites) && !short(Cause::ProvisionedReads) {
+            return Ok(None);
+        }
+        let table = &self.table.config().table_name;
+        let capacity = self.clients.capacity(table).await?;
+        let unchanged = |reason| Ok(Some(CapacityOutcome::Unchanged { reason }));
+        let Some(from) = capacity.provisioned else { return unchanged("the table is on demand") };
+        if !capacity.is_active {
+            return unchanged("the table is being updated");
+        }
+        let raised = |short: bool, now: u64, most: u64| {
+            if short { now.max(now.saturating_mul(2).min(most)) } else { now }
+        };
+        let to = Units {
+            read: raised(short(Cause::ProvisionedReads), from.read, self.config.max_read_units),
+            write: raised(short(Cause::ProvisionedWrites), from.write, self.config.max_write_units),
+        };
+        let outcome = if to == from {
+            let cause = if short(Cause::ProvisionedWrites) {
+                Cause::ProvisionedWrites
+            } else {
+                Cause::ProvisionedReads
+            };
+            CapacityOutcome::Unchanged { reason: cause.advice() }
+        } else if self.config.dry_run {
+            CapacityOutcome::DryRun { from, to }
+        } else {
+            self.clients.provision(table, to).await?;
+            CapacityOutcome::Raised { from, to }
+        };
+        tracing::info!(audit = true, answer = %to_json(&outcome), "capacity decision");
+        Ok(Some(outcome))
     }
 }

@@ -16,8 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::Scaler;
 use crate::event::{After, EventError};
-use crate::failure::{self, Failure};
-use crate::report::Outcome;
+use crate::response::{self, Failure, Outcome};
 use crate::telemetry;
 
 /// The largest number of keys that are processed at once.
@@ -37,8 +36,8 @@ const TOO_LARGE: &str = "the table is larger than one invocation can look at; no
 /// The response to `migrate`.
 #[derive(Debug, Serialize)]
 pub(crate) struct MigrateReport {
-    #[serde(flatten, serialize_with = "failure::outcome")]
-    pub(crate) outcome: Result<Outcome, Failure>,
+    #[serde(flatten, serialize_with = "response::outcome")]
+    outcome: Result<Outcome, Failure>,
     #[serde(flatten)]
     migration: Option<Migration>,
 }
@@ -56,8 +55,8 @@ struct Migration {
 /// The response to `rebuild`.
 #[derive(Debug, Serialize)]
 pub(crate) struct RebuildReport {
-    #[serde(flatten, serialize_with = "failure::outcome")]
-    pub(crate) outcome: Result<Outcome, Failure>,
+    #[serde(flatten, serialize_with = "response::outcome")]
+    outcome: Result<Outcome, Failure>,
     #[serde(flatten)]
     rebuilding: Option<Rebuilding>,
 }

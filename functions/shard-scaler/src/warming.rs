@@ -17,8 +17,7 @@ use tokio::time::timeout_at;
 use crate::Scaler;
 use crate::clients::{ClientError, Clients};
 use crate::event::{EventError, WarmUnits, WholeNumber};
-use crate::failure::{self, Failure};
-use crate::report::to_json;
+use crate::response::{self, Failure, to_json};
 use crate::telemetry;
 use crate::warm_throughput::{DescribedThroughput, Looks, NotKnown};
 
@@ -43,7 +42,7 @@ pub(crate) struct WarmReport {
     /// The part that the budget does not allow.
     #[serde(skip_serializing_if = "Option::is_none")]
     limited_by: Option<String>,
-    #[serde(flatten, serialize_with = "failure::outcome")]
+    #[serde(flatten, serialize_with = "response::outcome")]
     outcome: Result<WarmOutcome, Failure>,
 }
 
@@ -75,12 +74,6 @@ struct IndexStep {
     index: String,
     #[serde(flatten)]
     step: Step,
-}
-
-impl WarmReport {
-    pub(crate) fn failure(&self) -> Option<&Failure> {
-        self.outcome.as_ref().err()
-    }
 }
 
 /// The warm throughput to request: the needed one, within the budget. `None` if that is not above
