@@ -324,7 +324,7 @@ impl Scaler {
         {
             Insights::Keys(throttled) => Ok(throttled.by_key.into_keys().collect()),
             // Then the recorded demand decides alone.
-            Insights::Enabling | Insights::Off(_) | Insights::Failed(_) => Ok(BTreeSet::new()),
+            Insights::Unknown { .. } => Ok(BTreeSet::new()),
         }
     }
 }

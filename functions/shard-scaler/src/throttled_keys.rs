@@ -65,12 +65,9 @@ pub(crate) struct IndexReport {
 pub(crate) enum Insights {
     /// The throttled keys.
     Keys(ThrottledKeys),
-    /// No report yet: it has just been switched on.
-    Enabling,
-    /// No report: throttled keys are not reported. The text says why.
-    Off(String),
-    /// No report: CloudWatch could not make the rules. The text says why.
-    Failed(String),
+    /// No report: Contributor Insights is `off` or has `failed`, with the remedy, or it is
+    /// `enabling`.
+    Unknown { state: &'static str, advice: Option<String> },
 }
 
 /// Throttled requests by logical key, and stored keys that are not shard keys.
@@ -190,10 +187,8 @@ impl Scaler {
         now_seconds: u64,
     ) -> Result<HotKeys, ClientError> {
         let mut found = HotKeys::default();
-        if let Some(insights) = self.insights(None, &limits.table, now_seconds).await? {
-            (found.insights, found.advice) =
-                found.take_in(insights, &limits.table, self.switch_on(None));
-        }
+        (found.insights, found.advice) =
+            self.find(&mut found, None, &limits.table, now_seconds).await?;
         for (index, causes) in &limits.indexes {
             let report = self.index(&mut found, index, causes, now_seconds).await;
             tracing::warn!(audit = true, answer = %to_json(&report), "an index throttles requests");
@@ -220,11 +215,8 @@ impl Scaler {
         let mut advice: Vec<String> = advice.into_iter().map(str::to_owned).collect();
         let (mut contributor_insights, mut failure) = (None, None);
         if is_replica {
-            match self.insights(Some(index), causes, now_seconds).await {
-                Ok(None) => {}
-                Ok(Some(insights)) => {
-                    let (state, needed) =
-                        found.take_in(insights, causes, self.switch_on(Some(index)));
+            match self.find(found, Some(index), causes, now_seconds).await {
+                Ok((state, needed)) => {
                     advice.extend(needed);
                     contributor_insights = state;
                 }
@@ -239,72 +231,35 @@ impl Scaler {
         IndexReport { index, causes, contributor_insights, advice, failure }
     }
 
-    /// The report of Contributor Insights for the table or an index. `None` if it has no hot
-    /// partition.
-    async fn insights(
+    /// Adds the throttled keys of the table or of an index, if it has a hot partition. If they are
+    /// not known, returns the state of Contributor Insights, and the remedy.
+    async fn find(
         &self,
+        found: &mut HotKeys,
         index: Option<&str>,
         causes: &BTreeSet<Cause>,
         now_seconds: u64,
-    ) -> Result<Option<Insights>, ClientError> {
-        if !causes.contains(&Cause::HotWrites) && !causes.contains(&Cause::HotReads) {
-            return Ok(None);
+    ) -> Result<(Option<&'static str>, Option<String>), ClientError> {
+        let writes_are_hot = causes.contains(&Cause::HotWrites);
+        if !writes_are_hot && !causes.contains(&Cause::HotReads) {
+            return Ok((None, None));
         }
-        let config = self.table.config();
-        self.clients
-            .throttled_keys(&config.table_name, index, &config.shard_keys, now_seconds)
-            .await
-            .map(Some)
-    }
-
-    fn switch_on(&self, index: Option<&str>) -> String {
-        switch_on(&self.table.config().table_name, index)
-    }
-}
-
-impl HotKeys {
-    /// Adds the keys of the table or of an index. If it reports no keys, returns the state of
-    /// Contributor Insights, and the remedy.
-    fn take_in(
-        &mut self,
-        insights: Insights,
-        causes: &BTreeSet<Cause>,
-        command: String,
-    ) -> (Option<&'static str>, Option<String>) {
-        match insights {
+        let (table, keys) = (&self.table.config().table_name, &self.table.config().shard_keys);
+        match self.clients.throttled_keys(table, index, keys, now_seconds).await? {
             Insights::Keys(keys) => {
-                let kind = if causes.contains(&Cause::HotWrites) {
-                    &mut self.writes
-                } else {
-                    &mut self.reads
-                };
-                kind.merge(keys);
-                (None, None)
+                let known = if writes_are_hot { &mut found.writes } else { &mut found.reads };
+                known.merge(keys);
+                Ok((None, None))
             }
-            Insights::Enabling => {
-                tracing::warn!(
-                    "Contributor Insights is being switched on: the throttled keys are not known yet"
-                );
-                (Some("enabling"), None)
-            }
-            Insights::Off(why) => not_known("off", &why, "switch it on", &command),
-            Insights::Failed(why) => {
-                not_known("failed", &why, "remove the reason, then switch it on", &command)
+            Insights::Unknown { state, advice } => {
+                tracing::warn!(state, advice, "the throttled keys are not known");
+                if advice.is_some() {
+                    telemetry::contributor_insights_off();
+                }
+                Ok((Some(state), advice))
             }
         }
     }
-}
-
-fn not_known(
-    state: &'static str,
-    why: &str,
-    remedy: &str,
-    command: &str,
-) -> (Option<&'static str>, Option<String>) {
-    tracing::warn!(why, command, "the throttled keys are not known");
-    telemetry::contributor_insights_off();
-    let advice = format!("{why}, so the throttled keys are not known; {remedy}: {command}");
-    (Some(state), Some(advice))
 }
 
 impl Clients {
@@ -325,17 +280,25 @@ impl Clients {
             .send()
             .await
             .map_err(ClientError::of("DescribeContributorInsights"))?;
+        let unknown = |state, why: &str, remedy: &str| {
+            let command = switch_on(table_name, index_name);
+            let advice = format!("{why}, so the throttled keys are not known; {remedy}: {command}");
+            Ok(Insights::Unknown { state, advice: Some(advice) })
+        };
         match described.contributor_insights_status() {
-            Some(ContributorInsightsStatus::Enabling) => return Ok(Insights::Enabling),
+            Some(ContributorInsightsStatus::Enabling) => {
+                return Ok(Insights::Unknown { state: "enabling", advice: None });
+            }
             Some(ContributorInsightsStatus::Failed) => {
                 let failure = described.failure_exception();
                 let name = failure.and_then(|failure| failure.exception_name());
                 let text = failure.and_then(|failure| failure.exception_description());
                 let why = [name, text].into_iter().flatten().collect::<Vec<_>>().join(": ");
-                return Ok(Insights::Failed(format!("Contributor Insights has FAILED ({why})")));
+                let why = format!("Contributor Insights has FAILED ({why})");
+                return unknown("failed", &why, "remove the reason, then switch it on");
             }
             Some(ContributorInsightsStatus::Disabled | ContributorInsightsStatus::Disabling) => {
-                return Ok(Insights::Off("Contributor Insights is off".into()));
+                return unknown("off", "Contributor Insights is off", "switch it on");
             }
             _ => {}
         }
@@ -343,7 +306,8 @@ impl Clients {
         let rule =
             described.contributor_insights_rule_list().iter().find(|rule| rule.contains(RULE_KIND));
         let Some(rule) = rule else {
-            return Ok(Insights::Off("Contributor Insights does not report throttled keys".into()));
+            let why = "Contributor Insights does not report throttled keys";
+            return unknown("off", why, "switch it on");
         };
         // From the beginning of a period on, because a key's last change is compared with the
         // beginnings of periods.
