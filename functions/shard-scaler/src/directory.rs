@@ -1,20 +1,12 @@
 //! The directory: more copies of its pages on request, and the schedule's comparison with the
 //! metadata.
 
-use serde::Serialize;
+use serde_json::json;
 use sharding::internal::{Deadline, MAX_COPIES};
 
 use crate::Scaler;
 use crate::event::{EventError, WholeNumber};
-use crate::response::{self, Failure, Outcome};
-
-/// The response to `copies`.
-#[derive(Debug, Serialize)]
-pub(crate) struct CopiesReport {
-    #[serde(flatten, serialize_with = "response::outcome")]
-    outcome: Result<Outcome, Failure>,
-    copies: u32,
-}
+use crate::response::{Failure, Outcome, Report};
 
 impl Scaler {
     /// Raises the number of copies of each page. A lower number changes nothing.
@@ -22,14 +14,14 @@ impl Scaler {
         &self,
         asked: WholeNumber,
         deadline: Deadline,
-    ) -> Result<CopiesReport, EventError> {
+    ) -> Result<Report, EventError> {
         let copies = u32::try_from(asked.0).ok().filter(|copies| (1..=MAX_COPIES).contains(copies));
         let Some(copies) = copies else {
             let why = format_args!("it is {asked}; allowed: 1 to {MAX_COPIES}");
             return Err(EventError::new("copies", why));
         };
         if self.config.dry_run {
-            return Ok(CopiesReport { outcome: Ok(Outcome::DryRun), copies });
+            return Ok(Report { outcome: Ok(Outcome::DryRun), details: json!({"copies": copies}) });
         }
         // Boxed, because the SDK's futures nest deeply.
         let raised = Box::pin(self.table.raise_directory_copies(copies, deadline)).await;
@@ -37,7 +29,7 @@ impl Scaler {
             tracing::error!(%error, copies, "the copies of the directory could not be raised");
             Failure::new(&error, error.is_retryable())
         });
-        Ok(CopiesReport { outcome, copies })
+        Ok(Report { outcome, details: json!({"copies": copies}) })
     }
 
     /// Adds to the pages what the metadata has and they lack, because an actor that changed a key

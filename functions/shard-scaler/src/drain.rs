@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde::Serialize;
 use serde_json::json;
 use sharding::internal::{
     Deadline, DrainBudget, DrainRefused, Drained, PartitionKey, ShardCount, ShardMetadata,
@@ -17,7 +16,7 @@ use tokio::task::JoinSet;
 use crate::Scaler;
 use crate::clients::ClientError;
 use crate::event::{EventError, WholeNumber};
-use crate::response::{self, Failure, KeyOutcome, KeyReport, Outcome, to_json};
+use crate::response::{Failure, KeyOutcome, KeyReport, Outcome, Report, to_json};
 use crate::throttled_keys::Insights;
 
 /// The largest number of keys that are drained at once. Each shard of each key has its own pace.
@@ -36,22 +35,6 @@ const TURN_TIME: Duration = Duration::from_secs(5);
 const SETTLE_EXPIRING_AFTER: u64 = 3_600;
 /// The part of a run's time that is reserved for its response.
 const RESPONSE_TIME: Duration = Duration::from_secs(3);
-
-/// The response to `drain`.
-#[derive(Debug, Serialize)]
-pub(crate) struct DrainReport {
-    #[serde(flatten, serialize_with = "response::outcome")]
-    outcome: Result<Outcome, Failure>,
-    #[serde(flatten)]
-    run: Option<DrainRun>,
-}
-
-#[derive(Debug, Serialize)]
-struct DrainRun {
-    looked_at: u64,
-    draining: usize,
-    keys: Vec<KeyReport>,
-}
 
 /// The change that the schedule begins for a key.
 #[derive(Debug, Clone, Copy)]
@@ -96,7 +79,7 @@ impl Scaler {
     }
 
     /// A run of the schedule.
-    pub(crate) async fn drain_all(&self, now_seconds: u64, deadline: Deadline) -> DrainReport {
+    pub(crate) async fn drain_all(&self, now_seconds: u64, deadline: Deadline) -> Report {
         let deadline = deadline.min(Deadline::now() + RUN_TIME) - RESPONSE_TIME;
         // Boxed, because the SDK's futures nest deeply.
         let (report, (), _) = tokio::join!(
@@ -109,14 +92,14 @@ impl Scaler {
 
     /// Continues every drain, finishes changes whose actors have stopped, and begins to shrink and
     /// settle keys that are due. A run begins with the first key that the last run did not reach.
-    async fn drain_keys(&self, now_seconds: u64, deadline: Deadline) -> DrainReport {
+    async fn drain_keys(&self, now_seconds: u64, deadline: Deadline) -> Report {
         let throttled = self.known_throttled(now_seconds).await;
         let budget = match self.budget_of_all().await {
             Ok(budget) => budget.map(Arc::new),
             Err(error) => {
                 tracing::error!(%error, "how much the table can take is not known");
                 let failure = Failure::new(&error, error.is_retryable);
-                return DrainReport { outcome: Err(failure), run: None };
+                return Report { outcome: Err(failure), details: json!({}) };
             }
         };
         let slots = Arc::new(Semaphore::new(AT_ONCE));
@@ -147,7 +130,8 @@ impl Scaler {
             Some(error) => Err(Failure::new(&error, error.is_retryable())),
             None => Ok(Outcome::Handled),
         };
-        DrainReport { outcome, run: Some(DrainRun { looked_at, draining: count, keys }) }
+        let details = json!({"looked_at": looked_at, "draining": count, "keys": keys});
+        Report { outcome, details }
     }
 
     /// Visits every key once, beginning with the first one that the last run did not reach. Returns

@@ -7,26 +7,19 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::json;
 use sharding::internal::Deadline;
 use tokio::time::{MissedTickBehavior, interval, timeout_at};
 
 use crate::Scaler;
 use crate::clients::{ClientError, Rearmed};
 use crate::event::{Alarm, AlarmNames};
-use crate::response::{self, Failure, Outcome};
+use crate::response::{self, Failure, Outcome, Report};
 
 const NOT_FOUND: &str = "there is no alarm of this name in this account and Region";
 /// The time between two requests. CloudWatch accepts three `SetAlarmState` a second, from all
 /// programs of an account and Region together. (CloudWatch service quotas.)
 const PACE: Duration = Duration::from_millis(350);
-
-/// The response to `rearm`.
-#[derive(Debug, Serialize)]
-pub(crate) struct RearmReport {
-    #[serde(flatten)]
-    outcome: Outcome,
-    alarms: Vec<AlarmRearm>,
-}
 
 /// The result for one alarm.
 #[derive(Debug, Serialize)]
@@ -46,7 +39,7 @@ enum RearmOutcome {
 
 impl Scaler {
     /// Sets those of the named alarms that are in ALARM back to OK, one after another.
-    pub(crate) async fn rearm(&self, names: &AlarmNames, deadline: Deadline) -> RearmReport {
+    pub(crate) async fn rearm(&self, names: &AlarmNames, deadline: Deadline) -> Report {
         let names: BTreeSet<&str> = names.0.iter().map(String::as_str).collect();
         let describe = self.clients.alarm_states(&names);
         let states = in_time(deadline, "DescribeAlarms", describe).await.map_err(|error| {
@@ -69,7 +62,7 @@ impl Scaler {
             };
             alarms.push(AlarmRearm { alarm: name.to_owned(), outcome });
         }
-        RearmReport { outcome: Outcome::Handled, alarms }
+        Report { outcome: Ok(Outcome::Handled), details: json!({"alarms": alarms}) }
     }
 
     /// Sets back the alarms that woke the shard-scaler, one after another. Returns whether all of

@@ -12,7 +12,16 @@ use sharding::internal::{PartitionKey, ScaleOutcome, TableError};
 
 use crate::telemetry;
 
-/// The outcome of an event about more than one key.
+/// The response to an event that is not about one key.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    #[serde(flatten, serialize_with = "outcome")]
+    pub(crate) outcome: Result<Outcome, Failure>,
+    /// The other fields: an object.
+    #[serde(flatten)]
+    pub(crate) details: Value,
+}
+
 #[derive(Debug, Serialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub(crate) enum Outcome {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::json;
 use sharding::internal::{
     Deadline, DrainRefused, PartitionKey, Rebuilt, ScanPosition, SortKey, Survey, TableError,
 };
@@ -16,7 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::Scaler;
 use crate::event::{After, EventError};
-use crate::response::{self, Failure, Outcome};
+use crate::response::{Failure, Outcome, Report, to_json};
 use crate::telemetry;
 
 /// The largest number of keys that are processed at once.
@@ -32,56 +33,6 @@ const MOST_NAMED: usize = 100;
 /// Why a rebuild changes nothing.
 const TOO_LARGE: &str = "the table is larger than one invocation can look at; nothing was changed: \
                          take the command `admin rebuild`";
-
-/// The response to `migrate`.
-#[derive(Debug, Serialize)]
-pub(crate) struct MigrateReport {
-    #[serde(flatten, serialize_with = "response::outcome")]
-    outcome: Result<Outcome, Failure>,
-    #[serde(flatten)]
-    migration: Option<Migration>,
-}
-
-#[derive(Debug, Serialize)]
-struct Migration {
-    #[serde(flatten)]
-    work: Work,
-    /// Where the next event continues.
-    next: Option<After>,
-    unsharded_items: u64,
-    looks_sharded: u64,
-}
-
-/// The response to `rebuild`.
-#[derive(Debug, Serialize)]
-pub(crate) struct RebuildReport {
-    #[serde(flatten, serialize_with = "response::outcome")]
-    outcome: Result<Outcome, Failure>,
-    #[serde(flatten)]
-    rebuilding: Option<Rebuilding>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum Rebuilding {
-    TooLarge {
-        items: u64,
-    },
-    Done {
-        #[serde(flatten)]
-        work: Work,
-        #[serde(rename = "astray")]
-        misplaced: u64,
-        #[serde(flatten)]
-        directory: Option<DirectoryRebuild>,
-    },
-}
-
-#[derive(Debug, Serialize)]
-struct DirectoryRebuild {
-    directory_behind: u64,
-    restored: u64,
-}
 
 /// The totals, the number of keys by result, and why some failed.
 #[derive(Debug, Default, Serialize)]
@@ -116,11 +67,11 @@ impl Scaler {
         &self,
         after: Option<After>,
         deadline: Deadline,
-    ) -> Result<MigrateReport, EventError> {
+    ) -> Result<Report, EventError> {
         if !self.table.config().adopt_unsharded {
             let reason = DrainRefused::NotAdopting.to_string();
             let outcome = Ok(Outcome::Unchanged { reason });
-            return Ok(MigrateReport { outcome, migration: None });
+            return Ok(Report { outcome, details: json!({}) });
         }
         let after = self.position(after)?;
         let mut look = self.look_for_bare_keys(after.clone(), look_until(deadline)).await;
@@ -150,13 +101,11 @@ impl Scaler {
             let sort_key = next.sort_key.to_string();
             After { stored_key: next.stored_key, sort_key }
         };
-        let migration = Migration {
-            work,
-            next: look.next.map(after),
-            unsharded_items: look.unsharded_items,
-            looks_sharded: look.survey.looks_sharded(),
-        };
-        Ok(MigrateReport { outcome, migration: Some(migration) })
+        let mut details = to_json(&work);
+        details["next"] = json!(look.next.map(after));
+        details["unsharded_items"] = look.unsharded_items.into();
+        details["looks_sharded"] = look.survey.looks_sharded().into();
+        Ok(Report { outcome, details })
     }
 
     async fn look_for_bare_keys(&self, after: Option<ScanPosition>, until: Deadline) -> Look {
@@ -181,12 +130,12 @@ impl Scaler {
 
     /// Makes the metadata of every key cover all its items. Nothing changes unless the whole table
     /// was read, because a part of a key's items suggests too few shards.
-    pub(crate) async fn rebuild(&self, deadline: Deadline) -> RebuildReport {
+    pub(crate) async fn rebuild(&self, deadline: Deadline) -> Report {
         match self.look_for_rebuild(deadline).await {
-            Err(failure) => RebuildReport { outcome: Err(failure), rebuilding: None },
-            Ok((survey, false)) => RebuildReport {
+            Err(failure) => Report { outcome: Err(failure), details: json!({}) },
+            Ok((survey, false)) => Report {
                 outcome: Ok(Outcome::Unchanged { reason: TOO_LARGE.to_owned() }),
-                rebuilding: Some(Rebuilding::TooLarge { items: survey.items() }),
+                details: json!({"items": survey.items()}),
             },
             Ok((survey, true)) => self.rebuild_from(&survey, deadline).await,
         }
@@ -223,11 +172,11 @@ impl Scaler {
         }
     }
 
-    async fn rebuild_from(&self, survey: &Survey, deadline: Deadline) -> RebuildReport {
+    async fn rebuild_from(&self, survey: &Survey, deadline: Deadline) -> Report {
         let dry_run = self.config.dry_run;
         let found: Vec<_> =
             survey.keys().map(|(key, findings)| (key.clone(), findings.clone())).collect();
-        let misplaced = found.iter().map(|(_, findings)| findings.misplaced()).sum();
+        let misplaced: u64 = found.iter().map(|(_, findings)| findings.misplaced()).sum();
         let work = each(survey, found, |(key, findings)| {
             let table = self.table.clone();
             async move {
@@ -246,13 +195,15 @@ impl Scaler {
             }
         });
         let work = work.await;
-        let (mut outcome, mut directory) = (Ok(Outcome::Handled), None);
+        let (mut outcome, mut details) = (Ok(Outcome::Handled), to_json(&work));
+        details["astray"] = misplaced.into();
         // If a key were left out, complete pages would mean that it never grew.
         if !dry_run && work.failed.is_empty() {
             // Last, so that the pages contain the rebuilt metadata.
             match Box::pin(self.table.rebuild_directory(deadline - RESPONSE_TIME)).await {
-                Ok((directory_behind, restored)) => {
-                    directory = Some(DirectoryRebuild { directory_behind, restored });
+                Ok((behind, restored)) => {
+                    details["directory_behind"] = behind.into();
+                    details["restored"] = restored.into();
                 }
                 Err(error) => {
                     tracing::error!(%error, "the directory could not be rebuilt");
@@ -260,7 +211,7 @@ impl Scaler {
                 }
             }
         }
-        RebuildReport { outcome, rebuilding: Some(Rebuilding::Done { work, misplaced, directory }) }
+        Report { outcome, details }
     }
 
     /// `false` if the time was not enough for all metadata.
