@@ -1,5 +1,5 @@
-//! Relief of what an alarm reports: more shards, by the policy, for the throttled keys, and more units
-//! for a provisioned table that is short of them.
+//! Relief of what an alarm reports: more shards, by the policy, for the throttled keys, and more
+//! units for a provisioned table that is short of them.
 
 use std::collections::BTreeSet;
 

@@ -22,6 +22,7 @@ pub(crate) struct Report {
     pub(crate) details: Value,
 }
 
+/// The outcome of an event that is not about one key.
 #[derive(Debug, Serialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub(crate) enum Outcome {
@@ -94,6 +95,7 @@ impl KeyOutcome {
         })
     }
 
+    /// The same for a request that succeeded.
     pub(crate) fn of_change(outcome: ScaleOutcome) -> Self {
         match outcome {
             ScaleOutcome::Scaled { from, to } => Self::Scaled { from: from.get(), to: to.get() },
@@ -166,17 +168,14 @@ impl Failed {
 
 /// The causes of the failures that ask for a repetition, in a response or a part of one.
 fn causes_to_repeat(part: &Value) -> Vec<&str> {
-    let mut causes: Vec<&str> = Vec::new();
     match part {
-        Value::Array(parts) => causes.extend(parts.iter().flat_map(causes_to_repeat)),
+        Value::Array(parts) => parts.iter().flat_map(causes_to_repeat).collect(),
         Value::Object(fields) => {
             let own = part["detail"].as_str().filter(|_| part["retry"] == true);
-            causes.extend(own);
-            causes.extend(fields.values().flat_map(causes_to_repeat));
+            own.into_iter().chain(fields.values().flat_map(causes_to_repeat)).collect()
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
     }
-    causes
 }
 
 #[cfg(test)]
