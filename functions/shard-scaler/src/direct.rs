@@ -1,6 +1,7 @@
 //! Direct events, including those about one key or the list of keys: set, show, list.
 
-use sharding::internal::{Deadline, PartitionKey, ShardCount, ShardMetadata, WarmThroughput};
+use sharding::PartitionKey;
+use sharding::internal::{Deadline, ShardCount, ShardMetadata, WarmThroughput};
 
 use crate::Scaler;
 use crate::event::{DirectEvent, EventError, WarmUnits, WholeNumber};

@@ -75,7 +75,7 @@ mod tests {
     use crate::report::{KeyOutcome, KeyReport, to_json};
     use crate::response::Response;
     use serde_json::json;
-    use sharding::internal::PartitionKey;
+    use sharding::PartitionKey;
 
     fn of_key(key: &str, outcome: Result<KeyOutcome, Failure>) -> KeyReport {
         KeyReport::new(&PartitionKey::new(key).unwrap(), outcome)

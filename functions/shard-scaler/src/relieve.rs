@@ -1,8 +1,7 @@
 //! Gives more shards, by the policy, to the keys that an alarm's report names.
 
-use sharding::internal::{
-    Deadline, PartitionKey, ScaleOutcome, ScalingDecision, ShardMetadata, WarmThroughput,
-};
+use sharding::PartitionKey;
+use sharding::internal::{Deadline, ScaleOutcome, ScalingDecision, ShardMetadata, WarmThroughput};
 use tokio::task::JoinSet;
 
 use crate::Scaler;

@@ -4,7 +4,8 @@ use std::fmt::Display;
 
 use serde::Serialize;
 use serde_json::Value;
-use sharding::internal::{PartitionKey, ScaleError, ScaleOutcome, ShardCount, ShardMetadata};
+use sharding::PartitionKey;
+use sharding::internal::{ScaleError, ScaleOutcome, ShardCount, ShardMetadata};
 
 use crate::event::EventError;
 use crate::failure::{self, Failure};

@@ -7,7 +7,8 @@ use std::time::Duration;
 use aws_sdk_cloudwatch::primitives::DateTime;
 use aws_sdk_cloudwatch::types::InsightRuleContributor;
 use aws_sdk_dynamodb::types::ContributorInsightsStatus;
-use sharding::internal::{PartitionKey, ShardKeys};
+use sharding::PartitionKey;
+use sharding::internal::ShardKeys;
 
 use crate::clients::{ClientError, Clients};
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
-use crate::engine::results::ReadError;
+use crate::engine::error::ReadError;
 use crate::engine::retry::{Backoff, retrying};
 use crate::engine::views::keys::KeyJob;
 use crate::engine::{Deadline, Inner, TableEngine, telemetry};

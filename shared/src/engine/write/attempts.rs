@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::Writes;
-use crate::engine::results::{WriteError, WriteErrorKind, Written};
+use crate::engine::error::{WriteError, WriteErrorKind};
+use crate::engine::results::Written;
 use crate::engine::retry::Backoff;
 use crate::engine::telemetry;
 use crate::engine::views::keys::KeyJob;
@@ -204,14 +205,21 @@ impl<'a> Attempts<'a> {
             }
             ended => ended,
         };
+        let written =
+            |(shard, width): (ShardNumber, ShardCount), version: Option<Version>| Written {
+                sort_key: self.sort_key.clone(),
+                tag: version.and_then(ItemTag::of_version),
+                shard: shard.get(),
+                number_of_shards: width.get(),
+                attempts,
+                throttled,
+                version,
+            };
         let result = match end {
-            Ok((Outcome::Done, (shard, number_of_shards))) => {
-                Ok(Written { shard, number_of_shards, attempts, throttled, version: self.version })
+            Ok((Outcome::Done, place)) => Ok(written(place, self.version)),
+            Ok((Outcome::Declined, place)) => {
+                self.declined.take().map_or_else(|| Ok(written(place, None)), Err)
             }
-            Ok((Outcome::Declined, (shard, number_of_shards))) => match self.declined.take() {
-                Some(kind) => Err(kind),
-                None => Ok(Written { shard, number_of_shards, attempts, throttled, version: None }),
-            },
             Ok((Outcome::Exists, _)) => Err(WriteErrorKind::Exists),
             Ok((Outcome::KeyReused, _)) => Err(WriteErrorKind::IdempotencyKeyReused),
             Ok((Outcome::Unknown(why), _)) => Err(WriteErrorKind::Unknown(why.into())),
@@ -223,7 +231,7 @@ impl<'a> Attempts<'a> {
                 reason if self.in_doubt => {
                     let why = "an attempt had no response in time";
                     WriteErrorKind::Unknown(
-                        reason.map_or_else(|| why.into(), |reason| Cause::by(why, reason)),
+                        reason.map_or_else(|| why.into(), |reason| Cause::by(why, reason).into()),
                     )
                 }
                 Some(TableError::Conflict) => WriteErrorKind::Contended,

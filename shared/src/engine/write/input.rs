@@ -1,6 +1,6 @@
 //! The input of a write, and the content that a request takes from it.
 
-use crate::engine::results::WriteErrorKind;
+use crate::engine::error::WriteErrorKind;
 use crate::protocol::applied::{Applied, Once};
 use crate::protocol::merge::Stored;
 use crate::protocol::tag::{Conditions, ItemTag};
@@ -110,14 +110,14 @@ impl<'a> Input<'a> {
             (What::Patch(patch), Some((_, item, applied))) => {
                 let attributes = patch
                     .apply(item.attributes)
-                    .map_err(|error| Some(WriteErrorKind::Patch(error)))?;
+                    .map_err(|error| Some(WriteErrorKind::Mismatch(error)))?;
                 self.applied = match self.once {
                     Some(once) => Some(Applied::with(applied.as_ref(), once, millis(now))),
                     None => applied,
                 };
                 let bytes = own_bytes + attributes_size(&attributes);
                 if bytes > MAX_ITEM_BYTES {
-                    return Err(Some(WriteErrorKind::Patch(PatchError::TooLarge { bytes })));
+                    return Err(Some(WriteErrorKind::Mismatch(PatchError::TooLarge { bytes })));
                 }
                 self.item = Some(Item { attributes, ..item });
                 Ok(())

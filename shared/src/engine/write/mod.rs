@@ -14,7 +14,8 @@ use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
 use crate::config::Writes;
-use crate::engine::results::{WriteError, WriteErrorKind, Written};
+use crate::engine::error::{WriteError, WriteErrorKind};
+use crate::engine::results::Written;
 use crate::engine::views::keys::KeyJob;
 use crate::engine::{Deadline, Inner, TableEngine};
 use crate::protocol::metadata::Change;
@@ -94,15 +95,13 @@ impl TableEngine {
 
 impl Inner {
     async fn may_write(&self, deadline: Deadline) -> Result<(), WriteError> {
-        self.claimed(None, deadline)
-            .await
-            .map_err(|error| WriteErrorKind::unchanged(error).after(0, 0))
+        self.claimed(None, deadline).await.map_err(|error| WriteErrorKind::unchanged(error).into())
     }
 
     pub(super) async fn may_point_write(&self, deadline: Deadline) -> Result<(), WriteError> {
         match self.config.writes() {
             Writes::Items => self.may_write(deadline).await,
-            Writes::Appends => Err(WriteErrorKind::AppendOnly.after(0, 0)),
+            Writes::Appends => Err(WriteErrorKind::AppendOnly.into()),
         }
     }
 

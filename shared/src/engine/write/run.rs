@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::engine::results::{WriteError, Written};
+use crate::engine::error::WriteError;
+use crate::engine::results::Written;
 use crate::engine::retry::{Backoff, retrying};
 use crate::engine::views::keys::KeyJob;
 use crate::engine::write::attempts::{Attempts, End};

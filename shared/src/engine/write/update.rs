@@ -1,6 +1,7 @@
 //! Writes that depend on the stored item: conditional writes, and changes of a part of an item.
 
-use crate::engine::results::{WriteError, WriteErrorKind, Written};
+use crate::engine::error::{WriteError, WriteErrorKind};
+use crate::engine::results::Written;
 use crate::engine::write::input::{Input, What, millis};
 use crate::engine::write::run::WriteRun;
 use crate::engine::{Deadline, Inner, TableEngine};
@@ -78,7 +79,7 @@ impl TableEngine {
     ///
     /// # Errors
     /// [`WriteErrorKind::Absent`] if there is no item, [`WriteErrorKind::Precondition`] if the
-    /// conditions do not hold, and [`WriteErrorKind::Patch`] if the change does not fit. After an
+    /// conditions do not hold, and [`WriteErrorKind::Mismatch`] if the change does not fit. After an
     /// unknown outcome, an addition may be repeated with its idempotency key.
     pub async fn update(
         &self,

@@ -269,7 +269,11 @@ impl Write {
         match &self.kind {
             Kind::CreateOnce => WriteRelation::Same,
             Kind::Create(id) => id.relation(copy.write_id.as_deref()),
-            _ => WriteRelation::Other,
+            Kind::Put
+            | Kind::Delete { .. }
+            | Kind::Replace(_)
+            | Kind::Add(_)
+            | Kind::DeleteIf { .. } => WriteRelation::Other,
         }
     }
 }
