@@ -5,9 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use clap::Args;
-use sharding::internal::{
-    Deadline, DrainRefused, Drained, PartitionKey, ScaleError, TableConfig, TableEngine, TableError,
-};
+use sharding::internal::{Deadline, DrainRefused, Drained, ScaleError, TableEngine};
+use sharding::{PartitionKey, TableConfig, TableError};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, sleep};

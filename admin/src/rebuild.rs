@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use clap::Args;
-use sharding::internal::{Deadline, Rebuilt, TableConfig, TableError};
+use sharding::internal::{Deadline, Rebuilt};
+use sharding::{TableConfig, TableError};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Duration;

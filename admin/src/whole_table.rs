@@ -4,9 +4,8 @@ use clap::Args;
 use cli::output::bar_style;
 use connection::endpoint::configuration_for;
 use indicatif::ProgressBar;
-use sharding::internal::{
-    Deadline, ScanPosition, Survey, SurveyPage, TableConfig, TableEngine, TableError,
-};
+use sharding::internal::{Deadline, ScanPosition, Survey, SurveyPage, TableEngine};
+use sharding::{TableConfig, TableError};
 use tokio::time::{Duration, Instant, sleep_until};
 
 /// The time limit for one request with its retries.

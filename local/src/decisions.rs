@@ -48,7 +48,8 @@ impl Decision {
 
 #[cfg(test)]
 mod tests {
-    use sharding::internal::{PartitionKey, ScalingDecision, ShardCount};
+    use sharding::PartitionKey;
+    use sharding::internal::{ScalingDecision, ShardCount};
 
     use super::*;
 

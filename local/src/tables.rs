@@ -6,7 +6,7 @@ use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection,
     ProjectionType, ScalarAttributeType, TableStatus,
 };
-use sharding::internal::{SortKeyType, TableConfig};
+use sharding::{SortKeyType, TableConfig};
 
 /// How long another server may take to create a table.
 const CREATION_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);

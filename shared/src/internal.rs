@@ -15,7 +15,7 @@ pub use crate::protocol::load::Load;
 pub use crate::protocol::merge::{PageMerge, ShardPage, ShardPageRequest, Stored};
 pub use crate::protocol::metadata::{Drain, Phase, ShardMetadata};
 pub use crate::protocol::survey::{KeyFindings, Survey};
-pub use crate::protocol::tag::{Conditions, ItemTag, Tags};
+pub use crate::protocol::tag::{Conditions, Tags};
 pub use crate::protocol::version::Version;
 pub use crate::protocol::view::{
     APPEND_LEASE, CROWD_BACKOFF, DRIFT_MARGIN, LONGEST_READ, MAX_LEASE, Moment, OBSERVER_PAUSE,
@@ -24,28 +24,24 @@ pub use crate::protocol::view::{
 pub use crate::values::cursor::{self, CursorError, MAX_CURSOR_CHARS};
 pub use crate::values::idempotency::{IdempotencyKey, IdempotencyKeyError};
 pub use crate::values::key::{
-    KeyError, MAX_PARTITION_KEY_BYTES, MAX_SORT_KEY_BYTES, PartitionKey, Separator, ShardCount,
-    ShardKeys, ShardNumber, SortKey, SortKeyType,
+    MAX_PARTITION_KEY_BYTES, MAX_SORT_KEY_BYTES, Separator, ShardCount, ShardKeys, ShardNumber,
 };
-pub use crate::values::number::{Number, NumberError};
-pub use crate::values::patch::{Merge, Patch, PatchError};
-pub use crate::values::placement::Placement;
-pub use crate::values::query::{Order, PageQuery};
+pub use crate::values::patch::{Merge, Patch};
+pub use crate::values::query::PageQuery;
 pub use crate::values::throughput::{PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, WarmThroughput};
-pub use crate::values::value::{Attributes, Item, MAX_ITEM_BYTES, Value, attributes_size};
+pub use crate::values::value::{Attributes, Item, MAX_ITEM_BYTES, attributes_size};
 #[cfg(feature = "client")]
 pub use of_the_client::*;
 
 #[cfg(feature = "client")]
 mod of_the_client {
-    pub use crate::config::{ConfigError, DrainPace, ScalingActors, TableConfig, Writes};
+    pub use crate::config::{DrainPace, ScalingActors};
     pub use crate::engine::drain::Drained;
     pub use crate::engine::drain::begin::DrainRefused;
     pub use crate::engine::drain::pace::DrainBudget;
     pub use crate::engine::environment::{Clock, Environment, SystemClock};
     pub use crate::engine::events::{ScalingEvent, ScalingReason, ScalingStep};
     pub use crate::engine::read::Page;
-    pub use crate::engine::results::{ReadError, WriteError, WriteErrorKind, Written};
     pub use crate::engine::retry::longest_pause;
     pub use crate::engine::survey::{Rebuilt, SurveyPage};
     pub use crate::engine::width::by_policy::{EVIDENCE_LASTS, ReportedKey};
@@ -54,7 +50,6 @@ mod of_the_client {
     pub use crate::engine::{Deadline, TableEngine};
     pub use crate::protocol::names::RESERVED as RESERVED_ATTRIBUTES;
     pub use crate::table::ScanPosition;
-    pub use crate::table::error::{Cause, TableError};
     #[cfg(feature = "test-switches")]
     pub use crate::table::partition_model::PartitionModel;
 }

@@ -25,6 +25,7 @@ mod values;
 pub use crate::protocol::tag::ItemTag;
 pub use crate::values::key::{KeyError, PartitionKey, SortKey, SortKeyType};
 pub use crate::values::number::{Number, NumberError};
+pub use crate::values::patch::PatchError;
 pub use crate::values::placement::Placement;
 pub use crate::values::query::Order;
 pub use crate::values::value::Value;
@@ -33,10 +34,14 @@ pub use client::ShardedTable;
 #[cfg(feature = "client")]
 pub use client::content::Attributes;
 #[cfg(feature = "client")]
-pub use client::entry::{Entry, Page, PutAllOutcome, Tagged, Updated, Written};
-#[cfg(feature = "client")]
-pub use client::error::{InvalidRequest, ReadError, WriteError, WriteErrorKind};
+pub use client::entry::{Entry, Page, PutAllOutcome, Tagged, Updated};
 #[cfg(feature = "client")]
 pub use client::request;
 #[cfg(feature = "client")]
 pub use config::{ConfigError, TableConfig, Writes};
+#[cfg(feature = "client")]
+pub use engine::error::{InvalidRequest, ReadError, WriteError, WriteErrorKind};
+#[cfg(feature = "client")]
+pub use engine::results::Written;
+#[cfg(feature = "client")]
+pub use table::error::{Cause, TableError};

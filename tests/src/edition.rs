@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use embedded_dynamodb::Engine;
 use local::{Edition, ServeOptions};
 use serde_json::Value;
-use sharding::internal::{TableConfig, TableEngine};
+use sharding::TableConfig;
+use sharding::internal::TableEngine;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 

@@ -6,7 +6,8 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use local::create_tables;
 use sharding::internal::protocol::directory::{Division, KeyDigest};
-use sharding::internal::{PAGES, PartitionKey, TableConfig, TableEngine, Writes};
+use sharding::internal::{PAGES, TableEngine};
+use sharding::{PartitionKey, TableConfig, Writes};
 
 use crate::soon;
 

@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use sharding::internal::{
-    Attributes, Deadline, Item, PartitionKey, ScaleError, ScaleOutcome, ShardCount, SortKey,
-    SortKeyType, TableEngine, Value,
+    Attributes, Deadline, Item, ScaleError, ScaleOutcome, ShardCount, TableEngine,
 };
+use sharding::{PartitionKey, SortKey, SortKeyType, Value};
 
 /// A deadline that is long enough for an operation of milliseconds.
 #[must_use]

@@ -3,7 +3,8 @@
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde::Serialize;
-use sharding::internal::{PartitionKey, Placement, ShardCount, SortKey};
+use sharding::internal::ShardCount;
+use sharding::{PartitionKey, Placement, SortKey};
 
 /// A fixed seed, so that a run can be repeated.
 const SEED: u64 = 1;
@@ -81,7 +82,7 @@ impl Spread {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sharding::internal::SortKeyType;
+    use sharding::SortKeyType;
 
     fn spread(
         sort_keys: impl Iterator<Item = String>,

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::internal::Placement;
+use sharding::Placement;
 
 use super::counts::Room;
 use super::rows::FileFormat;

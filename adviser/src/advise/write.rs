@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use sharding::internal::{MAX_ITEM_BYTES, PartitionKey, SortKey, SortKeyType};
+use sharding::internal::MAX_ITEM_BYTES;
+use sharding::{PartitionKey, SortKey, SortKeyType};
 
 use super::AdviseOptions;
 use super::row::{Row, Scalar};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sharding::internal::TableConfig;
+use sharding::TableConfig;
 
 /// A drain waits longer than leases and reads last, by this margin.
 ///

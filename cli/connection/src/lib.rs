@@ -3,7 +3,7 @@
 pub mod drain_wait;
 pub mod endpoint;
 
-use sharding::internal::{ConfigError, TableConfig};
+use sharding::{ConfigError, TableConfig};
 
 /// Reads the configuration from the variables of the functions. By default, the tables are "items"
 /// and "items-metadata".

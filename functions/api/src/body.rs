@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use lambda_http::Request;
 use serde_json::value::RawValue;
 use sharding::internal::{
-    Attributes, IdempotencyKey, Item, KeyError, MAX_ITEM_BYTES, PartitionKey, SortKey, SortKeyType,
-    TableEngine, attributes_size,
+    Attributes, IdempotencyKey, Item, MAX_ITEM_BYTES, TableEngine, attributes_size,
 };
+use sharding::{KeyError, PartitionKey, SortKey, SortKeyType};
 
 use crate::item::read_attributes;
 use crate::limits::MAX_PAYLOAD_BYTES;

@@ -1,6 +1,6 @@
 //! The header form of an item's tag.
 
-use sharding::internal::ItemTag;
+use sharding::ItemTag;
 
 /// The value of the header `ETag`: a strong entity tag.
 pub(crate) fn etag(tag: &ItemTag) -> String {

@@ -1,7 +1,8 @@
 //! Request headers that change the effect of a write.
 
 use lambda_http::Request;
-use sharding::internal::{Conditions, IdempotencyKey, ItemTag, Tags};
+use sharding::ItemTag;
+use sharding::internal::{Conditions, IdempotencyKey, Tags};
 
 use crate::problem::Problem;
 

@@ -13,7 +13,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::ser::{Error as _, Serialize, SerializeMap, SerializeSeq, SerializeStruct, Serializer};
 use serde_json::value::RawValue;
-use sharding::internal::{Attributes, Item, Merge, Number, RESERVED_ATTRIBUTES, SortKey, Value};
+use sharding::internal::{Attributes, Item, Merge, RESERVED_ATTRIBUTES};
+use sharding::{Number, SortKey, Value};
 
 use crate::object::{Kind, Members};
 use crate::problem::Problem;

@@ -1,7 +1,8 @@
 //! Bodies of `PATCH`: a JSON merge patch (RFC 7396) of the item, or additions to its attributes.
 
 use lambda_http::Request;
-use sharding::internal::{PartitionKey, Patch, SortKey, TableEngine};
+use sharding::internal::{Patch, TableEngine};
+use sharding::{PartitionKey, SortKey};
 
 use crate::body::{Body, fields, read_partition_key, read_sort_key, required};
 use crate::item::{read_additions, read_merge};

@@ -4,9 +4,9 @@ use std::error::Error;
 
 use lambda_http::{Body, Response};
 use serde::Serialize;
-use sharding::internal::{
-    ItemTag, KeyError, MAX_ITEM_BYTES, PatchError, ReadError, SortKey, TableError, WriteError,
-    WriteErrorKind,
+use sharding::internal::MAX_ITEM_BYTES;
+use sharding::{
+    ItemTag, KeyError, PatchError, ReadError, SortKey, TableError, WriteError, WriteErrorKind,
 };
 
 use crate::entity_tag::etag;
@@ -211,6 +211,7 @@ impl Problem {
             PatchError::TooLarge { bytes } => {
                 Self::too_large("item_too_large", "attributes", *bytes, MAX_ITEM_BYTES)
             }
+            error => Self::unexpected(error),
         }
     }
 
@@ -253,22 +254,21 @@ impl Problem {
     pub fn from_write(error: WriteError) -> Self {
         let current = error.current;
         match error.kind {
-            WriteErrorKind::Capacity(scope) => Self::unavailable(
+            WriteErrorKind::Capacity { limit } => Self::unavailable(
                 "no_capacity",
                 "No capacity in time",
                 format!(
-                    "nothing was changed: the request got no capacity before the deadline (limit: {}); \
-                     try again",
-                    scope.name()
+                    "nothing was changed: the request got no capacity before the deadline (limit: {limit}); \
+                     try again"
                 ),
             ),
             WriteErrorKind::Deadline(cause) => {
-                tracing::warn!(cause = with_sources(&cause), "a write ran into its deadline");
+                tracing::warn!(cause = with_sources(cause.as_ref()), "a write ran into its deadline");
                 let detail = "nothing was changed: the deadline passed; try again";
                 Self::unavailable("no_capacity", "No capacity in time", detail.to_owned())
             }
             WriteErrorKind::Unknown(cause) => {
-                tracing::warn!(cause = with_sources(&cause), "the outcome of a write is unknown");
+                tracing::warn!(cause = with_sources(cause.as_ref()), "the outcome of a write is unknown");
                 let detail = "the write may or may not take effect: no conclusive response came in time; \
                               repeat a POST or a PATCH with its Idempotency-Key; \
                               without one, repeat a plain POST or a PUT with the same sort_key; \
@@ -286,10 +286,13 @@ impl Problem {
             WriteErrorKind::Exists => Self::exists().of(current),
             WriteErrorKind::Precondition => Self::precondition_failed(current),
             WriteErrorKind::Absent => Self::no_item(),
-            WriteErrorKind::Patch(error) => Self::patch(&error),
+            WriteErrorKind::Mismatch(error) => Self::patch(&error),
             WriteErrorKind::IdempotencyKeyReused => Self::idempotency_key_reused(),
             WriteErrorKind::AppendOnly => Self::append_only("GET, POST"),
             WriteErrorKind::Table(error) => Self::from_table(&error),
+            error @ (WriteErrorKind::DirectoryFull | WriteErrorKind::Invalid(_) | _) => {
+                Self::unexpected(&error)
+            }
         }
     }
 
@@ -297,20 +300,23 @@ impl Problem {
     #[must_use]
     pub fn from_read(error: ReadError) -> Self {
         match error {
-            ReadError::Capacity(scope) => Self::unavailable(
+            ReadError::Capacity { limit } => Self::unavailable(
                 "no_capacity",
                 "No capacity in time",
-                format!(
-                    "the read got no capacity before the deadline (limit: {}); try again",
-                    scope.name()
-                ),
+                format!("the read got no capacity before the deadline (limit: {limit}); try again"),
             ),
             ReadError::Deadline(cause) => {
-                tracing::warn!(cause = with_sources(&cause), "a read ran into its deadline");
+                tracing::warn!(
+                    cause = with_sources(cause.as_ref()),
+                    "a read ran into its deadline"
+                );
                 let detail = "the deadline passed; try again";
                 Self::unavailable("no_capacity", "No capacity in time", detail.to_owned())
             }
             ReadError::Table(error) => Self::from_table(&error),
+            error @ (ReadError::Decode { .. } | ReadError::Invalid(_) | _) => {
+                Self::unexpected(&error)
+            }
         }
     }
 
@@ -358,10 +364,10 @@ impl Problem {
                 );
                 Self::new(501, "not_supported", "Not supported by the server", detail)
             }
-            TableError::ConditionFailed | TableError::Damaged(_) | TableError::Unusable(_) => {
-                tracing::error!(error = with_sources(error), "a request failed permanently");
-                Self::internal()
-            }
+            error @ (TableError::ConditionFailed
+            | TableError::Damaged(_)
+            | TableError::Unusable(_)
+            | _) => Self::unexpected(error),
         }
     }
 
@@ -378,6 +384,12 @@ impl Problem {
     /// 500: the item cannot be serialized as JSON.
     pub(crate) fn unprintable(error: &serde_json::Error) -> Self {
         tracing::error!(%error, "an item cannot be serialized as JSON");
+        Self::internal()
+    }
+
+    /// 500: only an operator can do something about it, so the cause is in the log.
+    fn unexpected(error: &dyn Error) -> Self {
+        tracing::error!(error = with_sources(error), "a request failed permanently");
         Self::internal()
     }
 
@@ -458,12 +470,7 @@ mod tests {
     #[test]
     fn a_deadline_that_passed_is_named_and_may_be_tried_again() {
         let late = || "a page of the directory did not come".into();
-        let write = WriteError {
-            kind: WriteErrorKind::Deadline(late()),
-            attempts: 0,
-            throttled: 0,
-            current: None,
-        };
+        let write = WriteErrorKind::Deadline(late()).into();
         let read = ReadError::Deadline(late());
         for (problem, detail) in [
             (Problem::from_write(write), "nothing was changed: the deadline passed; try again"),

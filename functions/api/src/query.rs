@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use lambda_http::Request;
 use percent_encoding::percent_decode_str;
-use sharding::internal::{PartitionKey, SortKey, TableEngine};
+use sharding::internal::TableEngine;
+use sharding::{PartitionKey, SortKey};
 
 use crate::body::check_partition_key;
 use crate::problem::Problem;

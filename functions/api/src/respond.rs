@@ -2,7 +2,7 @@
 
 use lambda_http::{Body, Response};
 use serde::Serialize;
-use sharding::internal::ItemTag;
+use sharding::ItemTag;
 
 use crate::entity_tag::etag;
 use crate::problem::Problem;
@@ -17,9 +17,8 @@ pub fn json(status: u16, body: &impl Serialize) -> Response<Body> {
             .body(Body::from(body))
             .unwrap_or_default(),
         Err(error) => {
-            let damaged = sharding::internal::TableError::Damaged(format!(
-                "a response cannot be serialized: {error}"
-            ));
+            let damaged =
+                sharding::TableError::Damaged(format!("a response cannot be serialized: {error}"));
             Problem::from_table(&damaged).into_response()
         }
     }

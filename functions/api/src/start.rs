@@ -7,7 +7,8 @@ use aws_config::{BehaviorVersion, SdkConfig};
 use aws_smithy_http_client::{Builder, tls};
 use lambda_http::Error;
 use lambda_http::lambda_runtime::Context;
-use sharding::internal::{Deadline, TableConfig, TableEngine, TableError};
+use sharding::internal::{Deadline, TableEngine};
+use sharding::{TableConfig, TableError};
 
 /// The part of an invocation's time that is reserved for sending the response.
 const RESPONSE_MARGIN: Duration = Duration::from_millis(400);
@@ -44,7 +45,7 @@ pub async fn aws_configuration() -> SdkConfig {
 /// client.
 ///
 /// # Errors
-/// [`ConfigError`](sharding::internal::ConfigError) names the variable that is missing or wrong.
+/// [`ConfigError`](sharding::ConfigError) names the variable that is missing or wrong.
 /// Other errors are those of [`agree`].
 pub(crate) async fn start_table(access: Access) -> Result<(TableEngine, SdkConfig), Error> {
     let config = TableConfig::from_variables(|name| std::env::var(name).ok())?;

@@ -4,7 +4,7 @@
 use insta::assert_snapshot;
 use local::ServeOptions;
 use serde_json::{Value, json};
-use sharding::internal::PartitionKey;
+use sharding::PartitionKey;
 use system_tests::{Function, TestEdition, config, count, event, soon};
 
 fn line(response: &Value) -> String {

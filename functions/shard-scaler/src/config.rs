@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use sharding::internal::PARTITION_WRITE_UNITS;
 use sharding::internal::config::{Variables, number};
-use sharding::internal::{ConfigError, PARTITION_WRITE_UNITS, TableConfig};
+use sharding::{ConfigError, TableConfig};
 
 /// The shard-scaler's own variables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

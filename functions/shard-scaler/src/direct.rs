@@ -1,9 +1,8 @@
 //! Direct events, including those about one key or the list of keys: set, show, list.
 
 use serde_json::{Value, json};
-use sharding::internal::{
-    Deadline, PartitionKey, ScaleError, ShardCount, ShardMetadata, WarmThroughput,
-};
+use sharding::PartitionKey;
+use sharding::internal::{Deadline, ScaleError, ShardCount, ShardMetadata, WarmThroughput};
 
 use crate::Scaler;
 use crate::event::{DirectEvent, EventError, WarmUnits, WholeNumber};

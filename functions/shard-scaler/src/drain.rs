@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde_json::json;
 use sharding::internal::{
-    Deadline, DrainBudget, DrainRefused, Drained, PartitionKey, ShardCount, ShardMetadata,
-    ShrinkDecision, TableConfig, TableError, Writes,
+    Deadline, DrainBudget, DrainRefused, Drained, ShardCount, ShardMetadata, ShrinkDecision,
 };
+use sharding::{PartitionKey, TableConfig, TableError, Writes};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 

@@ -24,7 +24,8 @@ mod warming;
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
-use sharding::internal::{Deadline, PartitionKey, TableEngine};
+use sharding::PartitionKey;
+use sharding::internal::{Deadline, TableEngine};
 
 pub use clients::Clients;
 pub use config::ScalerConfig;

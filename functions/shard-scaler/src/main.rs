@@ -5,7 +5,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, Runtime, service_fn};
 use serde_json::Value;
 use shard_scaler::{Clients, Scaler, ScalerConfig};
-use sharding::internal::{TableConfig, TableEngine};
+use sharding::TableConfig;
+use sharding::internal::TableEngine;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {

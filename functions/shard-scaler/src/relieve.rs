@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 use serde_json::json;
-use sharding::internal::{Deadline, PartitionKey, ScalingDecision, TableError, WarmThroughput};
+use sharding::internal::{Deadline, ScalingDecision, WarmThroughput};
+use sharding::{PartitionKey, TableError};
 use tokio::task::JoinSet;
 
 use crate::Scaler;

@@ -8,7 +8,8 @@ use std::fmt::Display;
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
-use sharding::internal::{PartitionKey, ScaleOutcome, TableError};
+use sharding::internal::ScaleOutcome;
+use sharding::{PartitionKey, TableError};
 
 use crate::telemetry;
 

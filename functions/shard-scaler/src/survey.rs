@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::json;
-use sharding::internal::{
-    Deadline, DrainRefused, PartitionKey, Rebuilt, ScanPosition, SortKey, Survey, TableError,
-};
+use sharding::internal::{Deadline, DrainRefused, Rebuilt, ScanPosition, Survey};
+use sharding::{PartitionKey, SortKey, TableError};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 

@@ -12,7 +12,8 @@ use aws_sdk_cloudwatch::primitives::DateTime;
 use aws_sdk_cloudwatch::types::InsightRuleContributor;
 use aws_sdk_dynamodb::types::ContributorInsightsStatus;
 use serde::Serialize;
-use sharding::internal::{PartitionKey, ShardKeys};
+use sharding::PartitionKey;
+use sharding::internal::ShardKeys;
 
 use crate::Scaler;
 use crate::clients::{ClientError, Clients};

@@ -8,10 +8,8 @@ use api::{
     items_body, json, no_route, route,
 };
 use serde::Serialize;
-use sharding::internal::{
-    Deadline, Item, ItemTag, PartitionKey, SortKey, TableEngine, Updated, WriteError, Writes,
-    Written,
-};
+use sharding::internal::{Deadline, Item, TableEngine, Updated};
+use sharding::{PartitionKey, SortKey, WriteError, Writes, Written};
 
 pub use shard_scaler::{NotWoken, ShardScaler};
 
@@ -111,11 +109,11 @@ async fn patch_item(
     let keys = (&partition_key, &sort_key);
     let updated = table.update(keys, &patch, &conditions, idempotency_key.as_ref(), deadline).await;
     let (written, updated) = match updated {
-        Ok(updated) => (Ok(updated.written), Some(updated)),
+        Ok(Updated { item, tag, written }) => (Ok(written), Some((item, tag))),
         Err(error) => (Err(error), None),
     };
     let item = |_: &Written| match &updated {
-        Some(Updated { item, tag, .. }) => api::tagged(api::item(200, item), Some(tag)),
+        Some((item, tag)) => api::tagged(api::item(200, item), Some(tag)),
         None => api::no_content(),
     };
     Ok(respond(written, &sort_key, item))
@@ -167,12 +165,10 @@ fn respond_stored(
         let stored = Stored {
             partition_key: item.partition_key.as_str(),
             sort_key: SortKeyJson(&item.sort_key),
-            shard: done.shard.get(),
-            number_of_shards: done.number_of_shards.get(),
+            shard: done.shard,
+            number_of_shards: done.number_of_shards,
         };
-        // The tag of the stored state, if it is known.
-        let tag = done.version.map(|version| ItemTag::of(version, &item.attributes));
-        api::tagged(json(status, &stored), tag.as_ref())
+        api::tagged(json(status, &stored), done.tag.as_ref())
     })
 }
 

@@ -13,8 +13,9 @@ use aws_sdk_lambda::operation::invoke::InvokeError;
 use aws_sdk_lambda::primitives::Blob;
 use aws_sdk_lambda::types::InvocationType;
 use serde_json::json;
+use sharding::ConfigError;
 use sharding::internal::config::Variables;
-use sharding::internal::{Clock, ConfigError, SystemClock, TableEngine};
+use sharding::internal::{Clock, SystemClock, TableEngine};
 use tokio::time::timeout;
 
 use crate::shortage;

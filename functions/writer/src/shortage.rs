@@ -62,7 +62,8 @@ mod tests {
     use std::cell::{Cell, RefCell};
     use std::future::ready;
 
-    use sharding::internal::{PartitionKey, Pressure, ShardCount};
+    use sharding::PartitionKey;
+    use sharding::internal::{Pressure, ShardCount};
     use tokio::sync::broadcast::{Sender, channel};
 
     use super::*;

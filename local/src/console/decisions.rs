@@ -5,7 +5,8 @@ use std::mem::discriminant;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sharding::internal::{PartitionKey, ScalingDecision, ScalingEvent, ScalingStep};
+use sharding::PartitionKey;
+use sharding::internal::{ScalingDecision, ScalingEvent, ScalingStep};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;

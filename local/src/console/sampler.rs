@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use embedded_dynamodb::{Engine, PartitionHeat, Traffic};
-use sharding::internal::{Deadline, PartitionKey, ShardCount, ShardMetadata};
+use sharding::PartitionKey;
+use sharding::internal::{Deadline, ShardCount, ShardMetadata};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 

@@ -105,7 +105,8 @@ fn compare(acknowledged: &[u64], found: &[u64]) -> Checked {
 mod tests {
     use embedded_dynamodb::InProcess;
     use serde_json::json;
-    use sharding::internal::{Deadline, PartitionKey, SortKey, TableConfig};
+    use sharding::internal::Deadline;
+    use sharding::{PartitionKey, SortKey, TableConfig};
 
     use super::*;
     use crate::{Edition, ServeOptions, in_process_clients};

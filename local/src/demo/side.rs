@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use shard_scaler::ScalerConfig;
 use sharding::internal::{
-    Deadline, PARTITION_WRITE_UNITS, PartitionKey, ScalingDecision, ScalingEvent, ScalingStep,
-    ShardCount, TableConfig,
+    Deadline, PARTITION_WRITE_UNITS, ScalingDecision, ScalingEvent, ScalingStep, ShardCount,
 };
+use sharding::{PartitionKey, TableConfig};
 use tokio::sync::broadcast::Receiver;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use api::Problem;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use sharding::internal::PartitionKey;
+use sharding::PartitionKey;
 
 /// The maximum length of the keys' prefix, in bytes. The shard and the number of the key are
 /// appended to it.

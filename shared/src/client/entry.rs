@@ -1,8 +1,8 @@
 //! The results of requests.
 
 use crate::client::content::{Attributes, FromValue, NotOfType};
-use crate::client::error::{ReadError, WriteError, WriteErrorKind};
-use crate::engine::results;
+use crate::engine::error::{ReadError, WriteError, WriteErrorKind};
+use crate::engine::results::Written;
 use crate::engine::write::update;
 use crate::protocol::tag::ItemTag;
 use crate::values::key::{PartitionKey, SortKey};
@@ -101,46 +101,6 @@ pub struct Page<T> {
     pub consumed_capacity: f64,
 }
 
-/// A successful write.
-///
-/// ```
-/// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
-/// # in_process::with_table(async |table| {
-/// let written = table.put("2014-07-09", "order-1", sharding::Attributes::new()).await?;
-/// assert_eq!((written.attempts, written.throttled), (1, 0));
-/// # Ok(()) });
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Written {
-    /// The item's sort key. For an append, the generated one.
-    pub sort_key: SortKey,
-    /// The tag of the item as it was stored. `None` for a delete, or if an earlier request may have
-    /// stored it and a later one replaced it.
-    pub tag: Option<ItemTag>,
-    /// The shard that holds the item, numbered from 1. For a delete, the shard where it would be.
-    pub shard: u32,
-    /// The number of shards of the key's writes.
-    pub number_of_shards: u32,
-    /// Attempts, including the successful one.
-    pub attempts: u32,
-    /// Attempts that were throttled.
-    pub throttled: u32,
-}
-
-impl Written {
-    pub(crate) fn of(written: results::Written, sort_key: SortKey) -> Self {
-        Self {
-            sort_key,
-            tag: written.version.and_then(ItemTag::of_version),
-            shard: written.shard.get(),
-            number_of_shards: written.number_of_shards.get(),
-            attempts: written.attempts,
-            throttled: written.throttled,
-        }
-    }
-}
-
 /// The outcome of [`put_all`](crate::ShardedTable::put_all).
 ///
 /// ```
@@ -214,7 +174,6 @@ pub struct Updated {
 impl Updated {
     pub(crate) fn of(updated: update::Updated) -> Self {
         let update::Updated { item, tag, written } = updated;
-        let written = Written::of(written, item.sort_key);
         Self { attributes: item.attributes.into(), tag, written, partition_key: item.partition_key }
     }
 

@@ -4,7 +4,6 @@
 mod background;
 pub(crate) mod content;
 pub(crate) mod entry;
-pub(crate) mod error;
 pub mod request;
 mod settings;
 
@@ -15,13 +14,13 @@ use futures_util::stream::{self, Stream, StreamExt};
 
 use crate::client::background::Handle;
 use crate::client::content::IntoValue;
-use crate::client::error::InvalidRequest;
 use crate::client::request::{
     Append, BatchGet, Create, Delete, Get, Put, PutAll, Query, ReadKeyWidths, ReadShards,
     SetShards, Target, Update,
 };
 use crate::config::TableConfig;
 use crate::engine::TableEngine;
+use crate::engine::error::InvalidRequest;
 use crate::values::key::{KeyError, PartitionKey, SortKey};
 
 /// A DynamoDB table whose hot partition keys are spread over shards.

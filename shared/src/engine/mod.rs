@@ -2,6 +2,7 @@
 
 pub(crate) mod drain;
 pub(crate) mod environment;
+pub(crate) mod error;
 pub(crate) mod events;
 pub(crate) mod read;
 pub(crate) mod results;

@@ -5,7 +5,8 @@
 
 use metrics::{counter, histogram};
 
-use crate::engine::results::{WriteError, WriteErrorKind, Written};
+use crate::engine::error::{WriteError, WriteErrorKind};
+use crate::engine::results::Written;
 use crate::policy::capacity::CapacityScope;
 use crate::values::key::ShardCount;
 
@@ -22,9 +23,13 @@ pub(crate) fn write(result: &Result<Written, WriteError>) {
             | WriteErrorKind::AppendOnly
             | WriteErrorKind::Precondition
             | WriteErrorKind::Absent
-            | WriteErrorKind::Patch(_),
+            | WriteErrorKind::Mismatch(_)
+            | WriteErrorKind::DirectoryFull
+            | WriteErrorKind::Invalid(_),
         ) => return,
-        Err(WriteErrorKind::Capacity(_) | WriteErrorKind::Deadline(_)) => ("no-capacity", false),
+        Err(WriteErrorKind::Capacity { .. } | WriteErrorKind::Deadline(_)) => {
+            ("no-capacity", false)
+        }
         Err(WriteErrorKind::Contended) => ("contended", false),
         Err(WriteErrorKind::Unknown(_)) => ("unknown", false),
         Err(WriteErrorKind::Table(_)) => ("failed", true),

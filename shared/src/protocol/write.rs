@@ -28,8 +28,25 @@ pub enum Kind {
     /// Remove the item. If it may look, it reads first, so that it can remove the item without a
     /// tombstone.
     Delete { may_look: bool },
-    /// Change the item depending on its stored state.
-    Update(Update),
+    /// Replace the item by one that the driver derives from the newest copy.
+    Replace(Update),
+    /// DynamoDB adds to the stored attributes in place. If the newest copy may be elsewhere, the
+    /// driver adds.
+    Add(Update),
+    /// Remove the item if its stored state allows that.
+    DeleteIf { update: Update, may_look: bool },
+}
+
+impl Kind {
+    /// The update, if the write depends on the stored state.
+    pub const fn update(&self) -> Option<Update> {
+        match self {
+            Self::Replace(update) | Self::Add(update) | Self::DeleteIf { update, .. } => {
+                Some(*update)
+            }
+            Self::Put | Self::Create(_) | Self::CreateOnce | Self::Delete { .. } => None,
+        }
+    }
 }
 
 /// A write that depends on the stored state. The driver examines the newest copy and decides the
@@ -37,26 +54,13 @@ pub enum Kind {
 ///
 /// The newest copy may be at an old place, where nobody writes. Then the update *pulls* it: it
 /// stores the updated item at home. Home must be unchanged since all places were read.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Update {
-    pub how: How,
     /// The only version that the update may change. With it, an item that has a single place need
     /// not be read.
     pub expects: Option<Version>,
     /// The update must be applied once, even if its client repeats it.
     pub once: Option<Once>,
-}
-
-/// The effect of an update on an item.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum How {
-    /// The driver derives the new item from the newest copy.
-    Replace,
-    /// DynamoDB adds to the stored attributes in place. If the newest copy may be elsewhere, the
-    /// driver adds.
-    Add,
-    /// Remove the item.
-    Remove { may_look: bool },
 }
 
 /// The driver's next step.
@@ -194,9 +198,9 @@ impl Write {
         self.stored
     }
 
-    /// Whether the stored copies are known, under the view of the last read.
-    pub const fn has_read(&self) -> bool {
-        self.found.is_some()
+    /// Whether the driver must examine the copies that were read.
+    pub const fn examines(&self) -> bool {
+        self.kind.update().is_some() && self.found.is_some() && !self.is_over()
     }
 
     /// Whether nothing more is sent.
@@ -231,10 +235,9 @@ impl Write {
         if self.to_mark.is_none() && self.reads_first(view, places, now) && self.found.is_none() {
             return Next::Read;
         }
-        if let Kind::Update(Update { expects: Some(version), .. }) = &self.kind
+        if let Some(Update { expects: Some(version), .. }) = self.kind.update()
             && self.found.is_none()
         {
-            let version = *version;
             self.base = Some(version);
             self.go_above(version);
         }

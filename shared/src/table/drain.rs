@@ -11,7 +11,7 @@ use crate::table::condition::{Claim, Expression};
 use crate::table::error::TableError;
 use crate::table::place::{At, Place};
 use crate::table::writes::{LeaseLasts, Sent};
-use crate::table::{Table, Tables};
+use crate::table::{Table, Tables, sending};
 use crate::values::key::{PartitionKey, ShardNumber, SortKey};
 use crate::values::value::{value_size, write_units};
 
@@ -73,7 +73,8 @@ impl Tables {
             .consistent_read(true)
             .limit(i32::try_from(limit).unwrap_or(i32::MAX))
             .set_exclusive_start_key(after.map(|after| self.key(shard_key, after)));
-        let answer = query.send().await.map_err(|error| self.failed(Table::Main, error))?;
+        let answer =
+            sending(query.send()).await.map_err(|error| self.failed(Table::Main, error))?;
         let next =
             answer.last_evaluated_key.as_ref().map(|item| self.sort_key(item)).transpose()?;
         let copies = self.ours(answer.items, key, shard).map(|stored| self.stored_copy(stored));

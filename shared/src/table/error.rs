@@ -49,6 +49,7 @@ impl Error for Cause {
 
 /// A request that failed.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum TableError {
     /// Throttled, and not applied. Try again later. If the scope is a key range, more shards help.
     Capacity(CapacityScope),

@@ -18,7 +18,7 @@ use crate::table::attributes::SdkItem;
 use crate::table::condition::Expression;
 use crate::table::error::TableError;
 use crate::table::metadata_item::number;
-use crate::table::{Table, Tables};
+use crate::table::{Table, Tables, sending};
 use crate::values::key::PartitionKey;
 
 /// An instance that would begin a new pool within this time of another instance adds to the
@@ -224,9 +224,8 @@ impl Tables {
             .set_expression_attribute_names(Some(names))
             .set_expression_attribute_values(values)
             .return_values(ReturnValue::AllNew);
-        // Boxed: the SDK's futures nest deeply.
         let answer =
-            Box::pin(request.send()).await.map_err(|error| self.failed(Table::Metadata, error))?;
+            sending(request.send()).await.map_err(|error| self.failed(Table::Metadata, error))?;
         Ok(together(&answer.attributes.unwrap_or_default(), generation))
     }
 }

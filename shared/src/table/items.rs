@@ -9,7 +9,7 @@ use crate::protocol::merge::{ShardPage, ShardPageRequest, Stored};
 use crate::protocol::names::{DELETED, LOGICAL_KEY, VERSION, WIDTH};
 use crate::table::attributes::{self, SdkItem};
 use crate::table::error::{Cause, TableError};
-use crate::table::{Table, Tables};
+use crate::table::{Table, Tables, sending};
 use crate::values::key::{PartitionKey, ShardNumber, SortKey};
 use crate::values::query::{Order, PageQuery};
 use crate::values::value::Item;
@@ -104,7 +104,7 @@ impl Tables {
             }
             call = call.projection_expression(terms.join(", "));
         }
-        let answer = call.send().await.map_err(|error| self.failed(Table::Main, error))?;
+        let answer = sending(call.send()).await.map_err(|error| self.failed(Table::Main, error))?;
         let next = answer.last_evaluated_key.as_ref().map(|key| self.sort_key(key)).transpose()?;
         let ours = self.ours(answer.items, &query.partition_key, request.shard);
         let items =
@@ -202,7 +202,8 @@ impl Tables {
                 TableError::Rejected(Cause::by("the request could not be made", error))
             })?;
             let call = self.client.batch_get_item().request_items(&self.config.table_name, wanted);
-            let answer = call.send().await.map_err(|error| self.failed(Table::Main, error))?;
+            let answer =
+                sending(call.send()).await.map_err(|error| self.failed(Table::Main, error))?;
             let shard_of = |item: &SdkItem| places.get(item.get(name)?.as_s().ok()?).copied();
             let left = answer.unprocessed_keys.unwrap_or_default();
             unprocessed

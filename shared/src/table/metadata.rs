@@ -13,7 +13,7 @@ use crate::table::attributes::SdkItem;
 use crate::table::condition::Expression;
 use crate::table::error::TableError;
 use crate::table::metadata_item::{OF_LOAD, RawMetadata, attributes, number};
-use crate::table::{Table, Tables};
+use crate::table::{Table, Tables, sending};
 use crate::values::key::{KeyError, PartitionKey};
 
 /// How often recording the load is tried while other instances record theirs.
@@ -61,11 +61,8 @@ impl Tables {
                 .table_name(&self.config.metadata_table_name)
                 .limit(LISTED_KEYS)
                 .consistent_read(true);
-            let answer = scan
-                .set_exclusive_start_key(start)
-                .send()
-                .await
-                .map_err(|error| self.failed(Table::Metadata, error))?;
+            let sent = sending(scan.set_exclusive_start_key(start).send());
+            let answer = sent.await.map_err(|error| self.failed(Table::Metadata, error))?;
             for item in answer.items.unwrap_or_default() {
                 if let Some(key) = self.logical_key(&item)? {
                     keys.push((key, RawMetadata(item)));
@@ -192,8 +189,7 @@ impl Tables {
             .set_expression_attribute_names(Some(names))
             .set_expression_attribute_values(values)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        // Boxed: the SDK's futures nest deeply.
-        let Err(error) = Box::pin(request.send()).await else { return Ok(Ok(())) };
+        let Err(error) = sending(request.send()).await else { return Ok(Ok(())) };
         let stored = match error.as_service_error() {
             Some(UpdateItemError::ConditionalCheckFailedException(failed)) => {
                 failed.item().cloned()

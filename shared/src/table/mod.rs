@@ -17,6 +17,7 @@ mod table_item;
 mod writes;
 
 use std::error::Error;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +46,14 @@ pub(crate) use writes::{LeaseLasts, Sent};
 
 /// The longest time for one attempt of one request.
 pub(crate) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Sends a request. Boxed here and nowhere else: the SDK's futures are large, and nest so deeply that
+/// the compiler fails on futures that contain them.
+fn sending<'a, T>(
+    request: impl Future<Output = T> + Send + 'a,
+) -> Pin<Box<dyn Future<Output = T> + Send + 'a>> {
+    Box::pin(request)
+}
 
 /// One of the two tables.
 #[derive(Debug, Clone, Copy)]
@@ -95,8 +104,7 @@ impl Tables {
             .table_name(self.name(table))
             .set_key(Some(key))
             .consistent_read(consistent);
-        // Boxed: the SDK's futures nest deeply.
-        Ok(Box::pin(get.send()).await.map_err(|error| self.failed(table, error))?.item)
+        Ok(sending(get.send()).await.map_err(|error| self.failed(table, error))?.item)
     }
 
     fn name(&self, table: Table) -> &str {

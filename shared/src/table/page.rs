@@ -11,7 +11,7 @@ use crate::table::attributes::SdkItem;
 use crate::table::condition::Expression;
 use crate::table::error::{Cause, TableError};
 use crate::table::metadata_item::number;
-use crate::table::{Table, Tables};
+use crate::table::{Table, Tables, sending};
 use crate::values::throughput::WarmThroughput;
 
 /// The beginning of the keys of all pages.
@@ -134,7 +134,7 @@ impl Tables {
                 .consistent_read(true)
                 .set_exclusive_start_key(start);
             let answer =
-                Box::pin(scan.send()).await.map_err(|error| self.failed(Table::Metadata, error))?;
+                sending(scan.send()).await.map_err(|error| self.failed(Table::Metadata, error))?;
             for item in answer.items.unwrap_or_default() {
                 let at = PageCopy::parse(&self.stored_key(&item)?);
                 pages.extend(at.map(|at| (at, StoredPage::of(item))));
@@ -270,8 +270,7 @@ impl Tables {
             .condition_expression(condition)
             .set_expression_attribute_names(Some(names))
             .set_expression_attribute_values(values);
-        // Boxed: the SDK's futures nest deeply.
-        match Box::pin(request.send()).await.map_err(|error| self.failed(Table::Metadata, error)) {
+        match sending(request.send()).await.map_err(|error| self.failed(Table::Metadata, error)) {
             Ok(_) => Ok(()),
             // Neither the caller's request nor an item of the key is at fault: the page has reached
             // the largest size of an item.

@@ -6,7 +6,7 @@ use crate::protocol::names::{LOGICAL_KEY, VERSION, WIDTH};
 use crate::protocol::version::Version;
 use crate::table::attributes::{self, SdkItem};
 use crate::table::error::TableError;
-use crate::table::{Table, Tables};
+use crate::table::{Table, Tables, sending};
 use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 
 /// The largest number of items in one page of a scan. A page is also limited to one megabyte.
@@ -47,7 +47,7 @@ impl Tables {
     /// A page of the main table, strongly consistent.
     pub(crate) async fn scan(&self, after: Option<&ScanPosition>) -> Result<ScanPage, TableError> {
         let start = after.map(|after| self.key(after.stored_key.clone(), &after.sort_key));
-        let answer = self
+        let scan = self
             .client
             .scan()
             .table_name(&self.config.table_name)
@@ -60,10 +60,8 @@ impl Tables {
             .consistent_read(true)
             .return_consumed_capacity(ReturnConsumedCapacity::Total)
             .limit(SCANNED_ITEMS)
-            .set_exclusive_start_key(start)
-            .send()
-            .await
-            .map_err(|error| self.failed(Table::Main, error))?;
+            .set_exclusive_start_key(start);
+        let answer = sending(scan.send()).await.map_err(|error| self.failed(Table::Main, error))?;
         let next = answer.last_evaluated_key.as_ref().map(|key| {
             Ok::<_, TableError>(ScanPosition {
                 stored_key: self.stored_key(key)?,
@@ -90,7 +88,8 @@ impl Tables {
             .projection_expression("#p, #k")
             .expression_attribute_names("#k", LOGICAL_KEY)
             .limit(if self.config.adopt_unsharded { PROBED_ITEMS } else { 1 });
-        let answer = probe.send().await.map_err(|error| self.failed(Table::Main, error))?;
+        let answer =
+            sending(probe.send()).await.map_err(|error| self.failed(Table::Main, error))?;
         Ok(self.ours(answer.items, key, shard).next().is_some())
     }
 

@@ -21,7 +21,7 @@ use crate::table::condition::Expression;
 use crate::table::error::TableError;
 use crate::table::items::GetTarget;
 use crate::table::place::{At, Place};
-use crate::table::{Table, Tables};
+use crate::table::{Table, Tables, sending};
 use crate::values::key::{PartitionKey, ShardNumber};
 use crate::values::value::{Attributes, Item};
 
@@ -87,12 +87,11 @@ macro_rules! send {
             .set_expression_attribute_names(Some(names))
             .set_expression_attribute_values(values)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        // Boxed, because the SDK's futures are large and are moved several times on their way here.
         let sent = match $lasts {
-            None => Box::pin(request.send()).await,
+            None => sending(request.send()).await,
             Some(lasts) => {
                 let check = CheckLease { lasts, ran_out: Arc::default() };
-                let sent = Box::pin(request.customize().interceptor(check.clone()).send()).await;
+                let sent = sending(request.customize().interceptor(check.clone()).send()).await;
                 if check.ran_out.load(Ordering::Acquire) {
                     return Ok(Sent::LeaseOver);
                 }
@@ -185,7 +184,7 @@ impl Tables {
             .set_expression_attribute_values(values)
             .return_values(ReturnValue::AllNew)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        let refused = match Box::pin(request.send()).await {
+        let refused = match sending(request.send()).await {
             Ok(done) => {
                 let item = done.attributes.unwrap_or_default();
                 return Ok((

@@ -27,6 +27,7 @@ pub enum Merge {
 
 /// Why a change does not fit the item.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PatchError {
     /// The stored attribute has another type than the added value.
     #[error("it is {stored}, to which {added} cannot be added")]
@@ -66,7 +67,7 @@ impl Patch {
     /// let one = || Attributes::from([("count".to_owned(), Value::N("1".into()))]);
     /// let two = Patch::Add(one()).apply(one())?;
     /// assert_eq!(two["count"], Value::N("2".into()));
-    /// # Ok::<(), sharding::internal::PatchError>(())
+    /// # Ok::<(), sharding::PatchError>(())
     /// ```
     pub fn apply(&self, mut attributes: Attributes) -> Result<Attributes, PatchError> {
         match self {

@@ -3,10 +3,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use sharding::internal::{
-    Order, PageMerge, PartitionKey, Placement, ShardCount, ShardNumber, ShardPage, SortKey,
-    SortKeyType, Stored, Version,
-};
+use sharding::internal::{PageMerge, ShardCount, ShardNumber, ShardPage, Stored, Version};
+use sharding::{Order, PartitionKey, Placement, SortKey, SortKeyType};
 
 fn sort_key(number: usize) -> SortKey {
     SortKey::parse(SortKeyType::String, &format!("{number:012}")).expect("a sort key")

@@ -8,9 +8,9 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Poisson};
 use sharding::internal::{
-    Attributes, Deadline, Item, PartitionKey, ScalingDecision, ScalingEvent, ScalingStep,
-    ShardCount, SortKey, SortKeyType, Value,
+    Attributes, Deadline, Item, ScalingDecision, ScalingEvent, ScalingStep, ShardCount,
 };
+use sharding::{PartitionKey, SortKey, SortKeyType, Value};
 use tokio::sync::broadcast::Receiver;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 

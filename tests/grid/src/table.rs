@@ -16,9 +16,10 @@ use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use embedded_dynamodb::{
     Access, Engine, InProcess, PartitionLimits, Partitions, StoredKey, http_client,
 };
+use sharding::TableConfig;
 use sharding::internal::{
     Clock, Deadline, Environment, Moment, PARTITION_READ_UNITS, PARTITION_WRITE_UNITS,
-    PartitionModel, ScalingActors, TableConfig, TableEngine, WarmThroughput,
+    PartitionModel, ScalingActors, TableEngine, WarmThroughput,
 };
 use tokio::time::{Instant, sleep};
 

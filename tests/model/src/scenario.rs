@@ -11,7 +11,8 @@ use sharding::internal::protocol::layout::Layout;
 use sharding::internal::protocol::metadata::ShardMetadata;
 use sharding::internal::protocol::version::Version;
 use sharding::internal::protocol::write_id::WriteId;
-use sharding::internal::{IdempotencyKey, Item, PartitionKey, ShardCount, ShardNumber, SortKey};
+use sharding::internal::{IdempotencyKey, Item, ShardCount, ShardNumber};
+use sharding::{PartitionKey, SortKey};
 
 use super::monitor::{Kind, Monitor};
 use super::program::Cast;

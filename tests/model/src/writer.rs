@@ -8,7 +8,7 @@ use sharding::internal::protocol::applied::{Applied, Once, UpdateId};
 use sharding::internal::protocol::copies::{Answer, Condition, Effect, Request};
 use sharding::internal::protocol::version::Version;
 use sharding::internal::protocol::view::View;
-use sharding::internal::protocol::write::{How, Kind, Next, Outcome, Update, Write};
+use sharding::internal::protocol::write::{Kind, Next, Outcome, Update, Write};
 
 use super::monitor::{Kind as Does, Outcome as Reported};
 use super::program::{Keyed, May, Op};
@@ -32,11 +32,10 @@ impl ProtocolModel {
             let sent_at = u64::try_from(now.wall.as_millis()).unwrap_or(u64::MAX);
             Once { id: UpdateId::from_bytes([value as u8; 8]), sent_at }
         };
-        let add = |once| Kind::Update(Update { how: How::Add, expects: None, once });
+        let add = |once| Kind::Add(Update { expects: None, once });
         let (key, does, kind) = match op {
             Op::Swap(key, value) => {
-                let update = Update { how: How::Replace, expects: None, once: None };
-                (key, Some(Does::Swap(value)), Kind::Update(update))
+                (key, Some(Does::Swap(value)), Kind::Replace(Update::default()))
             }
             Op::Add(key, value, Keyed::No) => (key, Some(Does::Swap(value)), add(None)),
             Op::Add(key, value, Keyed::Yes) => {
@@ -73,7 +72,7 @@ impl ProtocolModel {
             }
             None => {}
         }
-        let once = if let Kind::Update(Update { once, .. }) = &kind { *once } else { None };
+        let once = kind.update().and_then(|update| update.once);
         let write = Write::new(kind, self.waits_of_writers(), tie_breaker);
         let writing = Writing { write, attempts, content: Content::of(op.value()), once };
         self.next_write(state, actor, writing, story);
@@ -219,9 +218,7 @@ impl ProtocolModel {
             copies.iter().map(|(place, stored)| (*place, stored.copy.clone())).collect();
         writing.write.read(&of_protocol, &places, &seen, now);
         story.log(format_args!("{} has read all places", self.name(actor)));
-        let updates =
-            matches!(self.op(state, actor), Some(Op::Swap(..) | Op::Add(..) | Op::AddAgain(..)));
-        if updates && writing.write.has_read() && !writing.write.is_over() {
+        if writing.write.examines() {
             let newest = copies
                 .into_iter()
                 .map(|(_, stored)| stored)

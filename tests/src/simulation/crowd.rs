@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::internal::{Attributes, Deadline, Item, ShardCount, TableEngine, Value};
+use sharding::Value;
+use sharding::internal::{Attributes, Deadline, Item, ShardCount, TableEngine};
 use tokio::time::{Instant, sleep};
 
 use super::failure::Finding;

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use sharding::TableConfig;
 use sharding::internal::{
     Clock, Deadline, Drain, DrainPace, DrainRefused, Drained, ScaleError, ShardCount,
-    ShardMetadata, TableConfig, TableEngine,
+    ShardMetadata, TableEngine,
 };
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout};

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use sharding::internal::{DrainRefused, ReadError, ScaleError, TableError};
+use sharding::internal::{DrainRefused, ScaleError};
+use sharding::{ReadError, TableError};
 
 /// Why a run failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,10 +78,7 @@ impl Classified for TableError {
 
 impl Classified for ReadError {
     fn class(&self) -> ErrorClass {
-        match self {
-            Self::Capacity(_) | Self::Deadline(_) => ErrorClass::TryAgain,
-            Self::Table(error) => error.class(),
-        }
+        if self.is_retryable() { ErrorClass::TryAgain } else { ErrorClass::Unexpected }
     }
 }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::internal::{Deadline, Order, PageQuery, ReadError, TableEngine};
+use sharding::internal::{Deadline, PageQuery, TableEngine};
+use sharding::{Order, ReadError};
 use tokio::time::{Instant, sleep};
 
 use super::failure::Finding;

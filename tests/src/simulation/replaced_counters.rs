@@ -10,9 +10,9 @@ use std::time::Duration;
 use rand::RngExt;
 use rand::rngs::StdRng;
 use sharding::internal::{
-    Attributes, Conditions, Deadline, IdempotencyKey, Item, Patch, TableEngine, Value,
-    WriteErrorKind,
+    Attributes, Conditions, Deadline, IdempotencyKey, Item, Patch, TableEngine,
 };
+use sharding::{Value, WriteErrorKind};
 use tokio::time::{Instant, sleep};
 
 use super::failure::Finding;

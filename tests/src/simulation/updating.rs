@@ -7,9 +7,9 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sharding::internal::{
-    Attributes, Conditions, Deadline, IdempotencyKey, Item, Patch, TableEngine, Tags, Value,
-    WriteErrorKind,
+    Attributes, Conditions, Deadline, IdempotencyKey, Item, Patch, TableEngine, Tags,
 };
+use sharding::{Value, WriteErrorKind};
 use tokio::time::sleep;
 
 use super::ending::{patiently, soon};

@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::internal::{
-    Attributes, Deadline, IdempotencyKey, Item, TableEngine, Value, WriteError, WriteErrorKind,
-    Written,
-};
+use sharding::internal::{Attributes, Deadline, IdempotencyKey, Item, TableEngine, Version};
+use sharding::{Value, WriteError, WriteErrorKind, Written};
 use tokio::time::{Instant, sleep};
 
 use super::failure::Finding;
@@ -123,15 +121,21 @@ pub(super) fn outcome(world: &World, which: usize, error: &WriteError) -> Outcom
         WriteErrorKind::Exists => Outcome::Exists,
         WriteErrorKind::Unknown(_) => Outcome::Unknown,
         WriteErrorKind::Precondition => Outcome::Differs,
-        WriteErrorKind::Capacity(_) | WriteErrorKind::Deadline(_) | WriteErrorKind::Contended => {
-            Outcome::Refused
-        }
-        kind @ (WriteErrorKind::AppendOnly
+        kind @ (WriteErrorKind::Capacity { .. }
+        | WriteErrorKind::Deadline(_)
+        | WriteErrorKind::Contended
         | WriteErrorKind::IdempotencyKeyReused
+        | WriteErrorKind::AppendOnly
+        | WriteErrorKind::DirectoryFull
         | WriteErrorKind::Absent
-        | WriteErrorKind::Patch(_)
-        | WriteErrorKind::Table(_)) => {
-            world.check(which, Err(Finding::new(format!("I6: a write fails for good: {kind}"))));
+        | WriteErrorKind::Mismatch(_)
+        | WriteErrorKind::Invalid(_)
+        | WriteErrorKind::Table(_)
+        | _) => {
+            if !error.is_retryable() {
+                let why = format!("I6: a write fails for good: {kind}");
+                world.check(which, Err(Finding::new(why)));
+            }
             Outcome::Refused
         }
     }
@@ -274,7 +278,8 @@ pub(super) async fn write_point(
         let (outcome, unacknowledged) = match point_write.send(&table, &item).await {
             // A deletion of a missing item sends no request.
             Ok(done) => {
-                taken.at = done.version.map(clock_of);
+                let version = done.tag.and_then(|tag| Version::parse(&tag.to_string()));
+                taken.at = version.map(clock_of);
                 (Outcome::Done, done.attempts.saturating_sub(1 + done.throttled))
             }
             Err(error) => (outcome(&world, which, &error), error.attempts - error.throttled),

@@ -134,7 +134,7 @@ async fn the_sum_is_what_was_acknowledged_and_at_most_what_is_unknown_more() {
     let clients: Vec<_> = (0..CLIENTS)
         .map(|client| tokio::spawn(add(client, additions, Arc::clone(&outcomes))))
         .collect();
-    let key = sharding::internal::PartitionKey::new("hot").expect("a key");
+    let key = sharding::PartitionKey::new("hot").expect("a key");
     let mut width = 1;
     while clients.iter().any(|client| !client.is_finished()) {
         sleep(Duration::from_millis(1_500)).await;

@@ -9,10 +9,8 @@ use std::time::Duration;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{ServeOptions, create_tables, in_process_clients};
 use serde_json::json;
-use sharding::internal::{
-    Attributes, Deadline, Item, PartitionKey, ScalingActors, SortKey, SortKeyType, TableEngine,
-    Value,
-};
+use sharding::internal::{Attributes, Deadline, Item, ScalingActors, TableEngine};
+use sharding::{PartitionKey, SortKey, SortKeyType, Value};
 use system_tests::{TestEdition, config, event_of_now};
 use tokio::task::JoinSet;
 use tokio::time::Instant;

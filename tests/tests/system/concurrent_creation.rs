@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use local::ServeOptions;
 use serde_json::json;
-use sharding::internal::{Deadline, PartitionKey, ShardCount};
+use sharding::PartitionKey;
+use sharding::internal::{Deadline, ShardCount};
 use system_tests::{TestEdition, config};
 use tokio::task::JoinSet;
 

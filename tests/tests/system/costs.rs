@@ -11,9 +11,10 @@ use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{clients_over, in_process_clients};
 use sharding::internal::{
-    Attributes, Conditions, Environment, Item, Merge, PAGES, PageQuery, PartitionKey, Patch,
-    TableEngine, Tags, Value,
+    Attributes, Conditions, Environment, Item, Merge, PAGES, PageQuery, Patch, ShardNumber,
+    TableEngine, Tags,
 };
+use sharding::{PartitionKey, Value};
 use system_tests::many_keys::{OPERATIONS, Side};
 use system_tests::metadata::claimed_tables;
 use system_tests::pages::{Keys, PageBench, WIDTHS, starts};
@@ -326,7 +327,8 @@ async fn a_warm_put_is_one_request_of_the_units_of_a_put_item() {
             let ours = counted.units()[0] - written;
             assert_eq!(counted.wire.calls().len() - calls, 1, "{shards} shards, {filler} bytes");
 
-            let stored_key = config().shard_keys.build(&of_key, put.shard).expect("a shard key");
+            let shard = ShardNumber::new(put.shard).expect("a shard");
+            let stored_key = config().shard_keys.build(&of_key, shard).expect("a shard key");
             let stored = plain.get_item().table_name("items");
             let stored = stored.key("partition_key", AttributeValue::S(stored_key));
             let stored = stored.key("sort_key", AttributeValue::S(item.sort_key.to_string()));

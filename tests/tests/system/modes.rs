@@ -6,7 +6,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess};
 use local::{Edition, EditionError, ServeOptions, create_tables, in_process_clients};
 use serde_json::json;
-use sharding::internal::{Placement, TableConfig, TableEngine, TableError, Writes};
+use sharding::internal::TableEngine;
+use sharding::{Placement, TableConfig, TableError, Writes};
 use system_tests::{TestEdition, config, count, soon};
 
 async fn client() -> Client {
@@ -108,7 +109,7 @@ async fn another_protocol_and_a_damaged_item_are_rejected() {
 async fn the_table_item_and_pages_are_no_keys() {
     let table = TableEngine::new(&client().await, config());
     table.claim_mode(soon()).await.expect("claimed");
-    let key = sharding::internal::PartitionKey::new("k").expect("a key");
+    let key = sharding::PartitionKey::new("k").expect("a key");
     table.set_shards(&key, count(2), soon()).await.expect("scaled");
     let (keys, next) = table.list_keys(None, soon()).await.expect("a list");
     let keys: Vec<_> = keys.into_iter().map(|(key, _)| key).collect();

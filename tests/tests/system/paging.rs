@@ -10,9 +10,9 @@ use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{create_tables, in_process_clients};
 use proptest::prelude::*;
 use sharding::internal::{
-    Attributes, Deadline, Environment, Item, Order, PageQuery, PartitionKey, Placement, ShardCount,
-    SortKey, SortKeyType, TableEngine,
+    Attributes, Deadline, Environment, Item, PageQuery, ShardCount, TableEngine,
 };
+use sharding::{Order, PartitionKey, Placement, SortKey, SortKeyType};
 use system_tests::{TestClock, config};
 
 /// The event between two pages.

@@ -9,10 +9,8 @@ use std::time::Duration;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{ServeOptions, clients_over, in_process_clients};
 use serde_json::json;
-use sharding::internal::{
-    Attributes, Clock, Deadline, Environment, Item, Moment, PartitionKey, SortKey, SortKeyType,
-    TableEngine,
-};
+use sharding::internal::{Attributes, Clock, Deadline, Environment, Item, Moment, TableEngine};
+use sharding::{PartitionKey, SortKey, SortKeyType};
 use system_tests::metadata::claimed_tables;
 use system_tests::{CountingMetadata, TestEdition, config};
 use tokio::task::JoinSet;
@@ -59,8 +57,7 @@ async fn two_hundred_throttled_writers_make_one_change() {
     let key = PartitionKey::new("hot").expect("a key");
     // Ten kilobytes per write: 3,000 units at once, and 3,000 more every half second, against one
     // partition of 1,000 per second.
-    let heavy =
-        Attributes::from([("filler".to_owned(), sharding::internal::Value::S("x".repeat(10_000)))]);
+    let heavy = Attributes::from([("filler".to_owned(), sharding::Value::S("x".repeat(10_000)))]);
     let mut under_way = JoinSet::new();
     for (index, writer) in writers.iter().enumerate() {
         for round in 0..8 {
@@ -112,8 +109,7 @@ async fn many_slow_instances_size_a_key_together() {
         .collect();
     let key = PartitionKey::new("hot").expect("a key");
     // 200 writes of 20 KB every 125 ms are 32,000 units per second.
-    let heavy =
-        Attributes::from([("filler".to_owned(), sharding::internal::Value::S("x".repeat(20_000)))]);
+    let heavy = Attributes::from([("filler".to_owned(), sharding::Value::S("x".repeat(20_000)))]);
     let mut under_way = JoinSet::new();
     for (index, writer) in writers.iter().enumerate() {
         for round in 0..8 {

@@ -9,10 +9,8 @@ use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::in_process_clients;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
-use sharding::internal::{
-    Attributes, Drained, Environment, Item, PartitionKey, ScalingActors, TableEngine, Value,
-    WriteError, WriteErrorKind, Written,
-};
+use sharding::internal::{Attributes, Drained, Environment, Item, ScalingActors, TableEngine};
+use sharding::{PartitionKey, Value, WriteError, WriteErrorKind, Written};
 use system_tests::metadata::claimed_tables;
 use system_tests::{TestClock, config, count, large_or, soon, sort_key};
 use tokio::task::JoinSet;
@@ -92,7 +90,7 @@ async fn units_a_second(table: &TableEngine, width: u32, load: Load) -> (f64, u6
                 }
                 // A client repeats a write that found no capacity for two seconds.
                 while let Err(error) = send(&table, load.kind, &item(number, load.units)).await {
-                    assert!(matches!(error.kind, WriteErrorKind::Capacity(_)), "{error}");
+                    assert!(matches!(error.kind, WriteErrorKind::Capacity { .. }), "{error}");
                 }
                 let now = Instant::now();
                 if now > counts_from && now <= until {

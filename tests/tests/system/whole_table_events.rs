@@ -10,10 +10,8 @@ use embedded_dynamodb::{Engine, InProcess};
 use local::in_process_clients;
 use serde_json::{Value, json};
 use shard_scaler::{Clients, Failed, Scaler, ScalerConfig};
-use sharding::internal::{
-    Attributes, Clock, Deadline, Environment, Item, PageQuery, PartitionKey, TableConfig,
-    TableEngine,
-};
+use sharding::internal::{Attributes, Clock, Deadline, Environment, Item, PageQuery, TableEngine};
+use sharding::{PartitionKey, TableConfig};
 use system_tests::metadata::{self, claimed_tables};
 use system_tests::{TestClock, config, count, scan_stored, soon, sort_key};
 use tokio::time::sleep;
@@ -23,8 +21,7 @@ fn key(text: &str) -> PartitionKey {
 }
 
 fn item(partition_key: &str, text: &str) -> Item {
-    let attributes =
-        Attributes::from([("value".to_owned(), sharding::internal::Value::Bool(true))]);
+    let attributes = Attributes::from([("value".to_owned(), sharding::Value::Bool(true))]);
     Item { partition_key: key(partition_key), sort_key: sort_key(text), attributes }
 }
 

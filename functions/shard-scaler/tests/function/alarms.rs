@@ -10,9 +10,8 @@ use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{clients_over, create_tables, in_process_clients};
 use serde_json::{Value, json};
 use shard_scaler::{Clients, Failed, Scaler, ScalerConfig};
-use sharding::internal::{
-    Clock, Deadline, Environment, PartitionKey, ScalingActors, ShardCount, TableConfig, TableEngine,
-};
+use sharding::internal::{Clock, Deadline, Environment, ScalingActors, ShardCount, TableEngine};
+use sharding::{PartitionKey, TableConfig};
 use system_tests::{TestClock, config, event};
 use tokio::time::Instant;
 

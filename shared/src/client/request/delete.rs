@@ -3,9 +3,9 @@
 use tracing::Instrument;
 
 use crate::client::ShardedTable;
-use crate::client::entry::Written;
-use crate::client::error::{InvalidRequest, WriteError};
 use crate::client::request::{Sent, Target, Within, span, within};
+use crate::engine::error::{InvalidRequest, WriteError};
+use crate::engine::results::Written;
 use crate::protocol::tag::{Conditions, ItemTag};
 
 /// See [`ShardedTable::delete`].
@@ -52,12 +52,10 @@ impl IntoFuture for Delete {
         let sent = async move {
             let Target { partition_key, sort_key } = self.target?;
             let deadline = self.within.deadline(self.table.config());
-            let deleted = self
-                .table
+            self.table
                 .engine()
                 .delete_if(&partition_key, &sort_key, &self.conditions, deadline)
-                .await;
-            deleted.map(|written| Written::of(written, sort_key)).map_err(WriteError::of)
+                .await
         };
         Box::pin(sent.instrument(span))
     }

@@ -7,9 +7,9 @@ use tracing::Instrument;
 
 use crate::client::ShardedTable;
 use crate::client::entry::Tagged;
-use crate::client::error::{InvalidRequest, ReadError};
 use crate::client::request::{FromValue, Sent, Target, Within, span, within};
 use crate::engine::Deadline;
+use crate::engine::error::{InvalidRequest, ReadError};
 
 /// The largest number of concurrent reads of a batch.
 const BATCH_CONCURRENCY: usize = 64;
@@ -70,7 +70,7 @@ async fn read<T: FromValue>(
     deadline: Deadline,
 ) -> Result<Option<Tagged<T>>, ReadError> {
     let found = table.engine().get_tagged(&partition_key, &sort_key, consistent, deadline).await;
-    found.map_err(ReadError::of)?.map(Tagged::of).transpose()
+    found?.map(Tagged::of).transpose()
 }
 
 /// See [`ShardedTable::batch_get`].

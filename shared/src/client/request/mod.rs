@@ -45,8 +45,8 @@ pub use update::Update;
 
 use crate::client::ShardedTable;
 use crate::client::content::NotOfType;
-use crate::client::error::InvalidRequest;
 use crate::config::TableConfig;
+use crate::engine::error::InvalidRequest;
 use crate::protocol::names::RESERVED;
 use crate::values::key::{KeyError, PartitionKey, SortKey, SortKeyType};
 use crate::values::value::{Attributes, Item, Value};

@@ -3,11 +3,11 @@
 use tracing::Instrument;
 
 use crate::client::ShardedTable;
-use crate::client::entry::Written;
-use crate::client::error::{InvalidRequest, WriteError};
 use crate::client::request::{
     IntoValue, Sent, Within, item_attributes, partition_key, span, within,
 };
+use crate::engine::error::{InvalidRequest, WriteError};
+use crate::engine::results::Written;
 use crate::protocol::tag::{Conditions, ItemTag};
 use crate::values::idempotency::IdempotencyKey;
 use crate::values::key::{KeyError, PartitionKey, SortKey, SortKeyType};
@@ -58,8 +58,7 @@ impl IntoFuture for Put {
         let sent = async move {
             let item = self.item?;
             let deadline = self.within.deadline(self.table.config());
-            let written = self.table.engine().put_if(&item, &self.conditions, deadline).await;
-            written.map(|written| Written::of(written, item.sort_key)).map_err(WriteError::of)
+            self.table.engine().put_if(&item, &self.conditions, deadline).await
         };
         Box::pin(sent.instrument(span))
     }
@@ -111,8 +110,7 @@ impl IntoFuture for Create {
         let sent = async move {
             let (item, key) = (self.item?, self.idempotency_key.transpose()?);
             let deadline = self.within.deadline(self.table.config());
-            let written = self.table.engine().create(&item, key.as_ref(), deadline).await;
-            written.map(|written| Written::of(written, item.sort_key)).map_err(WriteError::of)
+            self.table.engine().create(&item, key.as_ref(), deadline).await
         };
         Box::pin(sent.instrument(span))
     }
@@ -187,11 +185,10 @@ impl IntoFuture for Append {
                 SortKey::parse(SortKeyType::String, &text).map_err(InvalidRequest::sort_key)?;
             let item = Item { partition_key, sort_key, attributes };
             let deadline = self.within.deadline(self.table.config());
-            let written = match once {
+            match once {
                 Some(_) => engine.put_once(&item, deadline).await,
                 None => engine.put(&item, deadline).await,
-            };
-            written.map(|written| Written::of(written, item.sort_key)).map_err(WriteError::of)
+            }
         };
         Box::pin(sent.instrument(span))
     }

@@ -9,9 +9,10 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::client::ShardedTable;
-use crate::client::entry::{PutAllOutcome, Written};
-use crate::client::error::{InvalidRequest, WriteError};
+use crate::client::entry::PutAllOutcome;
 use crate::client::request::{Within, span};
+use crate::engine::error::{InvalidRequest, WriteError};
+use crate::engine::results::Written;
 use crate::engine::write::put_all::side_by_side;
 use crate::values::value::Item;
 
@@ -86,14 +87,12 @@ impl<'a> PutAll<'a> {
             let span = span("put_all", &table);
             let put = async move {
                 let item = item?;
-                let written = table.engine().put(&item, deadline).await;
-                written.map(|written| Written::of(written, item.sort_key)).map_err(WriteError::of)
+                table.engine().put(&item, deadline).await
             };
             put.instrument(span)
         });
-        side_by_side(writes).map(|(position, result)| {
-            (position, result.map_err(WriteError::of).and_then(|outcome| outcome))
-        })
+        side_by_side(writes)
+            .map(|(position, result)| (position, result.and_then(|outcome| outcome)))
     }
 }
 

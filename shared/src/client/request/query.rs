@@ -8,8 +8,8 @@ use tracing::Instrument;
 
 use crate::client::ShardedTable;
 use crate::client::entry::{Entry, Page};
-use crate::client::error::{InvalidRequest, ReadError};
 use crate::client::request::{FromValue, Sent, Within, own_sort_key, partition_key, span, within};
+use crate::engine::error::{InvalidRequest, ReadError};
 use crate::engine::read;
 use crate::values::cursor::{self, Position};
 use crate::values::key::{KeyError, PartitionKey, SortKey, SortKeyType};
@@ -266,9 +266,7 @@ fn read_page<'a>(
     query: &'a PageQuery,
     within: Within,
 ) -> std::pin::Pin<Box<dyn Future<Output = Result<read::Page, ReadError>> + Send + 'a>> {
-    let page = async move {
-        table.engine().query(query, within.deadline(table.config())).await.map_err(ReadError::of)
-    };
+    let page = async move { table.engine().query(query, within.deadline(table.config())).await };
     Box::pin(page.instrument(span("query", table)))
 }
 

@@ -3,10 +3,11 @@
 use tracing::Instrument;
 
 use crate::client::ShardedTable;
-use crate::client::error::{InvalidRequest, ReadError, WriteError, WriteErrorKind};
 use crate::client::request::{Sent, Within, partition_key, span, within};
 use crate::engine::Deadline;
+use crate::engine::error::{InvalidRequest, ReadError, WriteError, WriteErrorKind};
 use crate::engine::width::{ScaleError, ScaleOutcome};
+use crate::policy::decision::ScalingDecision;
 use crate::protocol::metadata::ShardMetadata;
 use crate::stream::KeyWidths;
 use crate::values::key::{KeyError, PartitionKey, ShardCount};
@@ -61,7 +62,7 @@ async fn metadata(
     key: &PartitionKey,
     deadline: Deadline,
 ) -> Result<Option<ShardMetadata>, ReadError> {
-    table.engine().shards(key, deadline).await.map_err(|error| ReadError::of(error.into()))
+    table.engine().shards(key, deadline).await.map_err(ReadError::from)
 }
 
 /// See [`ShardedTable::set_shards`].
@@ -101,26 +102,15 @@ impl IntoFuture for SetShards {
             let wrong = |error: ScaleError| InvalidRequest::of("number of shards", error).into();
             match self.table.engine().set_shards(&key, to, deadline).await {
                 Ok(ScaleOutcome::Scaled { to, .. }) => Ok(to.get()),
-                Ok(ScaleOutcome::Unchanged(_)) => match width(&self.table, &key, deadline).await {
-                    // If the directory is full, no further key grows.
-                    Ok(now) if now < to => Err(WriteError::before_sending(WriteErrorKind::Table(
-                        format!(
-                            "the key has {now} shards: the directory is full (docs/operations.md)"
-                        )
-                        .into(),
-                    ))),
-                    Ok(now) => Ok(now.get()),
-                    Err(error) => {
-                        Err(WriteError::before_sending(WriteErrorKind::Table(error.into())))
-                    }
-                },
-                Ok(ScaleOutcome::Superseded) => {
-                    Err(WriteError::before_sending(WriteErrorKind::Contended))
+                Ok(ScaleOutcome::Unchanged(ScalingDecision::DirectoryFull)) => {
+                    Err(WriteErrorKind::DirectoryFull.into())
                 }
+                Ok(ScaleOutcome::Unchanged(_)) => Ok(to.get()),
+                Ok(ScaleOutcome::Superseded) => Err(WriteErrorKind::Contended.into()),
                 Err(error @ (ScaleError::TooMany { .. } | ScaleError::Lower { .. })) => {
                     Err(wrong(error))
                 }
-                Err(ScaleError::Table(error)) => Err(WriteError::of_table(error)),
+                Err(ScaleError::Table(error)) => Err(WriteErrorKind::unchanged(error).into()),
             }
         };
         Box::pin(sent.instrument(span))

@@ -6,9 +6,9 @@ use tracing::Instrument;
 
 use crate::client::ShardedTable;
 use crate::client::entry::Updated;
-use crate::client::error::{InvalidRequest, WriteError};
 use crate::client::request::put::idempotency_key;
 use crate::client::request::{IntoValue, Sent, Target, Within, allowed, map, span, within};
+use crate::engine::error::{InvalidRequest, WriteError};
 use crate::protocol::tag::{Conditions, ItemTag};
 use crate::values::idempotency::IdempotencyKey;
 use crate::values::patch::{Merge, Patch};
@@ -232,7 +232,7 @@ impl IntoFuture for Update {
             let target = (&partition_key, &sort_key);
             let updated =
                 self.table.engine().update(target, &patch, &self.conditions, once, deadline).await;
-            updated.map(Updated::of).map_err(WriteError::of)
+            updated.map(Updated::of)
         };
         Box::pin(sent.instrument(span))
     }

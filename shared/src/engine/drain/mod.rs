@@ -140,7 +140,7 @@ impl DrainRun<'_> {
     async fn run(&mut self, own: &mut Option<OwnDrain>) -> Result<Drained, TableError> {
         loop {
             // Boxed: the SDK's futures nest deeply.
-            match Box::pin(self.go_on(own)).await {
+            match self.go_on(own).await {
                 Ok(Some(drained)) => return Ok(drained),
                 Ok(None) | Err(Stop::Over) => {}
                 Err(Stop::Interrupted) => return Ok(Drained::Working { items: self.mover.items }),

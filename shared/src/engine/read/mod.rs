@@ -8,13 +8,11 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
-use crate::config::Writes;
-use crate::engine::results::ReadError;
+use crate::engine::error::ReadError;
 use crate::engine::retry::{Backoff, retrying};
 use crate::engine::views::keys::KeyJob;
 use crate::engine::{Deadline, Inner, TableEngine, telemetry};
 use crate::policy::capacity::CapacityScope;
-use crate::protocol::layout::Places;
 use crate::protocol::merge::{Forecast, PageMerge, ShardPageRequest, Stored};
 use crate::protocol::read::{ReadEnd, knows_era, read_end};
 use crate::protocol::tag::ItemTag;
@@ -277,54 +275,6 @@ impl<'a> PageRun<'a> {
 }
 
 impl Inner {
-    /// The places of an item.
-    pub(in crate::engine) fn places(
-        &self,
-        key: &PartitionKey,
-        sort_key: &SortKey,
-        view: &View,
-    ) -> Places {
-        let home = self.config.placement.homes(key, sort_key);
-        view.layout.places(|width| home(width).unwrap_or(ShardNumber::FIRST), self.bare())
-    }
-
-    /// The shards that a read of one item uses: its places, and with random placement all shards.
-    fn candidates(
-        &self,
-        key: &PartitionKey,
-        sort_key: &SortKey,
-        view: &View,
-    ) -> BTreeSet<ShardNumber> {
-        if self.config.placement.is_append_only() {
-            return view.layout.read_shards.shards().chain(self.bare()).collect();
-        }
-        let mut candidates = self.places(key, sort_key, view).all();
-        candidates.extend(self.always_first());
-        candidates
-    }
-
-    fn is_at_a_place(
-        &self,
-        key: &PartitionKey,
-        stored: &Stored<Item>,
-        shard: ShardNumber,
-        view: &View,
-    ) -> bool {
-        self.config.placement.is_append_only()
-            || self.always_first() == Some(shard)
-            || self.places(key, &stored.sort_key, view).contains(shard)
-    }
-
-    /// Shard 1, if writers without a view write to it.
-    pub(in crate::engine) fn always_first(&self) -> Option<ShardNumber> {
-        (self.config.writes() == Writes::Appends).then_some(ShardNumber::FIRST)
-    }
-
-    /// The bare key, if the table is adopted with items under such keys.
-    pub(in crate::engine) fn bare(&self) -> Option<ShardNumber> {
-        self.config.adopt_unsharded.then_some(ShardNumber::UNSHARDED)
-    }
-
     /// Queries one shard: on a read replica if the query and the key may lag and a replica is
     /// available, otherwise on the table.
     async fn query_shard(

@@ -5,6 +5,7 @@ pub(in crate::engine) mod directory;
 pub(in crate::engine) mod filling;
 pub(in crate::engine) mod keys;
 mod mode;
+mod places;
 mod publishing;
 pub(in crate::engine) mod record;
 mod throughput;
@@ -111,7 +112,7 @@ impl KeyJob<'_> {
             Some(view) => Ok(view),
             // Boxed, because this is rarely needed and must not enlarge the futures that contain
             // it.
-            None => Box::pin(self.new_view(good)).await,
+            None => self.new_view(good).await,
         }
     }
 
@@ -222,7 +223,7 @@ impl KeyJob<'_> {
                 let known = self.state.known();
                 (known.registered, known.view.as_ref().map_or(0, |view| view.layout.generation))
             };
-            let record = Arc::new(Box::pin(self.read_record_and_look_for_loss()).await?);
+            let record = Arc::new(self.read_record_and_look_for_loss().await?);
             if !record.exists && (was_registered || at_least > 0) {
                 return Err(TableError::Lost("its item was there and is gone".into()));
             }

@@ -84,11 +84,7 @@ impl Inner {
         deadline: Deadline,
     ) -> Result<(), TableError> {
         // Boxed, because this runs once and must not enlarge the futures that contain it.
-        self.directory
-            .claimed
-            .get_or_try_init(|| Box::pin(self.claim(found, deadline)))
-            .await
-            .copied()
+        self.directory.claimed.get_or_try_init(|| self.claim(found, deadline)).await.copied()
     }
 
     async fn claim(

@@ -1,50 +1,24 @@
-//! The input of a write: an item, a deletion, or a change that depends on the stored item; and the
-//! content that a request takes from it.
+//! The input of a write, and the content that a request takes from it.
 
-use crate::engine::results::WriteErrorKind;
+use crate::engine::error::WriteErrorKind;
 use crate::protocol::applied::{Applied, Once};
 use crate::protocol::merge::Stored;
 use crate::protocol::tag::{Conditions, ItemTag};
 use crate::protocol::version::Version;
 use crate::protocol::view::Moment;
 use crate::table::error::TableError;
-use crate::table::{Content, LeaseLasts, RawCopy};
+use crate::table::{Content, RawCopy};
 use crate::values::key::ShardNumber;
 use crate::values::patch::{Patch, PatchError};
 use crate::values::value::{Attributes, Item, MAX_ITEM_BYTES, attributes_size};
 
-/// The input of a write.
-pub(in crate::engine) enum Deed<'a> {
-    Put(&'a Item),
-    Delete,
-    Change(Box<Changing<'a>>),
-}
-
-impl Deed<'_> {
-    pub(in crate::engine) fn content(&self) -> Option<Content<'_>> {
-        match self {
-            Self::Put(item) => Some(Content { item, applied: None }),
-            Self::Delete => None,
-            Self::Change(changing) => changing.content(),
-        }
-    }
-}
-
-/// The content of a request.
-pub(in crate::engine) enum Payload<'a> {
-    /// The content of a put. With a lease, the request is sent only while the lease is valid.
-    Content(Option<Content<'a>>, Option<LeaseLasts>),
-    /// The additions in place, and where to store the resulting item.
-    Additions(&'a Attributes, &'a mut Option<Stored<Item>>),
-}
-
 /// The newest copy of an item, with the updates that it remembers.
-pub(in crate::engine) type Newest = (Stored<Item>, Option<Applied>);
+pub(super) type Newest = (Stored<Item>, Option<Applied>);
 
 /// The newest item of a key among the copies at its places, with the updates that it remembers. Of
 /// two copies of another program, the bare one is newer, because that program continues to write
 /// it.
-pub(in crate::engine) fn newest(
+pub(super) fn newest(
     copies: Vec<(ShardNumber, RawCopy)>,
     as_item: impl FnOnce(RawCopy) -> Result<Stored<Item>, TableError>,
 ) -> Result<Option<Newest>, TableError> {
@@ -58,52 +32,46 @@ pub(in crate::engine) fn newest(
     Ok(Some((as_item(raw)?, applied)))
 }
 
-/// The kind of a conditional write.
+/// What a write is to do.
 #[derive(Clone, Copy)]
-pub(in crate::engine) enum What<'a> {
+pub(super) enum What<'a> {
     Put(&'a Item),
     Patch(&'a Patch),
     Delete,
 }
 
-/// The state of a conditional write: its conditions, and the item that it derives from the stored
-/// one.
-pub(in crate::engine) struct Changing<'a> {
-    pub(in crate::engine) conditions: &'a Conditions,
-    pub(in crate::engine) what: What<'a>,
-    pub(in crate::engine) once: Option<Once>,
+/// The input of a write. If it depends on the stored item, also what is derived from that.
+pub(super) struct Input<'a> {
+    pub(super) what: What<'a>,
+    pub(super) conditions: Option<&'a Conditions>,
+    pub(super) once: Option<Once>,
     /// The item to put, derived from the stored one, and the updates that it remembers.
-    pub(in crate::engine) item: Option<Item>,
-    applied: Option<Applied>,
-    /// The version of the last attempt.
-    pub(in crate::engine) sent: Option<Version>,
+    pub(super) item: Option<Item>,
+    pub(super) applied: Option<Applied>,
+    /// The version of the last put.
+    pub(super) sent: Option<Version>,
     /// The item after an addition in place.
-    pub(in crate::engine) added: Option<Stored<Item>>,
+    pub(super) added: Option<Stored<Item>>,
     /// The tag of the copy that was read.
-    pub(in crate::engine) current: Option<ItemTag>,
-    is_declined: bool,
+    pub(super) current: Option<ItemTag>,
 }
 
-impl<'a> Changing<'a> {
-    pub(in crate::engine) const fn new(
-        conditions: &'a Conditions,
-        what: What<'a>,
-        once: Option<Once>,
-    ) -> Self {
+impl<'a> Input<'a> {
+    /// The input of a write that does not depend on the stored item.
+    pub(super) const fn new(what: What<'a>) -> Self {
         Self {
-            conditions,
             what,
-            once,
+            conditions: None,
+            once: None,
             item: None,
             applied: None,
             sent: None,
             added: None,
             current: None,
-            is_declined: false,
         }
     }
 
-    pub(in crate::engine) const fn content(&self) -> Option<Content<'_>> {
+    pub(super) const fn content(&self) -> Option<Content<'_>> {
         match (self.what, &self.item) {
             (What::Put(item), _) => Some(Content { item, applied: None }),
             (What::Patch(_), Some(item)) => Some(Content { item, applied: self.applied.as_ref() }),
@@ -111,34 +79,17 @@ impl<'a> Changing<'a> {
         }
     }
 
-    /// The additions in place.
-    pub(in crate::engine) fn additions(&mut self) -> Payload<'_> {
+    /// What DynamoDB may add in place.
+    pub(super) const fn additions(&self) -> Option<&'a Attributes> {
         match self.what {
-            What::Patch(Patch::Add(additions)) => Payload::Additions(additions, &mut self.added),
-            What::Patch(Patch::Merge(_)) | What::Put(_) | What::Delete => {
-                Payload::Content(None, None)
-            }
+            What::Patch(Patch::Add(additions)) => Some(additions),
+            What::Patch(Patch::Merge(_)) | What::Put(_) | What::Delete => None,
         }
-    }
-
-    pub(in crate::engine) const fn is_declined(&self) -> bool {
-        self.is_declined
     }
 
     /// Derives the item to put from the stored one. If there is none to put, the write is declined:
     /// for a reason, or because there is nothing to do.
-    pub(in crate::engine) fn judge(
-        &mut self,
-        newest: Option<Newest>,
-        own_bytes: usize,
-        now: Moment,
-    ) -> Result<(), Option<WriteErrorKind>> {
-        let judged = self.made_of(newest, own_bytes, now);
-        self.is_declined = judged.is_err();
-        judged
-    }
-
-    fn made_of(
+    pub(super) fn derive(
         &mut self,
         newest: Option<Newest>,
         own_bytes: usize,
@@ -151,7 +102,7 @@ impl<'a> Changing<'a> {
         if newest.is_none() && matches!(self.what, What::Patch(_)) {
             return Err(Some(WriteErrorKind::Absent));
         }
-        if !self.conditions.hold(self.current.as_ref()) {
+        if self.conditions.is_some_and(|conditions| !conditions.hold(self.current.as_ref())) {
             return Err(Some(WriteErrorKind::Precondition));
         }
         match (self.what, newest) {
@@ -159,14 +110,14 @@ impl<'a> Changing<'a> {
             (What::Patch(patch), Some((_, item, applied))) => {
                 let attributes = patch
                     .apply(item.attributes)
-                    .map_err(|error| Some(WriteErrorKind::Patch(error)))?;
+                    .map_err(|error| Some(WriteErrorKind::Mismatch(error)))?;
                 self.applied = match self.once {
                     Some(once) => Some(Applied::with(applied.as_ref(), once, millis(now))),
                     None => applied,
                 };
                 let bytes = own_bytes + attributes_size(&attributes);
                 if bytes > MAX_ITEM_BYTES {
-                    return Err(Some(WriteErrorKind::Patch(PatchError::TooLarge { bytes })));
+                    return Err(Some(WriteErrorKind::Mismatch(PatchError::TooLarge { bytes })));
                 }
                 self.item = Some(Item { attributes, ..item });
                 Ok(())
@@ -177,6 +128,6 @@ impl<'a> Changing<'a> {
 }
 
 /// Epoch milliseconds.
-pub(in crate::engine) fn millis(now: Moment) -> u64 {
+pub(super) fn millis(now: Moment) -> u64 {
     u64::try_from(now.wall.as_millis()).unwrap_or(u64::MAX)
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use futures_util::stream::{self, Stream, StreamExt};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::engine::results::{WriteError, WriteErrorKind, Written};
+use crate::engine::error::{WriteError, WriteErrorKind};
+use crate::engine::results::Written;
 use crate::engine::{Deadline, TableEngine};
 use crate::values::value::Item;
 

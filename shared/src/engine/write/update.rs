@@ -1,13 +1,14 @@
 //! Writes that depend on the stored item: conditional writes, and changes of a part of an item.
 
-use crate::engine::results::{WriteError, WriteErrorKind, Written};
-use crate::engine::write::input::{Changing, Deed, What, millis};
+use crate::engine::error::{WriteError, WriteErrorKind};
+use crate::engine::results::Written;
+use crate::engine::write::input::{Input, What, millis};
 use crate::engine::write::run::WriteRun;
 use crate::engine::{Deadline, Inner, TableEngine};
 use crate::protocol::applied::{Once, UpdateId};
 use crate::protocol::merge::Stored;
 use crate::protocol::tag::{Conditions, ItemTag};
-use crate::protocol::write::{How, Kind, Update};
+use crate::protocol::write::{Kind, Update};
 use crate::values::idempotency::IdempotencyKey;
 use crate::values::key::{PartitionKey, SortKey};
 use crate::values::patch::Patch;
@@ -48,7 +49,7 @@ impl TableEngine {
                 ..error
             });
         }
-        let changing = Changing::new(conditions, What::Put(item), None);
+        let changing = Input { conditions: Some(conditions), ..Input::new(What::Put(item)) };
         Ok(self.change(&item.partition_key, &item.sort_key, changing, deadline).await?.0)
     }
 
@@ -67,7 +68,7 @@ impl TableEngine {
         if conditions.are_none() {
             return self.delete(key, sort_key, deadline).await;
         }
-        let changing = Changing::new(conditions, What::Delete, None);
+        let changing = Input { conditions: Some(conditions), ..Input::new(What::Delete) };
         Ok(self.change(key, sort_key, changing, deadline).await?.0)
     }
 
@@ -78,7 +79,7 @@ impl TableEngine {
     ///
     /// # Errors
     /// [`WriteErrorKind::Absent`] if there is no item, [`WriteErrorKind::Precondition`] if the
-    /// conditions do not hold, and [`WriteErrorKind::Patch`] if the change does not fit. After an
+    /// conditions do not hold, and [`WriteErrorKind::Mismatch`] if the change does not fit. After an
     /// unknown outcome, an addition may be repeated with its idempotency key.
     pub async fn update(
         &self,
@@ -93,7 +94,8 @@ impl TableEngine {
             let (kind, content) = patch.content();
             Once { id: UpdateId::of(name, kind, &content), sent_at }
         });
-        let changing = Changing::new(conditions, What::Patch(patch), once);
+        let changing =
+            Input { conditions: Some(conditions), once, ..Input::new(What::Patch(patch)) };
         let (written, changing) = self.change(key, sort_key, changing, deadline).await?;
         if let Some(Stored { item: Some(item), version, .. }) = changing.added {
             return Ok(Updated { tag: ItemTag::of(version, &item.attributes), item, written });
@@ -116,39 +118,37 @@ impl TableEngine {
         &'a self,
         key: &'a PartitionKey,
         sort_key: &'a SortKey,
-        changing: Changing<'a>,
+        input: Input<'a>,
         deadline: Deadline,
-    ) -> Result<(Written, Changing<'a>), WriteError> {
+    ) -> Result<(Written, Input<'a>), WriteError> {
         self.inner.may_point_write(deadline).await?;
         let job = self.inner.job(key, deadline);
-        let how = match changing.what {
-            What::Put(_) | What::Patch(Patch::Merge(_)) => How::Replace,
-            What::Patch(Patch::Add(_)) if changing.conditions.are_none() => How::Add,
-            What::Patch(Patch::Add(_)) => How::Replace,
+        let conditions = input.conditions.filter(|conditions| !conditions.are_none());
+        // A patch needs the item anyway.
+        let expects = match input.what {
+            What::Patch(_) => None,
+            What::Put(_) | What::Delete => conditions.and_then(Conditions::only_version),
+        };
+        let update = Update { expects, once: input.once };
+        let kind = match input.what {
+            What::Patch(Patch::Add(_)) if conditions.is_none() => Kind::Add(update),
+            What::Put(_) | What::Patch(_) => Kind::Replace(update),
             What::Delete => {
-                How::Remove { may_look: job.state.may_look(self.inner.environment.now()) }
+                let may_look = job.state.may_look(self.inner.environment.now());
+                Kind::DeleteIf { update, may_look }
             }
         };
-        // A patch needs the item anyway.
-        let expects =
-            changing.conditions.only_version().filter(|_| !matches!(changing.what, What::Patch(_)));
-        let kind = Kind::Update(Update { how, expects, once: changing.once });
-        let (written, deed) = WriteRun::new(job, kind, sort_key, Deed::Change(Box::new(changing)))
-            .run_to_the_end()
-            .await;
-        let Deed::Change(changing) = deed else {
-            unreachable!("a write brings back what it was given")
-        };
+        let (written, input) = WriteRun::new(job, kind, sort_key, input).run().await;
         match written {
-            Ok(written) => Ok((written, *changing)),
-            Err(error) => Err(WriteError { current: changing.current, ..error }),
+            Ok(written) => Ok((written, input)),
+            Err(error) => Err(WriteError { current: input.current, ..error }),
         }
     }
 }
 
 impl Inner {
     /// The size in bytes of an item without its attributes.
-    pub(in crate::engine) fn own_bytes(&self, key: &PartitionKey, sort_key: &SortKey) -> usize {
+    pub(super) fn own_bytes(&self, key: &PartitionKey, sort_key: &SortKey) -> usize {
         self.tables.own_bytes(key) + sort_key.to_string().len()
     }
 }

@@ -5,7 +5,7 @@ use crate::protocol::drain::{late_until, may_begin_at, may_leave_nothing_at};
 use crate::protocol::layout::Places;
 use crate::protocol::version::Version;
 use crate::protocol::view::{Moment, View};
-use crate::protocol::write::{Found, How, Kind, Update, Write};
+use crate::protocol::write::{Found, Kind, Update, Write};
 
 impl Write {
     /// The request to the item's home. `None` if there is nothing to delete.
@@ -19,7 +19,9 @@ impl Write {
         let found = self.found.as_ref().map(|(_, found)| found);
         let needs_tombstone = self.needs_tombstone(view, now);
         let (effect, condition) = match &self.kind {
-            Kind::Update(update) => self.of_update(update, version, places, view, now),
+            Kind::Replace(_) | Kind::Add(_) | Kind::DeleteIf { .. } => {
+                self.of_update(version, places, view, now)
+            }
             Kind::Put | Kind::Create(_) | Kind::CreateOnce => {
                 let write_id = if let Kind::Create(id) = &self.kind {
                     Some(id.as_str().to_owned())
@@ -80,7 +82,6 @@ impl Write {
 
     fn of_update(
         &self,
-        update: &Update,
         version: Version,
         places: &Places,
         view: &View,
@@ -88,8 +89,8 @@ impl Write {
     ) -> (Effect, Condition) {
         let found = self.found.as_ref().map(|(_, found)| found);
         let unchanged = Condition::Unchanged(found.map_or(self.base, |found| found.home));
-        match (update.how, found) {
-            (How::Add, None) => {
+        match (&self.kind, found) {
+            (Kind::Add(Update { once, .. }), None) => {
                 // A copy of this era is the newest one at any place, so it is the only relevant
                 // one.
                 let from = if places.old.is_empty() {
@@ -97,35 +98,33 @@ impl Write {
                 } else {
                     Version::lowest_of(view.layout.era)
                 };
-                let once = update.once;
+                let once = *once;
                 (Effect::Add { once }, Condition::AtLeast { from, once })
             }
-            (How::Add | How::Replace, _) => (Effect::Put { version, write_id: None }, unchanged),
-            (How::Remove { may_look }, Some(found))
+            (Kind::DeleteIf { may_look, .. }, Some(found))
                 if self.needs_tombstone(view, now)
                     || (!places.old.is_empty()
                         && (found.is_elsewhere
-                            || !self.may_leave_nothing(may_look, view, now))) =>
+                            || !self.may_leave_nothing(*may_look, view, now))) =>
             {
                 (self.bury(version, found.write_id.clone(), places, view, now), unchanged)
             }
-            (How::Remove { .. }, _) => (Effect::Remove, unchanged),
+            (Kind::DeleteIf { .. }, _) => (Effect::Remove, unchanged),
+            (_, _) => (Effect::Put { version, write_id: None }, unchanged),
         }
     }
 
     /// Whether the stored copies must be known before anything is sent.
     pub(super) fn reads_first(&self, view: &View, places: &Places, now: Moment) -> bool {
-        if let Kind::Update(Update { how, expects, .. }) = &self.kind {
+        if let Some(Update { expects, .. }) = self.kind.update() {
             let has_one_place = places.old.is_empty();
-            let may_send = match (how, expects) {
-                (How::Add, None) => true,
+            let may_send = match (&self.kind, expects) {
+                (Kind::Add(_), expects) => expects.is_none(),
                 // A tombstone keeps the write id of the copy that it replaces.
-                (How::Remove { .. }, Some(_)) if self.was_just_settled(view, now) => false,
+                (Kind::DeleteIf { .. }, Some(_)) if self.was_just_settled(view, now) => false,
                 // A client's statement about a later era is no proof of one.
-                (How::Replace | How::Remove { .. }, Some(version)) => {
-                    has_one_place && version.era() <= view.layout.era
-                }
-                (How::Add, Some(_)) | (How::Replace | How::Remove { .. }, None) => false,
+                (_, Some(version)) => has_one_place && version.era() <= view.layout.era,
+                (_, None) => false,
             };
             return self.must_read || !may_send;
         }
@@ -138,7 +137,7 @@ impl Write {
             // no late put may arrive.
             Kind::Delete { .. } if self.occupied => true,
             Kind::Delete { may_look } => self.may_leave_nothing(may_look, view, now),
-            Kind::Put | Kind::Update(_) => false,
+            Kind::Put | Kind::Replace(_) | Kind::Add(_) | Kind::DeleteIf { .. } => false,
         }
     }
 

@@ -5,8 +5,7 @@ use crate::protocol::copies::{Answer, Copy, Effect, Request};
 use crate::protocol::layout::Places;
 use crate::protocol::view::{Moment, View};
 use crate::protocol::write::{
-    ADDED_ONCE, DELETED_ONCE, Found, How, Kind, OWN_IS_BELOW, Outcome, REPETITION_REFUSED, Update,
-    Write,
+    ADDED_ONCE, DELETED_ONCE, Found, Kind, OWN_IS_BELOW, Outcome, REPETITION_REFUSED, Update, Write,
 };
 use crate::protocol::write_id::WriteRelation;
 use crate::values::key::ShardNumber;
@@ -37,7 +36,7 @@ impl Write {
             is_elsewhere: ours().any(|(shard, _)| *shard != places.home),
         };
         self.found = Some((view.identity(), found));
-        if let Kind::Update(Update { once, .. }) = self.kind {
+        if let Some(Update { once, .. }) = self.kind.update() {
             self.resume(newest, once, view, now);
             return;
         }
@@ -128,13 +127,12 @@ impl Write {
     ) {
         // The stored copies have changed.
         self.found = None;
-        let is_update = matches!(self.kind, Kind::Update(_));
-        if is_update {
+        if self.kind.update().is_some() {
             // Once the item is at home in this era, an update in place may succeed, unless an
             // earlier attempt has an unknown outcome.
-            let how_add = matches!(self.kind, Kind::Update(Update { how: How::Add, .. }));
+            let is_addition = matches!(self.kind, Kind::Add(_));
             let in_place = matches!(request.effect, Effect::Add { .. });
-            self.must_read = in_place || !how_add || self.unanswered;
+            self.must_read = in_place || !is_addition || self.unanswered;
         }
         let Some(copy) = stored else { return };
         if !copy.is_ours {
@@ -183,11 +181,12 @@ impl Write {
     /// A copy of the item, which this attempt has not stored, is at home.
     fn refused_by(&mut self, copy: Copy, places: &Places, view: &View, now: Moment) {
         match self.kind {
-            Kind::Update(Update { once, .. }) if copy.is_item() && copy.has_applied(once) => {
-                self.stored = Some(copy.version);
-                self.ends(Outcome::Done, view, now);
+            Kind::Replace(update) | Kind::Add(update) | Kind::DeleteIf { update, .. } => {
+                if copy.is_item() && copy.has_applied(update.once) {
+                    self.stored = Some(copy.version);
+                    self.ends(Outcome::Done, view, now);
+                }
             }
-            Kind::Update(_) => {}
             // A tombstone elsewhere may hide the copy at home, so all places are read again.
             Kind::Create(_) | Kind::CreateOnce if !places.old.is_empty() => {}
             Kind::Create(_) | Kind::CreateOnce => {
@@ -270,7 +269,11 @@ impl Write {
         match &self.kind {
             Kind::CreateOnce => WriteRelation::Same,
             Kind::Create(id) => id.relation(copy.write_id.as_deref()),
-            Kind::Put | Kind::Delete { .. } | Kind::Update(_) => WriteRelation::Other,
+            Kind::Put
+            | Kind::Delete { .. }
+            | Kind::Replace(_)
+            | Kind::Add(_)
+            | Kind::DeleteIf { .. } => WriteRelation::Other,
         }
     }
 }

@@ -34,8 +34,12 @@ fn stored(version: Version) -> Copy {
     }
 }
 
-fn update(how: How, once: Option<Once>) -> Write {
-    Write::new(Kind::Update(Update { how, expects: None, once }), WAITS, 7)
+fn replacement(once: Option<Once>) -> Write {
+    Write::new(Kind::Replace(Update { expects: None, once }), WAITS, 7)
+}
+
+fn addition() -> Write {
+    Write::new(Kind::Add(Update::default()), WAITS, 7)
 }
 
 fn two_places() -> Places {
@@ -45,7 +49,7 @@ fn two_places() -> Places {
 #[test]
 fn an_update_pulls_what_stands_at_an_old_place() {
     let (places, seen, old) = (two_places(), view(2, 0), Version::new(1, 5, 5));
-    let mut write = update(How::Replace, None);
+    let mut write = replacement(None);
     assert_eq!(write.next(&seen, &places, at(10)), Next::Read);
     write.read(&[(ShardNumber::UNSHARDED, stored(old))], &places, &seen, at(10));
     let Next::Send(request) = write.next(&seen, &places, at(10)) else { panic!("{write:?}") };
@@ -58,14 +62,14 @@ fn an_update_pulls_what_stands_at_an_old_place() {
 fn an_addition_is_made_in_place_only_where_the_copy_is_the_newest_for_sure() {
     let one = Places { home: ShardNumber::FIRST, old: BTreeSet::new() };
     for (places, from) in [(one, Version::LOWEST), (two_places(), Version::lowest_of(3))] {
-        let mut write = update(How::Add, None);
+        let mut write = addition();
         let Next::Send(request) = write.next(&view(3, 0), &places, at(10)) else {
             panic!("{write:?}")
         };
         assert_eq!(request.condition, Condition::AtLeast { from, once: None });
         write.answered(&request, Answer::Refused(None), &places, &view(3, 0), at(20));
         assert_eq!(write.next(&view(3, 0), &places, at(20)), Next::Read);
-        let mut unanswered = update(How::Add, None);
+        let mut unanswered = addition();
         drop(unanswered.next(&view(3, 0), &places, at(10)));
         unanswered.answered(&request, Answer::Unanswered, &places, &view(3, 0), at(20));
         assert_eq!(
@@ -98,7 +102,7 @@ fn an_update_without_a_response_is_repeated_while_that_stands_from_which_it_was_
         ("another, which knows", Some(once(1)), &|_| remembers(1, 1_001), Some(Outcome::Done)),
     ];
     for (about, once, found, expected) in rows {
-        let mut write = update(How::Replace, once);
+        let mut write = replacement(once);
         assert_eq!(write.next(&seen, &places, at(10)), Next::Read);
         write.read(&[(places.home, base.clone())], &places, &seen, at(10));
         let Next::Send(request) = write.next(&seen, &places, at(10)) else {
@@ -127,15 +131,14 @@ fn an_update_without_a_response_is_repeated_while_that_stands_from_which_it_was_
 fn one_place_and_one_version_need_no_read() {
     let (one, expected) =
         (Places { home: ShardNumber::FIRST, old: BTreeSet::new() }, Version::new(1, 5, 5));
-    for (how, era, reads) in [
-        (How::Replace, 1, false),
-        (How::Remove { may_look: false }, 1, false),
-        (How::Replace, 0, true),
+    let update = Update { expects: Some(expected), once: None };
+    for (kind, era, reads) in [
+        (Kind::Replace(update), 1, false),
+        (Kind::DeleteIf { update, may_look: false }, 1, false),
+        (Kind::Replace(update), 0, true),
     ] {
-        let mut write =
-            Write::new(Kind::Update(Update { how, expects: Some(expected), once: None }), WAITS, 7);
-        let next = write.next(&view(era, 0), &one, at(10));
-        assert_eq!(next == Next::Read, reads, "{how:?} {next:?}");
+        let next = Write::new(kind.clone(), WAITS, 7).next(&view(era, 0), &one, at(10));
+        assert_eq!(next == Next::Read, reads, "{kind:?} {next:?}");
         if let Next::Send(request) = next {
             assert_eq!(request.condition, Condition::Unchanged(Some(expected)));
         }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use embedded_dynamodb::InProcess;
 use local::in_process_clients;
-use sharding::internal::{Environment, MAX_COPIES, PAGES, PageQuery, TableEngine, TableError};
+use sharding::TableError;
+use sharding::internal::{Environment, MAX_COPIES, PAGES, PageQuery, TableEngine};
 use system_tests::metadata::{self, TABLE_ITEM, entry_name, number_of, page_copy, page_key};
 use system_tests::{Fate, count, numbered, soon};
 use tokio::time::sleep;
@@ -171,7 +172,7 @@ async fn copies_that_are_not_filled_are_written_and_not_read() {
     table.set_shards(&key(), count(4), soon()).await.expect("grown");
     store(&table, numbered(0..20), 1, &mut expected).await;
     metadata::set(&fixture.client, TABLE_ITEM, [("copies", metadata::number(3))]).await;
-    let other = sharding::internal::PartitionKey::new("other").expect("a key");
+    let other = sharding::PartitionKey::new("other").expect("a key");
     table.set_shards(&other, count(2), soon()).await.expect("grown");
     for copy in 0..3 {
         assert!(metadata::entry(&fixture.client, "other", copy).await.is_some(), "copy {copy}");

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use embedded_dynamodb::{InProcess, PartitionLimits};
 use local::clients_over;
-use sharding::internal::{
-    Deadline, Environment, FULL_PAGE_BYTES, PartitionKey, ScaleOutcome, TableEngine,
-};
+use sharding::PartitionKey;
+use sharding::internal::{Deadline, Environment, FULL_PAGE_BYTES, ScaleOutcome, TableEngine};
 use system_tests::metadata::{self, page_key, text};
 use system_tests::{Call, Fate, Wire, count, large_or, valued_item};
 use tokio::task::JoinSet;

@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
+use sharding::PartitionKey;
 use sharding::internal::protocol::directory::LARGEST_PAGE_BYTES;
-use sharding::internal::{
-    DrainRefused, FULL_PAGE_BYTES, PAGES, PartitionKey, ScaleOutcome, ScalingDecision,
-};
+use sharding::internal::{DrainRefused, FULL_PAGE_BYTES, PAGES, ScaleOutcome, ScalingDecision};
 use system_tests::metadata::{self, page_copy, page_key, text};
 use system_tests::{Call, Fate, count, numbered, report_throttles, soon};
 use tokio::time::sleep;

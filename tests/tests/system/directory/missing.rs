@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sharding::internal::{Deadline, PartitionKey, ReadError, WriteErrorKind, Writes};
+use sharding::internal::Deadline;
+use sharding::{PartitionKey, ReadError, WriteErrorKind, Writes};
 use system_tests::metadata::{self, page_key};
 use system_tests::{Call, Fate, config, count, numbered, soon, sort_key};
 use tokio::task::JoinSet;
@@ -147,9 +148,9 @@ async fn while_the_metadata_table_is_unavailable_a_key_is_used_until_its_lease_e
     let in_time = || Deadline::now() + Duration::from_secs(3);
     let put_late =
         table.put(&item("late", 1), in_time()).await.expect_err("the key may have grown");
-    assert!(matches!(put_late.kind, WriteErrorKind::Capacity(_)), "{put_late:?}");
+    assert!(matches!(put_late.kind, WriteErrorKind::Capacity { .. }), "{put_late:?}");
     let read_late = table.get(&key(), &sort_key("before"), true, in_time()).await;
-    assert!(matches!(read_late, Err(ReadError::Capacity(_))), "{read_late:?}");
+    assert!(matches!(read_late, Err(ReadError::Capacity { .. })), "{read_late:?}");
     is_down.store(false, Ordering::Relaxed);
     let expected = Expected::from([("before".to_owned(), 1), ("within".to_owned(), 1)]);
     assert_finds(&table, &expected, "the rejected write has stored nothing").await;
@@ -163,7 +164,7 @@ async fn while_the_metadata_table_is_unavailable_appends_go_on() {
     put(&table, "before", 1).await;
     is_down.store(true, Ordering::Relaxed);
     sleep(Duration::from_secs(300)).await;
-    assert_eq!(put(&table, "late", 1).await.shard.get(), 1);
+    assert_eq!(put(&table, "late", 1).await.shard, 1);
 }
 
 /// Appends with a view under the lease of appends, and without a view.

@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use sharding::PartitionKey;
 use sharding::internal::protocol::directory::Division;
-use sharding::internal::{
-    Deadline, PAGES, PageQuery, PartitionKey, SPLIT_PAGE_BYTES, ScaleOutcome, TableEngine,
-};
+use sharding::internal::{Deadline, PAGES, PageQuery, SPLIT_PAGE_BYTES, ScaleOutcome, TableEngine};
 use system_tests::metadata::{
     self, DIVISION, TABLE_ITEM, number_of, page_copy, page_key, page_key_in, text,
 };

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use embedded_dynamodb::InProcess;
 use local::clients_over;
-use sharding::internal::{
-    Attributes, Environment, Item, MAX_LEASE, PAGES, PartitionKey, TableEngine,
-};
+use sharding::PartitionKey;
+use sharding::internal::{Attributes, Environment, Item, MAX_LEASE, PAGES, TableEngine};
 use system_tests::metadata::page_copy;
 use system_tests::{Fate, TestClock, Wire, config, soon, sort_key};
 use tokio::task::JoinSet;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use embedded_dynamodb::InProcess;
 use local::in_process_clients;
-use sharding::internal::{Conditions, Drained, Merge, Patch, Tags, Value};
+use sharding::Value;
+use sharding::internal::{Conditions, Drained, Merge, Patch, Tags};
 use system_tests::{Call, Fate, numbered, scan_stored, soon, sort_key};
 use tokio::time::sleep;
 

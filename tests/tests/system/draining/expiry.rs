@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use sharding::internal::{Clock, Drained, Value};
+use sharding::Value;
+use sharding::internal::{Clock, Drained};
 use system_tests::{count, numbered, soon};
 use tokio::time::sleep;
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 use embedded_dynamodb::{Engine, InProcess};
 use local::{clients_over, in_process_clients};
 use sharding::internal::{
-    Deadline, Drained, Environment, Item, PartitionKey, Placement, ScaleOutcome, ShardMetadata,
-    TableConfig, TableEngine,
+    Deadline, Drained, Environment, Item, ScaleOutcome, ShardMetadata, TableEngine,
 };
+use sharding::{PartitionKey, Placement, TableConfig};
 use system_tests::{
     Call, Fate, TestClock, Wire, config, count, engine_with_tables, numbers, partition_key,
     read_items, scan_stored, soon, sort_key, valued_item,

@@ -74,7 +74,7 @@ async fn numbers_and_what_json_has_no_type_for_come_back_digit_for_digit() {
     // A server may return a number with other digits but the same value, and a set in another
     // order.
     let parsed: Value = serde_json::from_str(&text).expect("JSON");
-    let number = |name: &str| -> sharding::internal::Number {
+    let number = |name: &str| -> sharding::Number {
         let rest = text.split(&format!("\"{name}\":")).nth(1).expect("the attribute exists");
         rest.split([',', '}']).next().expect("a value").parse().expect("a number")
     };

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
 
 use local::ServeOptions;
-use sharding::internal::{SortKeyType, TableConfig};
+use sharding::{SortKeyType, TableConfig};
 use system_tests::{Response, TestEdition, config};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
@@ -65,7 +65,7 @@ async fn at_once<F: Future>(requests: impl Iterator<Item = F>) -> Vec<F::Output>
 }
 
 async fn set_shards(edition: &TestEdition, key: &str, count: u32) {
-    let key = sharding::internal::PartitionKey::new(key).expect("a key");
+    let key = sharding::PartitionKey::new(key).expect("a key");
     let count = sharding::internal::ShardCount::new(count).expect("a count");
     let soon = sharding::internal::Deadline::now() + std::time::Duration::from_secs(20);
     edition.table().set_shards(&key, count, soon).await.expect("scaled");

@@ -2,7 +2,7 @@
 
 use local::ServeOptions;
 use serde_json::{Value, json};
-use sharding::internal::Writes;
+use sharding::Writes;
 use system_tests::{Response, TestEdition, config};
 
 use super::{JSON, assert_problem, at_once, number_table, set_shards, start};

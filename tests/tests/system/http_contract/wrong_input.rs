@@ -1,7 +1,7 @@
 //! Errors name the offending field or parameter, and nothing is stored.
 
 use serde_json::json;
-use sharding::internal::{Placement, Writes};
+use sharding::{Placement, Writes};
 use system_tests::config;
 
 use super::{JSON, assert_problem, start};

@@ -9,7 +9,8 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value as Json, json};
-use sharding::internal::{Clock, Item, TableEngine, Value};
+use sharding::Value;
+use sharding::internal::{Clock, Item, TableEngine};
 use sharding::stream::{
     Change, ChangeTracker, Decoded, KeyWidths, Reading, StreamDecoder, StreamError, Tracked,
 };

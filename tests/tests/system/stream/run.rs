@@ -7,8 +7,9 @@ use embedded_dynamodb::{InProcess, http_client};
 use local::clients_over;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use sharding::internal::{Environment, PartitionKey, TableConfig, TableEngine};
+use sharding::internal::{Environment, TableEngine};
 use sharding::stream::StreamDecoder;
+use sharding::{PartitionKey, TableConfig};
 use system_tests::{TestClock, config, engine_with_tables};
 
 use super::log::Log;

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::internal::{
-    Attributes, Clock, Deadline, Drained, Item, TableEngine, Value, WriteErrorKind,
-};
+use sharding::internal::{Attributes, Clock, Deadline, Drained, Item, TableEngine};
+use sharding::{Value, WriteErrorKind};
 use system_tests::{TestClock, count, soon, sort_key};
 use tokio::time::{Instant, sleep};
 
@@ -69,7 +68,7 @@ pub(super) async fn write(
             Err(
                 WriteErrorKind::Exists
                 | WriteErrorKind::Contended
-                | WriteErrorKind::Capacity(_)
+                | WriteErrorKind::Capacity { .. }
                 | WriteErrorKind::Deadline(_),
             ) => None,
             Err(error) => panic!("{text}: {error}"),

@@ -4,10 +4,10 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::engine::results::{self, WriteErrorKind as Kind};
 use crate::protocol::tag::ItemTag;
-use crate::table::error::TableError;
+use crate::table::error::{Cause, TableError};
 use crate::values::key::{KeyError, PartitionKey, SortKey};
+use crate::values::patch::PatchError;
 
 type Source = Box<dyn Error + Send + Sync>;
 
@@ -98,36 +98,18 @@ impl WriteError {
                 | WriteErrorKind::Contended
         )
     }
+}
 
-    pub(crate) fn of(error: results::WriteError) -> Self {
-        let kind = match error.kind {
-            Kind::Capacity(scope) => WriteErrorKind::Capacity { limit: scope.name() },
-            Kind::Deadline(cause) => WriteErrorKind::Deadline(cause.into()),
-            Kind::Contended => WriteErrorKind::Contended,
-            Kind::Exists => WriteErrorKind::Exists,
-            Kind::IdempotencyKeyReused => WriteErrorKind::IdempotencyKeyReused,
-            Kind::AppendOnly => WriteErrorKind::AppendOnly,
-            Kind::Precondition => WriteErrorKind::Precondition,
-            Kind::Absent => WriteErrorKind::Absent,
-            Kind::Patch(error) => WriteErrorKind::Mismatch(error.into()),
-            Kind::Unknown(cause) => WriteErrorKind::Unknown(cause.into()),
-            Kind::Table(error) => WriteErrorKind::Table(error.into()),
-        };
-        Self { kind, attempts: error.attempts, throttled: error.throttled, current: error.current }
-    }
-
-    pub(crate) const fn before_sending(kind: WriteErrorKind) -> Self {
-        Self { kind, attempts: 0, throttled: 0, current: None }
-    }
-
-    pub(crate) fn of_table(error: TableError) -> Self {
-        Self::of(Kind::unchanged(error).after(0, 0))
+/// Before the first attempt.
+impl From<WriteErrorKind> for WriteError {
+    fn from(kind: WriteErrorKind) -> Self {
+        kind.after(0, 0)
     }
 }
 
 impl From<InvalidRequest> for WriteError {
     fn from(error: InvalidRequest) -> Self {
-        Self::before_sending(WriteErrorKind::Invalid(error))
+        WriteErrorKind::Invalid(error).into()
     }
 }
 
@@ -177,27 +159,31 @@ pub enum WriteErrorKind {
     #[error("the deadline passed")]
     Deadline(#[source] Source),
     /// Other writes of the same item were running until the deadline. Try again.
-    #[error("{}", Kind::Contended)]
+    #[error("other writes of the same item were under way until the deadline")]
     Contended,
     /// A create found an existing item.
-    #[error("{}", Kind::Exists)]
+    #[error("the item exists")]
     Exists,
     /// The item was created with the same idempotency key and other content. Choose a new key.
-    #[error("{}", Kind::IdempotencyKeyReused)]
+    #[error("the idempotency key was used for an item with another content")]
     IdempotencyKeyReused,
     /// The table accepts appends only: no creates, updates, deletes or conditions.
-    #[error("{}", Kind::AppendOnly)]
+    #[error("the table takes appends only")]
     AppendOnly,
     /// The item is not in the state that the request requires. Read it, and decide anew.
     #[error("the item is not in the state that the request names")]
     Precondition,
+    /// The key gets no more shards: its page of the directory, which all growing keys share, has
+    /// reached the largest size of an item.
+    #[error("the directory of sharded keys is full, so the key cannot grow")]
+    DirectoryFull,
     /// There is no item to update.
-    #[error("{}", Kind::Absent)]
+    #[error("there is no such item")]
     Absent,
     /// The additions of an update do not fit the item, or make it too large. The source names the
     /// attribute.
     #[error("the change does not fit the item")]
-    Mismatch(#[source] Source),
+    Mismatch(#[source] PatchError),
     /// The request is invalid.
     #[error(transparent)]
     Invalid(InvalidRequest),
@@ -209,7 +195,39 @@ pub enum WriteErrorKind {
     /// The main table or the metadata table cannot be used, or rejects the request. Repeating does
     /// not help: the text names the table, and what to repair.
     #[error(transparent)]
-    Table(Source),
+    Table(TableError),
+}
+
+impl WriteErrorKind {
+    /// The kind of an error before anything was changed.
+    pub(crate) fn unchanged(error: TableError) -> Self {
+        Self::of_read(error.into())
+    }
+
+    /// The kind of a read that failed, for a write that needs its result.
+    pub(crate) fn of_read(error: ReadError) -> Self {
+        match error {
+            ReadError::Capacity { limit } => Self::Capacity { limit },
+            ReadError::Deadline(cause) => Self::Deadline(cause),
+            ReadError::Table(error) => Self::Table(error),
+            ReadError::Invalid(error) => Self::Invalid(error),
+            error @ ReadError::Decode { .. } => Self::Table(TableError::Damaged(error.to_string())),
+        }
+    }
+
+    /// The error of a write that is stored, if its result cannot be read.
+    pub(crate) fn unread(error: ReadError) -> Self {
+        if error.is_retryable() {
+            let why = "the change is stored, and cannot be read in time";
+            return Self::Unknown(Cause::by(why, error).into());
+        }
+        Self::of_read(error)
+    }
+
+    /// Adds the attempts that were made.
+    pub(crate) const fn after(self, attempts: u32, throttled: u32) -> WriteError {
+        WriteError { kind: self, attempts, throttled, current: None }
+    }
 }
 
 /// Why a read failed.
@@ -269,7 +287,7 @@ pub enum ReadError {
     /// The main table or the metadata table cannot be used, or rejects the request. Repeating does
     /// not help: the text names the table, and what to repair.
     #[error(transparent)]
-    Table(Source),
+    Table(TableError),
 }
 
 impl ReadError {
@@ -285,14 +303,6 @@ impl ReadError {
     pub const fn is_retryable(&self) -> bool {
         matches!(self, Self::Capacity { .. } | Self::Deadline(_))
     }
-
-    pub(crate) fn of(error: results::ReadError) -> Self {
-        match error {
-            results::ReadError::Capacity(scope) => Self::Capacity { limit: scope.name() },
-            results::ReadError::Deadline(cause) => Self::Deadline(cause.into()),
-            results::ReadError::Table(error) => Self::Table(error.into()),
-        }
-    }
 }
 
 impl From<InvalidRequest> for ReadError {
@@ -301,9 +311,27 @@ impl From<InvalidRequest> for ReadError {
     }
 }
 
+impl From<TableError> for ReadError {
+    fn from(error: TableError) -> Self {
+        match error {
+            TableError::Capacity(scope) => Self::Capacity { limit: scope.name() },
+            TableError::Transient(cause) => Self::Deadline(cause.into()),
+            error @ TableError::Conflict => Self::Deadline(error.to_string().into()),
+            error @ (TableError::ConditionFailed
+            | TableError::Lost(_)
+            | TableError::Occupied
+            | TableError::Rejected(_)
+            | TableError::Damaged(_)
+            | TableError::Unsupported(_)
+            | TableError::Unusable(_)) => Self::Table(error),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::capacity::CapacityScope;
 
     #[test]
     fn each_failure_has_a_text() {
@@ -321,6 +349,30 @@ mod tests {
             (WriteErrorKind::Absent, "there is no such item"),
         ] {
             assert_eq!(kind.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_read_without_a_response_names_the_deadline_and_a_throttled_one_its_limit() {
+        for (error, text) in [
+            (TableError::Transient("no page came".into()), "the deadline passed: no page came"),
+            (
+                TableError::Conflict,
+                "the deadline passed: another request was changing the same item",
+            ),
+            (
+                TableError::Capacity(CapacityScope::KeyRange),
+                "no capacity before the deadline (key-range)",
+            ),
+            // DynamoDB gave no reason.
+            (
+                TableError::Capacity(CapacityScope::Unknown),
+                "no capacity before the deadline (unknown)",
+            ),
+        ] {
+            let error = ReadError::from(error);
+            let source = error.source().map_or_else(String::new, |source| format!(": {source}"));
+            assert_eq!(format!("{error}{source}"), text);
         }
     }
 }

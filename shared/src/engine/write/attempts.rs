@@ -1,0 +1,255 @@
+//! The attempts of one write: what they share, and what comes of each.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+
+use crate::config::Writes;
+use crate::engine::error::{WriteError, WriteErrorKind};
+use crate::engine::results::Written;
+use crate::engine::retry::Backoff;
+use crate::engine::telemetry;
+use crate::engine::views::keys::KeyJob;
+use crate::policy::pressure::Pressure;
+use crate::protocol::copies::{Answer, Effect, Request};
+use crate::protocol::merge::Stored;
+use crate::protocol::tag::ItemTag;
+use crate::protocol::version::Version;
+use crate::protocol::write::Outcome;
+use crate::table::error::{Cause, TableError};
+use crate::table::{Content, LeaseLasts, Place, Sent};
+use crate::values::key::{ShardCount, ShardNumber, SortKey};
+use crate::values::value::{Attributes, Item};
+
+/// A repetition that the deadline would cut off is not sent. Its outcome would be unknown, while
+/// all earlier attempts were refused.
+const LEAST_TIME: Duration = Duration::from_millis(250);
+
+/// The result of a write, with the shard of the item and the width under which it was placed.
+pub(super) type End = (Outcome, (ShardNumber, ShardCount));
+
+/// The state that all attempts of one write share.
+pub(super) struct Attempts<'a> {
+    pub(super) job: KeyJob<'a>,
+    pub(super) sort_key: &'a SortKey,
+    /// The version that a write has stored, or that refused it.
+    pub(super) version: Option<Version>,
+    /// Why an update was declined. `None` if there is nothing to do.
+    pub(super) declined: Option<WriteErrorKind>,
+    pub(super) count: u32,
+    pub(super) throttled: u32,
+    first_throttled: Option<Instant>,
+    /// An attempt may have been applied, or may be applied later.
+    pub(super) in_doubt: bool,
+    last: Option<TableError>,
+    backoff: Backoff,
+}
+
+impl<'a> Attempts<'a> {
+    pub(super) fn new(job: KeyJob<'a>, sort_key: &'a SortKey) -> Self {
+        let backoff = Backoff::default();
+        Self {
+            job,
+            sort_key,
+            version: None,
+            declined: None,
+            count: 0,
+            throttled: 0,
+            first_throttled: None,
+            in_doubt: false,
+            last: None,
+            backoff,
+        }
+    }
+
+    /// Whether enough time is left for one more attempt and its response.
+    pub(super) fn may_go_on(&self) -> bool {
+        let least = if self.count == 0 { Duration::ZERO } else { LEAST_TIME };
+        Instant::now() + least < self.job.deadline
+    }
+
+    /// One attempt to store or remove a copy on a shard, placed under this width. With a lease, the
+    /// request is sent only while the lease is valid. `None` if it was throttled.
+    pub(super) async fn send(
+        &mut self,
+        at: (ShardNumber, ShardCount),
+        request: &Request,
+        content: Option<Content<'_>>,
+        lasts: Option<LeaseLasts>,
+    ) -> Result<Option<Answer>, TableError> {
+        let units = content.map_or(1, |content| content.item.write_units());
+        let sent = self.job.inner.tables.send(self.place(at), request, content, lasts);
+        self.attempt(at, request, units, sent).await
+    }
+
+    /// One attempt to add to the copy on a shard in place. Notes the resulting item.
+    pub(super) async fn add(
+        &mut self,
+        at: (ShardNumber, ShardCount),
+        request: &Request,
+        additions: &Attributes,
+        added: &mut Option<Stored<Item>>,
+    ) -> Result<Option<Answer>, TableError> {
+        let (tables, place) = (&self.job.inner.tables, self.place(at));
+        let once = if let Effect::Add { once } = request.effect { once } else { None };
+        let sent = async {
+            let (sent, item) = tables.add(place, (once, &request.condition), additions).await?;
+            *added = item;
+            Ok(sent)
+        };
+        self.attempt(at, request, 1, sent).await
+    }
+
+    const fn place(&self, (shard, width): (ShardNumber, ShardCount)) -> Place<'a> {
+        Place { partition_key: self.job.key, sort_key: self.sort_key, shard, width }
+    }
+
+    /// Counts an attempt of this many write units, and derives the answer from what came of it.
+    async fn attempt(
+        &mut self,
+        (shard, width): (ShardNumber, ShardCount),
+        request: &Request,
+        units: u64,
+        sent: impl Future<Output = Result<Sent, TableError>>,
+    ) -> Result<Option<Answer>, TableError> {
+        self.count += 1;
+        Ok(Some(match timeout_at(self.job.deadline, sent).await {
+            Ok(Ok(Sent::Applied)) => {
+                self.record_pressure(width, units, false);
+                Answer::Applied
+            }
+            Ok(Ok(Sent::Refused(copy))) => {
+                self.record_pressure(width, units, false);
+                // Another writer is changing the same item.
+                self.last = Some(TableError::Conflict);
+                Answer::Refused(copy)
+            }
+            Ok(Ok(Sent::LeaseOver)) => {
+                self.count -= 1;
+                Answer::Rejected
+            }
+            Ok(Ok(Sent::Conflict)) => {
+                self.last = Some(TableError::Conflict);
+                Answer::Rejected
+            }
+            Ok(Ok(Sent::Throttled(scope)) | Err(TableError::Capacity(scope))) => {
+                self.throttled += 1;
+                self.first_throttled.get_or_insert_with(Instant::now);
+                telemetry::throttled(scope);
+                if self.job.inner.config.is_cured_by_shards(scope) {
+                    self.job.state.note_throttled(shard, self.job.inner.environment.now());
+                    self.record_pressure(width, units, true);
+                    self.job.relieve();
+                }
+                self.last = Some(TableError::Capacity(scope));
+                if self.job.inner.config.writes() == Writes::Appends {
+                    return Ok(None);
+                }
+                // A throttled writer refreshes its view, so that it notices new shards. Without
+                // metadata, the old view is used.
+                return match self.job.leased_or_new_view().await {
+                    Err(error) if !error.is_retryable() => Err(error),
+                    Ok(_) | Err(_) => Ok(None),
+                };
+            }
+            // The addition does not fit the stored item. The item is read to report why.
+            Ok(Err(TableError::Rejected(_))) if matches!(request.effect, Effect::Add { .. }) => {
+                Answer::Refused(None)
+            }
+            Ok(Err(error @ TableError::Transient(_))) => {
+                self.in_doubt = true;
+                self.last = Some(error);
+                Answer::Unanswered
+            }
+            Ok(Err(error)) => return Err(error),
+            Err(_) => {
+                self.in_doubt = true;
+                Answer::Unanswered
+            }
+        }))
+    }
+
+    fn record_pressure(&self, width: ShardCount, units: u64, throttled: bool) {
+        let attempt = match self.count {
+            1 => Pressure::first_attempt(units, throttled),
+            _ => Pressure::repetition(units, throttled),
+        };
+        let now = self.job.inner.environment.now().monotonic;
+        let mut known = self.job.state.known();
+        known.pressure.record(width, attempt, now);
+        if self.count == 1 && throttled {
+            known.pressure.record_item(self.sort_key);
+        }
+    }
+
+    /// Waits before the next attempt. `false` if the deadline comes first, or if the write has been
+    /// throttled for too long. A write that may have been applied goes on until the deadline.
+    pub(super) async fn pause(&mut self) -> bool {
+        let throttled_for = self.first_throttled.filter(|_| !self.in_doubt);
+        let until = throttled_for.map(|first| first + self.job.inner.config.throttled_for);
+        let deadline = until.map_or(self.job.deadline, |until| until.min(self.job.deadline));
+        self.backoff.pause(&self.job.inner.environment, deadline).await
+    }
+
+    /// Counts the write, and returns its result: of an outcome, or of a final error; `None` at the
+    /// deadline.
+    pub(super) fn end(
+        &mut self,
+        end: Result<End, Option<TableError>>,
+    ) -> Result<Written, WriteError> {
+        let (attempts, throttled) = (self.count, self.throttled);
+        // What a write waited for after a throttle is not the reason.
+        let (end, last) = match (end, self.last.take()) {
+            (Err(Some(TableError::Transient(_))), last @ Some(TableError::Capacity(_))) => {
+                (Err(None), last)
+            }
+            ended => ended,
+        };
+        let written =
+            |(shard, width): (ShardNumber, ShardCount), version: Option<Version>| Written {
+                sort_key: self.sort_key.clone(),
+                tag: version.and_then(ItemTag::of_version),
+                shard: shard.get(),
+                number_of_shards: width.get(),
+                attempts,
+                throttled,
+                version,
+            };
+        let result = match end {
+            Ok((Outcome::Done, place)) => Ok(written(place, self.version)),
+            Ok((Outcome::Declined, place)) => {
+                self.declined.take().map_or_else(|| Ok(written(place, None)), Err)
+            }
+            Ok((Outcome::Exists, _)) => Err(WriteErrorKind::Exists),
+            Ok((Outcome::KeyReused, _)) => Err(WriteErrorKind::IdempotencyKeyReused),
+            Ok((Outcome::Unknown(why), _)) => Err(WriteErrorKind::Unknown(why.into())),
+            Ok((Outcome::Occupied, _)) => Err(WriteErrorKind::Table(TableError::Occupied)),
+            Ok((Outcome::Lost, _)) => {
+                Err(WriteErrorKind::Table(TableError::Lost("an item is of a later era".into())))
+            }
+            Err(error) => Err(match error.or(last) {
+                reason if self.in_doubt => {
+                    let why = "an attempt had no response in time";
+                    WriteErrorKind::Unknown(
+                        reason.map_or_else(|| why.into(), |reason| Cause::by(why, reason).into()),
+                    )
+                }
+                Some(TableError::Conflict) => WriteErrorKind::Contended,
+                Some(error) => WriteErrorKind::unchanged(error),
+                None if attempts == 0 => {
+                    WriteErrorKind::Deadline("there was no time to send the write".into())
+                }
+                None => WriteErrorKind::Deadline("no attempt succeeded in time".into()),
+            }),
+        };
+        let written = result.map_err(|kind| WriteError {
+            current: self
+                .version
+                .filter(|_| matches!(kind, WriteErrorKind::Exists))
+                .and_then(ItemTag::of_version),
+            ..kind.after(attempts, throttled)
+        });
+        telemetry::write(&written);
+        written
+    }
+}
