@@ -223,11 +223,11 @@ impl KeyJob<'_> {
     }
 
     /// Before metadata is created for a key: only if it is certain that none is lost.
-    pub(super) async fn is_certainly_new(&self) -> Result<(), TableError> {
+    pub(super) async fn check_is_new(&self) -> Result<(), TableError> {
         let is_new = self.state.known().is_new;
         if !is_new {
             let found = self.has_further_items(self.deadline).await;
-            self.is_lost(found, self.deadline).await?;
+            self.check_not_lost(found, self.deadline).await?;
             self.state.known().is_new = true;
         }
         Ok(())
@@ -243,7 +243,7 @@ impl KeyJob<'_> {
 
     /// Fails if the metadata of a key is lost: items were found beyond its shards, and there is no
     /// metadata.
-    pub(super) async fn is_lost(
+    pub(super) async fn check_not_lost(
         &self,
         found: Result<bool, TableError>,
         deadline: Deadline,

@@ -89,7 +89,8 @@ impl Tags {
 /// The conditions of a request on an item, as `If-Match` and `If-None-Match` of RFC 9110.
 ///
 /// ```
-/// use sharding::internal::{Conditions, ItemTag, Tags};
+/// use sharding::internal::{Conditions, Tags};
+/// use sharding::ItemTag;
 /// let tag = ItemTag::new("12");
 /// let unchanged =
 ///     Conditions { matches: Some(Tags::Of(vec![tag.clone()])), ..Conditions::default() };

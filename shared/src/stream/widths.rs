@@ -82,7 +82,8 @@ impl KeyWidths {
     ///
     /// ```
     /// use serde_json::json;
-    /// use sharding::internal::{ShardHistory, ShardMetadata, TableConfig};
+    /// use sharding::internal::{ShardHistory, ShardMetadata};
+    /// use sharding::TableConfig;
     /// use sharding::stream::KeyWidths;
     ///
     /// let item = json!({

@@ -81,7 +81,8 @@ impl Item {
     /// The approximate write units of storing the item once: its size in KB, rounded up.
     ///
     /// ```
-    /// use sharding::internal::{Attributes, Item, PartitionKey, SortKey, SortKeyType, Value};
+    /// use sharding::internal::{Attributes, Item};
+    /// use sharding::{PartitionKey, SortKey, SortKeyType, Value};
     /// let attributes = Attributes::from([("text".to_owned(), Value::S("x".repeat(1_500)))]);
     /// let sort_key = SortKey::parse(SortKeyType::String, "order-1").unwrap();
     /// let item =
@@ -104,7 +105,8 @@ pub(crate) fn write_units(bytes: usize) -> u64 {
 ///
 /// ```
 /// use std::collections::BTreeMap;
-/// use sharding::internal::{Value, attributes_size};
+/// use sharding::internal::attributes_size;
+/// use sharding::Value;
 /// let attributes = BTreeMap::from([
 ///     ("name".to_owned(), Value::S("grape".into())),
 ///     ("ripe".to_owned(), Value::Bool(true)),

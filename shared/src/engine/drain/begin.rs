@@ -46,11 +46,11 @@ impl TableEngine {
         to: ShardCount,
         deadline: Deadline,
     ) -> Result<ShardMetadata, DrainRefused> {
-        self.inner.claimed(None, deadline).await?;
+        self.inner.claim_once(None, deadline).await?;
         let job = self.inner.job(key, deadline);
         let record = job.record_from_now().await?;
         let now = record.metadata.number_of_shards;
-        self.inner.is_calm(&record.metadata)?;
+        self.inner.check_calm(&record.metadata)?;
         if to >= now {
             return Err(DrainRefused::NotLower { now });
         }
@@ -83,7 +83,7 @@ impl TableEngine {
             {
                 return Err(DrainRefused::NoHomes);
             }
-            self.inner.is_calm(metadata)
+            self.inner.check_calm(metadata)
         };
         self.begin(key, may_begin, deadline).await
     }
@@ -101,7 +101,7 @@ impl TableEngine {
         if !self.inner.config.adopt_unsharded {
             return Err(DrainRefused::NotAdopting);
         }
-        self.begin(key, is_free, deadline).await
+        self.begin(key, check_free, deadline).await
     }
 
     /// Marks a key for a drain by any actor.
@@ -111,7 +111,7 @@ impl TableEngine {
         may_begin: impl FnOnce(&ShardMetadata) -> Result<(), DrainRefused>,
         deadline: Deadline,
     ) -> Result<ShardMetadata, DrainRefused> {
-        self.inner.claimed(None, deadline).await?;
+        self.inner.claim_once(None, deadline).await?;
         let job = self.inner.job(key, deadline);
         let mut record = job.record_from_now().await?;
         may_begin(&record.metadata)?;
@@ -128,7 +128,7 @@ impl TableEngine {
 
 const SUPERSEDED: DrainRefused = DrainRefused::Busy("another actor changed it first");
 
-const fn is_free(metadata: &ShardMetadata) -> Result<(), DrainRefused> {
+const fn check_free(metadata: &ShardMetadata) -> Result<(), DrainRefused> {
     match metadata.phase {
         Phase::Open => Ok(()),
         Phase::Draining(_) => Err(DrainRefused::Busy("the key is being drained already")),
@@ -137,9 +137,9 @@ const fn is_free(metadata: &ShardMetadata) -> Result<(), DrainRefused> {
 }
 
 impl Inner {
-    fn is_calm(&self, metadata: &ShardMetadata) -> Result<(), DrainRefused> {
+    fn check_calm(&self, metadata: &ShardMetadata) -> Result<(), DrainRefused> {
         let now = self.environment.now().epoch_seconds();
-        is_free(metadata)?;
+        check_free(metadata)?;
         if now < metadata.last_change().unwrap_or_default() + self.config.policy.cooldown_seconds {
             return Err(DrainRefused::Busy("the key's shards changed a moment ago"));
         }

@@ -100,7 +100,7 @@ impl TableEngine {
         budgets: &[&DrainBudget],
         deadline: Deadline,
     ) -> Result<Drained, ScaleError> {
-        self.inner.claimed(None, deadline).await?;
+        self.inner.claim_once(None, deadline).await?;
         let job = self.inner.job(key, deadline);
         // The remembered state belongs to one call at a time.
         let Ok(mut own) = job.state.drain.try_lock() else {
@@ -225,7 +225,7 @@ impl DrainRun<'_> {
         let job = self.job;
         let shards: Vec<ShardNumber> = self.sources(metadata).collect();
         loop {
-            self.is_in_time()?;
+            self.check_in_time()?;
             let (from, after) = &own.next;
             if own.deletes {
                 let now = self.now();
@@ -293,7 +293,7 @@ impl DrainRun<'_> {
         }
     }
 
-    fn is_in_time(&self) -> Result<(), Stop> {
+    fn check_in_time(&self) -> Result<(), Stop> {
         if Instant::now() + LEAST_TIME < self.job.deadline {
             Ok(())
         } else {

@@ -288,7 +288,7 @@ impl KeyJob<'_> {
             Some(found) => found,
             None => looked.await,
         };
-        match self.is_lost(found, soon).await {
+        match self.check_not_lost(found, soon).await {
             Ok(()) => self.state.known().is_new = true,
             // No result. The next check repeats the question.
             Err(error) if error.is_retryable() => {

@@ -35,7 +35,7 @@ impl TableEngine {
     /// items and no metadata. [`TableError::Damaged`] if the stored item cannot be parsed. Another
     /// [`TableError`] if the metadata table did not respond.
     pub async fn claim_mode(&self, deadline: Deadline) -> Result<(), TableError> {
-        self.inner.claimed(None, deadline).await
+        self.inner.claim_once(None, deadline).await
     }
 
     /// As [`claim_mode`](Self::claim_mode), for a process that only reads: it never stores
@@ -65,7 +65,7 @@ impl TableEngine {
     pub async fn claim_for_rebuild(&self, deadline: Deadline) -> Result<(), TableError> {
         let inner = &self.inner;
         let found = inner.found_directory(deadline).await?;
-        inner.claimed(Some(&found), deadline).await?;
+        inner.claim_once(Some(&found), deadline).await?;
         // A restored table item may be older than the pages and copies that are read.
         if let Some(Division { pages, .. }) = found.division {
             let raise = || inner.tables.raise_pages(pages, found.next_pages);
@@ -78,12 +78,11 @@ impl TableEngine {
 impl Inner {
     /// Before the first write: the table item exists, and agrees. A table without one must be new,
     /// unless it is being rebuilt, from the directory that was `found`.
-    pub(in crate::engine) async fn claimed(
+    pub(in crate::engine) async fn claim_once(
         &self,
         found: Option<&FoundDirectory>,
         deadline: Deadline,
     ) -> Result<(), TableError> {
-        // Boxed, because this runs once and must not enlarge the futures that contain it.
         self.directory.claimed.get_or_try_init(|| self.claim(found, deadline)).await.copied()
     }
 
@@ -97,7 +96,7 @@ impl Inner {
         let mut table = read().await?;
         if table.is_none()
             && is_new
-            && let Err(error) = self.is_new_table(deadline).await
+            && let Err(error) = self.check_new_table(deadline).await
         {
             // Another process may have claimed it meanwhile, and written.
             table = read().await?;
@@ -159,7 +158,7 @@ impl Inner {
     /// Fails if the table has metadata without a table item, or sharded items without metadata.
     /// Only the first page of a scan is read; in a table that is adopted with bare keys, it may
     /// contain none of the sharded items.
-    async fn is_new_table(&self, deadline: Deadline) -> Result<(), TableError> {
+    async fn check_new_table(&self, deadline: Deadline) -> Result<(), TableError> {
         let (keys, _) =
             retrying(&self.environment, deadline, || self.tables.list_metadata(None)).await?;
         if let Some((key, _)) = keys.first() {

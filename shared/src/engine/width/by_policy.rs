@@ -81,7 +81,7 @@ impl ReportedKey<'_> {
     /// # Errors
     /// [`TableError`] if the tables could not be used.
     pub async fn carry_out(self, throttled: u64) -> Result<ScaleOutcome, TableError> {
-        self.job.inner.claimed(None, self.job.deadline).await?;
+        self.job.inner.claim_once(None, self.job.deadline).await?;
         let change = PolicyChange {
             decision: self.decision,
             growth: GrowthRecord::default(),

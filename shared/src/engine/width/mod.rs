@@ -87,7 +87,7 @@ impl TableEngine {
             return Err(ScaleError::TooMany { asked: to, allowed });
         }
         let job = self.inner.job(key, deadline);
-        self.inner.claimed(None, deadline).await?;
+        self.inner.claim_once(None, deadline).await?;
         let mut from = None;
         loop {
             let record = job.record_from_now().await?;
@@ -123,7 +123,7 @@ impl TableEngine {
         deadline: Deadline,
     ) -> Result<ScaleOutcome, TableError> {
         let job = self.inner.job(key, deadline);
-        self.inner.claimed(None, deadline).await?;
+        self.inner.claim_once(None, deadline).await?;
         let record = job.record_from_now().await?;
         Ok(match record.metadata.closing() {
             Some(_) => job.wait_out(&record).await?,
@@ -190,7 +190,7 @@ impl KeyJob<'_> {
         reason: ScalingReason,
     ) -> Result<ScaleOutcome, TableError> {
         if !record.exists {
-            self.is_certainly_new().await?;
+            self.check_is_new().await?;
         }
         if !self.is_in_step(record).await? {
             return Ok(ScaleOutcome::Superseded);

@@ -70,7 +70,7 @@ impl TableEngine {
             Some(key) => WriteId::of_request(key, item),
             None => WriteId::random(self.inner.environment.bytes()),
         };
-        self.inner.may_point_write(deadline).await?;
+        self.inner.check_point_writes(deadline).await?;
         let job = self.inner.job(&item.partition_key, deadline);
         self.inner.write(job, Kind::Create(write_id), &item.sort_key, What::Put(item)).await
     }
@@ -86,7 +86,7 @@ impl TableEngine {
         sort_key: &SortKey,
         deadline: Deadline,
     ) -> Result<Written, WriteError> {
-        self.inner.may_point_write(deadline).await?;
+        self.inner.check_point_writes(deadline).await?;
         let job = self.inner.job(key, deadline);
         let may_look = job.state.may_look(self.inner.environment.now());
         self.inner.write(job, Kind::Delete { may_look }, sort_key, What::Delete).await
@@ -94,13 +94,15 @@ impl TableEngine {
 }
 
 impl Inner {
-    async fn may_write(&self, deadline: Deadline) -> Result<(), WriteError> {
-        self.claimed(None, deadline).await.map_err(|error| WriteErrorKind::unchanged(error).into())
+    async fn check_writes(&self, deadline: Deadline) -> Result<(), WriteError> {
+        self.claim_once(None, deadline)
+            .await
+            .map_err(|error| WriteErrorKind::unchanged(error).into())
     }
 
-    pub(super) async fn may_point_write(&self, deadline: Deadline) -> Result<(), WriteError> {
+    pub(super) async fn check_point_writes(&self, deadline: Deadline) -> Result<(), WriteError> {
         match self.config.writes() {
-            Writes::Items => self.may_write(deadline).await,
+            Writes::Items => self.check_writes(deadline).await,
             Writes::Appends => Err(WriteErrorKind::AppendOnly.into()),
         }
     }
@@ -122,7 +124,7 @@ impl Inner {
         once: bool,
         deadline: Deadline,
     ) -> Result<Written, WriteError> {
-        self.may_write(deadline).await?;
+        self.check_writes(deadline).await?;
         let job = self.job(&item.partition_key, deadline);
         match self.config.writes() {
             Writes::Items => {
@@ -152,7 +154,7 @@ impl KeyJob<'_> {
     pub(super) async fn register(&self) -> Result<(), TableError> {
         let record = self.record(|record, _| record.exists).await?;
         if !record.exists {
-            self.is_certainly_new().await?;
+            self.check_is_new().await?;
             if self.step(&record, &Change::Register).await?.is_none() {
                 self.record(|record, _| record.exists).await?;
             }

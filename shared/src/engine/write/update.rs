@@ -121,7 +121,7 @@ impl TableEngine {
         input: Input<'a>,
         deadline: Deadline,
     ) -> Result<(Written, Input<'a>), WriteError> {
-        self.inner.may_point_write(deadline).await?;
+        self.inner.check_point_writes(deadline).await?;
         let job = self.inner.job(key, deadline);
         let conditions = input.conditions.filter(|conditions| !conditions.are_none());
         // A patch needs the item anyway.
