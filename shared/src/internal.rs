@@ -14,6 +14,7 @@ pub use crate::protocol::layout::{Layout, Places};
 pub use crate::protocol::load::Load;
 pub use crate::protocol::merge::{PageMerge, ShardPage, ShardPageRequest, Stored};
 pub use crate::protocol::metadata::{Drain, Phase, ShardMetadata};
+pub use crate::protocol::names::RESERVED as RESERVED_ATTRIBUTES;
 pub use crate::protocol::survey::{KeyFindings, Survey};
 pub use crate::protocol::tag::{Conditions, Tags};
 pub use crate::protocol::version::Version;
@@ -42,13 +43,13 @@ mod of_the_client {
     pub use crate::engine::environment::{Clock, Environment, SystemClock};
     pub use crate::engine::events::{ScalingEvent, ScalingReason, ScalingStep};
     pub use crate::engine::read::Page;
+    pub use crate::engine::read::paging::PageAt;
     pub use crate::engine::retry::longest_pause;
     pub use crate::engine::survey::{Rebuilt, SurveyPage};
     pub use crate::engine::width::by_policy::{EVIDENCE_LASTS, ReportedKey};
     pub use crate::engine::width::{ScaleError, ScaleOutcome};
     pub use crate::engine::write::update::Updated;
     pub use crate::engine::{Deadline, TableEngine};
-    pub use crate::protocol::names::RESERVED as RESERVED_ATTRIBUTES;
     pub use crate::table::ScanPosition;
     #[cfg(feature = "test-switches")]
     pub use crate::table::partition_model::PartitionModel;

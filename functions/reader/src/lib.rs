@@ -7,8 +7,10 @@ use api::{Operation, Parameters, Problem, Request, Response, json, no_route, rou
 use serde::Serialize;
 use serde_json::value::RawValue;
 use sharding::internal::cursor::{self, Position};
-use sharding::internal::{Conditions, Deadline, Page, PageQuery, RESERVED_ATTRIBUTES, TableEngine};
-use sharding::{Order, SortKey, SortKeyType};
+use sharding::internal::{
+    Conditions, Deadline, PageAt, PageQuery, RESERVED_ATTRIBUTES, TableEngine,
+};
+use sharding::{Order, SortKeyType};
 
 /// The default maximum number of items that one response counts.
 const MAX_COUNT: usize = 10_000;
@@ -132,10 +134,11 @@ async fn count(
             ));
         }
     };
-    let page = run(table, PageQuery { after, ..query.clone() }, deadline).await?;
+    let query = PageQuery { after, ..query.clone() };
+    let page = table.query(&query, deadline).await.map_err(Problem::from_read)?;
     let response = CountResponse {
         count: page.items.len(),
-        cursor: page.next.map(|next| cursor::encode(query, &Position::After(next))),
+        cursor: page.next.map(|next| cursor::encode(&query, &Position::After(next))),
         shards: page.shards,
         consumed_capacity: page.consumed_capacity,
     };
@@ -149,34 +152,14 @@ async fn list(
     position: Option<Position>,
     deadline: Deadline,
 ) -> Result<Response<lambda_http::Body>, Problem> {
-    let (mut page, is_backward, is_first) = match position {
-        None | Some(Position::First) => (run(table, query.clone(), deadline).await?, false, true),
-        Some(Position::After(after)) => (
-            run(table, PageQuery { after: Some(after), ..query.clone() }, deadline).await?,
-            false,
-            false,
-        ),
-        Some(Position::Before(before)) => {
-            (page_before(table, query, Some(before), deadline).await?, true, false)
-        }
-        Some(Position::Last) => (page_before(table, query, None, deadline).await?, true, false),
-    };
-    let mut items = api::fitting_items(&page.items)?;
-    // The next page reads the items again that do not fit.
-    let is_cut = items.len() < page.items.len();
-    page.items.truncate(items.len());
-    let first = page.items.first().map(|item| item.sort_key.clone());
-    let last = page.items.last().map(|item| item.sort_key.clone());
-    let next = if is_cut { last } else { page.next };
-    let (cursor, previous) = if is_backward {
+    let mut at = table.page_at(query, position, deadline).await.map_err(Problem::from_read)?;
+    let mut items = api::fitting_items(&at.page.items)?;
+    at.truncate(items.len());
+    if at.is_reversed {
         items.reverse();
-        // An empty page before all items is followed by the first page.
-        (Some(first.map_or(Position::First, Position::After)), next.map(Position::Before))
-    } else {
-        // An empty page after all items is preceded by the last page.
-        let back = first.map_or(Position::Last, Position::Before);
-        (next.map(Position::After), (!is_first).then_some(back))
-    };
+    }
+    let (cursor, previous) = at.neighbours();
+    let PageAt { page, .. } = at;
     let response = PageResponse {
         items,
         cursor: cursor.map(|at| cursor::encode(query, &at)),
@@ -185,30 +168,6 @@ async fn list(
         consumed_capacity: page.consumed_capacity,
     };
     Ok(json(200, &response))
-}
-
-/// Reads the page before a sort key, in reverse order. `None` stands for the end of the items. The
-/// page is empty only if there are no items before it.
-async fn page_before(
-    table: &TableEngine,
-    query: &PageQuery,
-    before: Option<SortKey>,
-    deadline: Deadline,
-) -> Result<Page, Problem> {
-    let order = query.order.reversed();
-    let mut page =
-        run(table, PageQuery { after: before, order, ..query.clone() }, deadline).await?;
-    while page.items.is_empty()
-        && let Some(next) = page.next
-    {
-        page =
-            run(table, PageQuery { after: Some(next), order, ..query.clone() }, deadline).await?;
-    }
-    Ok(page)
-}
-
-async fn run(table: &TableEngine, query: PageQuery, deadline: Deadline) -> Result<Page, Problem> {
-    table.query(&query, deadline).await.map_err(Problem::from_read)
 }
 
 fn page_query(

@@ -84,6 +84,10 @@ impl<T: FromValue> Tagged<T> {
 /// let second =
 ///     table.query::<Attributes>("2014-07-09").limit(1).consistent(true).cursor(&cursor).await?;
 /// assert_eq!(second.entries[0].sort_key.to_string(), "order-2");
+/// let back = second.previous.expect("there is a page before it");
+/// let again =
+///     table.query::<Attributes>("2014-07-09").limit(1).consistent(true).cursor(&back).await?;
+/// assert_eq!(again.entries, first.entries);
 /// # Ok(()) });
 /// ```
 #[derive(Debug, Clone, PartialEq)]
@@ -95,6 +99,9 @@ pub struct Page<T> {
     /// 1,400, and valid for the same query only. A page may be short, or even empty, and still have
     /// a cursor.
     pub cursor: Option<String>,
+    /// Where the page before this one begins. `None` on the first page. An empty page after the last
+    /// item has it, too.
+    pub previous: Option<String>,
     /// The number of shards that were read.
     pub shards: usize,
     /// The DynamoDB read units that the page cost.

@@ -1,6 +1,6 @@
 //! Reading the items of a partition key in order.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::marker::PhantomData;
 
 use futures_util::stream::{self, Stream};
@@ -11,6 +11,7 @@ use crate::client::entry::{Entry, Page};
 use crate::client::request::{FromValue, Sent, Within, own_sort_key, partition_key, span, within};
 use crate::engine::error::{InvalidRequest, ReadError};
 use crate::engine::read;
+use crate::engine::read::paging::PageAt;
 use crate::values::cursor::{self, Position};
 use crate::values::key::{KeyError, PartitionKey, SortKey, SortKeyType};
 use crate::values::query::{Order, PageQuery};
@@ -105,8 +106,8 @@ impl<T> Query<T> {
         })
     }
 
-    /// Continues where a page with this [`cursor`](Page::cursor) ended. The query must be the same;
-    /// its limit may differ.
+    /// Continues at a page's [`cursor`](Page::cursor) or [`previous`](Page::previous). The query must
+    /// be the same; its limit may differ.
     pub fn cursor(mut self, cursor: &str) -> Self {
         self.cursor = Some(cursor.to_owned());
         self
@@ -153,32 +154,84 @@ impl<T> Query<T> {
         })
     }
 
-    /// The query, once it is complete.
-    fn checked(self) -> Result<(ShardedTable, PageQuery, Within), InvalidRequest> {
-        let mut query = self.query?;
+    /// The query, once it is complete, and where its page is.
+    fn checked(self) -> Result<Checked, InvalidRequest> {
+        let query = self.query?;
         if query.prefix.is_some() && (query.from.is_some() || query.to.is_some()) {
             return Err(InvalidRequest::of("prefix", "it cannot be combined with from or to"));
         }
         if query.from.as_ref().zip(query.to.as_ref()).is_some_and(|(from, to)| from > to) {
             return Err(InvalidRequest::of("from", "it is above to"));
         }
-        if let Some(cursor) = &self.cursor {
-            let wrong = |why| InvalidRequest::of("cursor", why);
-            match cursor::decode(&query, self.table.config().sort_key_type, cursor)
-                .map_err(|error| wrong(error.to_string()))?
-            {
-                Position::After(sort_key) => query.after = Some(sort_key),
-                Position::First => query.after = None,
-                Position::Before(_) | Position::Last => {
-                    return Err(wrong("it goes back, which only the HTTP API does".to_owned()));
-                }
+        let position = self.cursor.map(|cursor| {
+            cursor::decode(&query, self.table.config().sort_key_type, &cursor)
+                .map_err(|error| InvalidRequest::of("cursor", error))
+        });
+        Ok(Checked {
+            table: self.table,
+            query,
+            position: position.transpose()?,
+            within: self.within,
+        })
+    }
+
+    /// As [`checked`](Self::checked), for requests that only go forwards.
+    fn forwards(self) -> Result<(ShardedTable, PageQuery, Within), InvalidRequest> {
+        let Checked { table, mut query, position, within } = self.checked()?;
+        match position {
+            None => {}
+            Some(Position::First) => query.after = None,
+            Some(Position::After(sort_key)) => query.after = Some(sort_key),
+            Some(Position::Before(_) | Position::Last) => {
+                let why = "it is of a previous page, and this request goes forwards";
+                return Err(InvalidRequest::of("cursor", why));
             }
         }
-        Ok((self.table, query, self.within))
+        Ok((table, query, within))
     }
 }
 
+/// A query that was checked.
+struct Checked {
+    table: ShardedTable,
+    query: PageQuery,
+    position: Option<Position>,
+    within: Within,
+}
+
 impl<T: FromValue + Send + 'static> Query<T> {
+    /// The number of items. It reads all of their keys, so it costs as much as reading the items; it
+    /// has the request's timeout for each page.
+    ///
+    /// # Errors
+    /// [`ReadError`], as of the query.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// use sharding::Attributes;
+    ///
+    /// for minute in 10..40 {
+    ///     table.put("2014-07-09", format!("12:{minute}"), Attributes::new()).await?;
+    /// }
+    /// let later = table.query::<Attributes>("2014-07-09").from("12:20").consistent(true);
+    /// assert_eq!(later.count().await?, 20);
+    /// # Ok(()) });
+    /// ```
+    pub async fn count(self) -> Result<usize, ReadError> {
+        let (table, mut query, within) = self.forwards()?;
+        (query.fields, query.limit) = (Some(BTreeSet::new()), PageQuery::MAX_LIMIT);
+        let mut count = 0;
+        loop {
+            let page = read_page(&table, &query, within).await?;
+            count += page.items.len();
+            match page.next {
+                Some(next) => query.after = Some(next),
+                None => return Ok(count),
+            }
+        }
+    }
+
     /// All items, page after page, in order. Each page has the request's timeout. After an error
     /// the stream ends; to continue, query again [`after`](Self::after) the last entry.
     ///
@@ -213,7 +266,7 @@ impl<T: FromValue + Send + 'static> Query<T> {
         Box::pin(stream::try_unfold(Reading::Unchecked(Box::new(self)), |reading| async move {
             let mut reading = match reading {
                 Reading::Unchecked(query) => {
-                    let (table, query, within) = query.checked()?;
+                    let (table, query, within) = query.forwards()?;
                     Reading::begin(table, query, within)
                 }
                 reading @ Reading::Pages { .. } => reading,
@@ -276,11 +329,21 @@ impl<T: FromValue + 'static> IntoFuture for Query<T> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let (table, query, within) = self.checked()?;
-            let page = read_page(&table, &query, within).await?;
+            let Checked { table, query, position, within } = self.checked()?;
+            let deadline = within.deadline(table.config());
+            let span = span("query", &table);
+            let at = table.engine().page_at(&query, position, deadline).instrument(span).await?;
+            let (next, previous) = at.neighbours();
+            let PageAt { page, is_reversed, .. } = at;
+            let mut entries =
+                page.items.into_iter().map(Entry::of).collect::<Result<Vec<_>, _>>()?;
+            if is_reversed {
+                entries.reverse();
+            }
             Ok(Page {
-                entries: page.items.into_iter().map(Entry::of).collect::<Result<_, _>>()?,
-                cursor: page.next.map(|next| cursor::encode(&query, &Position::After(next))),
+                entries,
+                cursor: next.map(|next| cursor::encode(&query, &next)),
+                previous: previous.map(|previous| cursor::encode(&query, &previous)),
                 shards: page.shards,
                 consumed_capacity: page.consumed_capacity,
             })

@@ -1,5 +1,6 @@
 //! Reading: a page over all shards, or one item from all its places.
 
+pub(crate) mod paging;
 pub(in crate::engine) mod replicas;
 
 use std::collections::BTreeSet;
