@@ -40,7 +40,6 @@ fn as_built(seed: u64) -> Plan {
         minutes_late: false,
         crowded: false,
         restoring: false,
-        late_duplicates_of_deleted_items: true,
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::ending::{check_scan, drain, newcomer_of, patiently, soon};
 use super::failure::Failure;
 use super::linearizability::Kind;
-use super::registers::{Outcome, VersionTaken};
+use super::registers::Outcome;
 use super::world::World;
 use super::{KEYS, Plan, key};
 
@@ -46,7 +46,7 @@ pub(super) async fn store_bare(engine: &Engine, world: &World) {
                 .expect("the engine responds");
             if text.starts_with('~') {
                 let sent = world.registers(which).sent(&text, Kind::Set(Some(value)), None);
-                world.registers(which).ended(&sent, Outcome::Done, (0, VersionTaken::default()));
+                world.registers(which).ended(&sent, Outcome::Done);
             } else {
                 world.history(which).sent(&text, value);
                 world.history(which).acknowledged(&text, Instant::now());

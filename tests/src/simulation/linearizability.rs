@@ -6,17 +6,13 @@
 //! takes effect only when a response needs it (G. Lowe, "Testing for linearizability", 2017).
 //! Requests without a response may take effect at any later time, or never.
 //!
-//! Two exceptions are documented:
-//!
-//! * A write without a response may arrive late, at an old place, between another creation's read
-//!   and its put. It may be read and then lose to that creation, or to a change that has read like
-//!   a creation. So a creation replaces what such a write has stored since the creation was sent.
-//! * An attempt of a put that arrives after a deletion without a tombstone brings the item back
-//!   ([`Kind::Late`]).
+//! One exception is documented: a write without a response may arrive late, at an old place, between
+//! another creation's read and its put. It may be read and then lose to that creation, or to a change
+//! that has read like a creation. So a creation replaces what such a write has stored since the
+//! creation was sent.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
-use std::time::Duration;
 
 /// The position of an event in the run: requests and responses are numbered in the order in which
 /// they happen.
@@ -32,12 +28,6 @@ pub(super) enum Kind {
     Create(u64),
     /// It stores this value if there is none, and otherwise changes nothing.
     Once(u64),
-    /// An attempt of a put, besides the acknowledged one, which may arrive at any time: it stores
-    /// this value if there is none.
-    ///
-    /// After a deletion without a tombstone, it also replaces a value with a lower version. That is
-    /// any value sent before this time, by the clock of its sender.
-    Late(u64, Duration),
     /// It replaces the first value by the second one, and fails if there is another value or none.
     Change(u64, u64),
     /// Its response is that the value is not this one; there may be none.
@@ -54,9 +44,6 @@ pub(super) enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Operation {
     pub(super) kind: Kind,
-    /// When it was sent: the time of the run or, for a put whose version is of that time or later,
-    /// the time by the clock of its sender, which is never behind.
-    pub(super) at: Duration,
     pub(super) sent: Tick,
     /// `None` without a response.
     pub(super) ended: Option<Tick>,
@@ -76,26 +63,13 @@ impl Kind {
     fn applied(self, value: Option<u64>) -> Option<Option<u64>> {
         match self {
             Self::Set(left) => Some(left),
-            Self::Create(own) | Self::Late(own, _) => {
-                (value.is_none() || value == Some(own)).then_some(Some(own))
-            }
+            Self::Create(own) => (value.is_none() || value == Some(own)).then_some(Some(own)),
             Self::Once(own) => Some(value.or(Some(own))),
             Self::Change(from, to) => (value == Some(from)).then_some(Some(to)),
             Self::Differs(from) => (value != Some(from)).then_some(value),
             Self::Exists(own) => value.is_some_and(|value| value != own).then_some(value),
             Self::Read(seen) => (value == seen).then_some(value),
             Self::Nothing => None,
-        }
-    }
-
-    /// The value that it stores.
-    const fn stored(self) -> Option<u64> {
-        match self {
-            Self::Set(stored) => stored,
-            Self::Create(stored) | Self::Once(stored) | Self::Change(_, stored) => Some(stored),
-            Self::Late(..) | Self::Differs(_) | Self::Exists(_) | Self::Read(_) | Self::Nothing => {
-                None
-            }
         }
     }
 
@@ -117,8 +91,6 @@ struct State {
 
 struct Search<'a> {
     operations: &'a [Operation],
-    /// The values that late attempts may replace after a deletion.
-    below: BTreeMap<usize, BTreeSet<u64>>,
     /// Requests that were sent and have not ended yet.
     under_way: BTreeSet<usize>,
     states: Vec<State>,
@@ -142,16 +114,7 @@ pub(super) fn check(operations: &[Operation]) -> Result<bool, usize> {
     }
     events.sort_unstable();
     let empty = State { value: None, late_since: None, done: BTreeSet::new() };
-    let below = (0..operations.len())
-        .map(|late| (late, may_be_below(operations, late)))
-        .filter(|(_, it)| !it.is_empty());
-    let mut search = Search {
-        operations,
-        below: below.collect(),
-        under_way: BTreeSet::new(),
-        states: vec![empty],
-        now: 0,
-    };
+    let mut search = Search { operations, under_way: BTreeSet::new(), states: vec![empty], now: 0 };
     for (now, is_response, index) in events {
         search.now = now;
         if !is_response {
@@ -163,22 +126,6 @@ pub(super) fn check(operations: &[Operation]) -> Result<bool, usize> {
         }
     }
     Ok(true)
-}
-
-/// The values that were stored after a deletion, and may still have a lower version than this late
-/// attempt.
-fn may_be_below(operations: &[Operation], late: usize) -> BTreeSet<u64> {
-    let late = operations[late];
-    let Kind::Late(own, until) = late.kind else { return BTreeSet::new() };
-    let is_between = |deletion: &Operation, stored: &Operation| {
-        deletion.kind == Kind::Set(None)
-            && deletion.ended.is_none_or(|ended| ended > late.sent)
-            && stored.ended.is_none_or(|ended| ended > deletion.sent)
-    };
-    let stored = operations.iter().filter(|stored| {
-        stored.at < until && operations.iter().any(|deletion| is_between(deletion, stored))
-    });
-    stored.filter_map(|stored| stored.kind.stored()).filter(|stored| *stored != own).collect()
 }
 
 impl Search<'_> {
@@ -260,15 +207,9 @@ impl Search<'_> {
         let operation = self.operations[index];
         let mut values: Vec<Option<u64>> =
             operation.kind.applied(state.value).into_iter().collect();
-        if let Kind::Create(own) | Kind::Once(own) | Kind::Late(own, _) = operation.kind
+        if let Kind::Create(own) | Kind::Once(own) = operation.kind
             && state.value != Some(own)
             && state.late_since.is_some_and(|since| since > operation.sent)
-        {
-            values.push(Some(own));
-        }
-        if let Kind::Late(own, _) = operation.kind
-            && let (Some(value), Some(below)) = (state.value, self.below.get(&index))
-            && below.contains(&value)
         {
             values.push(Some(own));
         }
@@ -326,13 +267,12 @@ mod tests {
     use super::*;
 
     fn operation(kind: Kind, sent: Tick, ended: impl Into<Option<Tick>>) -> Operation {
-        Operation { kind, at: Duration::from_secs(sent), sent, ended: ended.into() }
+        Operation { kind, sent, ended: ended.into() }
     }
 
     #[test]
     fn exactly_the_linearizable_histories_pass() {
-        use Kind::{Change, Create, Differs, Exists, Late, Once, Read, Set};
-        let until = Duration::from_secs;
+        use Kind::{Change, Create, Differs, Exists, Once, Read, Set};
         let put = |value| Set(Some(value));
         let rows: Vec<(&str, Vec<Operation>, Result<bool, usize>)> = vec![
             (
@@ -486,38 +426,6 @@ mod tests {
                     operation(Read(Some(2)), 7, 8),
                 ],
                 Ok(true),
-            ),
-            (
-                "a repeated put arrives after a deletion, above a later write with a slower clock",
-                vec![
-                    operation(put(1), 0, 1),
-                    operation(Late(1, until(5)), 0, None),
-                    operation(Set(None), 2, 3),
-                    operation(put(2), 4, 5),
-                    operation(Read(Some(1)), 6, 7),
-                ],
-                Ok(true),
-            ),
-            (
-                "a repeated put does not replace a write that is certainly later",
-                vec![
-                    operation(put(1), 0, 1),
-                    operation(Late(1, until(4)), 0, None),
-                    operation(Set(None), 2, 3),
-                    operation(put(2), 4, 5),
-                    operation(Read(Some(1)), 6, 7),
-                ],
-                Err(4),
-            ),
-            (
-                "a repeated put does not replace a later write without a deletion",
-                vec![
-                    operation(put(1), 0, 1),
-                    operation(Late(1, until(5)), 0, None),
-                    operation(put(2), 4, 5),
-                    operation(Read(Some(1)), 6, 7),
-                ],
-                Err(3),
             ),
             (
                 "an item is created again after a deletion",

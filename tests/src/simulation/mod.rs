@@ -82,9 +82,6 @@ pub struct Plan {
     pub crowded: bool,
     /// Whether tables are restored at the end to a backup from the run, and rebuilt.
     pub restoring: bool,
-    /// Whether it is a violation that an attempt of a write brings an item back that was deleted
-    /// after the write, or after an earlier arrival of it.
-    pub late_duplicates_of_deleted_items: bool,
 }
 
 impl Plan {

@@ -11,7 +11,7 @@ use aws_smithy_types::body::SdkBody;
 use embedded_dynamodb::{Engine, Response, http_client};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::internal::{Clock, Moment, Version};
+use sharding::internal::{Clock, Moment};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Plan;
@@ -94,12 +94,6 @@ impl Plan {
     /// The largest difference between two clocks that were not set back.
     const fn clocks_differ(self) -> Duration {
         Duration::from_millis(if self.has_wrong_clocks() { 5_000 } else { 100 })
-    }
-
-    /// The largest difference between two clocks of a run.
-    pub(super) fn largest_difference(self) -> Duration {
-        let set_back = if self.sets_clocks_back() { EARLIEST_CLOCK } else { Duration::ZERO };
-        set_back + self.clocks_differ()
     }
 }
 
@@ -204,11 +198,6 @@ impl Instance {
         }
     }
 
-    /// The time by its wall clock since the beginning of a run with a right clock.
-    fn wall(&self) -> Duration {
-        self.network.began.elapsed() + self.state().skew
-    }
-
     fn latency(&self) -> Duration {
         Duration::from_micros(self.state().rng.random_range(500..8_000))
     }
@@ -296,7 +285,6 @@ impl Instance {
     }
 
     async fn call(self: &Arc<Self>, request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
-        let sent_at = self.wall();
         self.run_on().await;
         sleep(self.latency()).await;
         let target = request.headers().get("x-amz-target").unwrap_or_default().to_owned();
@@ -308,20 +296,10 @@ impl Instance {
             self.network.slow_metadata.delays(is_metadata, is_write, &body).unwrap_or_default();
         sleep(before).await;
         let fault = self.draw(is_metadata, is_write);
-        let note = || self.network.record.may_be_applied(sent_at, &target, &body);
-        if !matches!(fault, None | Some(Fault::Throttle(_) | Fault::Conflict)) {
-            note();
-        }
         let count = |kind: &AtomicU64| kind.fetch_add(1, Ordering::Relaxed);
         let apply = || self.carry_out(false, &target, &body);
         let response = match fault {
-            None => {
-                let response = apply();
-                if !is_throttle(&response) {
-                    note();
-                }
-                response
-            }
+            None => apply(),
             Some(Fault::Throttle(limit)) => {
                 count(&self.network.record.injected.throttles);
                 throttled(limit, is_write)
@@ -396,11 +374,6 @@ fn throttled(limit: &str, is_write: bool) -> Response {
     Response { status: 400, content_type: "application/x-amz-json-1.0", body: body.into_bytes() }
 }
 
-fn is_throttle(response: &Response) -> bool {
-    let body = String::from_utf8_lossy(&response.body);
-    response.status == 400 && (body.contains("Throttling") || body.contains("ThroughputExceeded"))
-}
-
 /// The error response when another program's transaction uses the item.
 fn conflict() -> Response {
     let body = br#"{"__type":"x#TransactionConflictException","message":"injected"}"#.to_vec();
@@ -435,14 +408,6 @@ pub(super) struct InstanceClock(pub(super) Arc<Instance>);
 
 /// The wall-clock time at the beginning, far from zero.
 const EPOCH: Duration = Duration::from_secs(1_700_000_000);
-
-/// When a version was taken, by its writer's clock, since the beginning of a run.
-pub(super) fn clock_of(version: Version) -> Duration {
-    // The era, 18 digits of microseconds, and 9 digits of a tie-breaker.
-    let digits: u128 = version.to_string().parse().expect("a version is a number");
-    let micros = u64::try_from(digits / 10u128.pow(9) % 10u128.pow(18)).expect("18 digits");
-    Duration::from_micros(micros).saturating_sub(EPOCH)
-}
 
 impl Clock for InstanceClock {
     fn now(&self) -> Moment {

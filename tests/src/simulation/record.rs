@@ -23,9 +23,6 @@ pub(super) struct Record {
 #[derive(Debug, Default)]
 struct State {
     arrivals: Vec<Arrival>,
-    /// When a put of an item, by sort key and value, was first sent and not certainly rejected, by
-    /// the clock of its sender.
-    may_be_applied_since: BTreeMap<(String, u64), Duration>,
     keys: BTreeMap<String, Key>,
     /// For each copy of a page, the generation of each entry.
     pages: BTreeMap<String, BTreeMap<String, u64>>,
@@ -97,26 +94,6 @@ impl Record {
             let found: Value = serde_json::from_slice(&found.body).unwrap_or_default();
             self.changed(instance, &found["Item"]);
         }
-    }
-
-    /// Records a request that is not certainly rejected.
-    pub(super) fn may_be_applied(&self, at: Duration, target: &str, body: &[u8]) {
-        if !target.ends_with(".PutItem") {
-            return;
-        }
-        let Ok(request) = serde_json::from_slice::<Value>(body) else { return };
-        let item = &request["Item"];
-        let value = item["value"]["N"].as_str().and_then(|value| value.parse().ok());
-        if let (Some(sort_key), Some(value)) = (item["sort_key"]["S"].as_str(), value) {
-            let known = &mut self.state().may_be_applied_since;
-            known.entry((sort_key.to_owned(), value)).or_insert(at);
-        }
-    }
-
-    /// When a put of this value was first sent and not certainly rejected, by the clock of its
-    /// sender. Its version is of that time or later.
-    pub(super) fn may_be_applied_since(&self, sort_key: &str, value: u64) -> Option<Duration> {
-        self.state().may_be_applied_since.get(&(sort_key.to_owned(), value)).copied()
     }
 
     /// Records new metadata of a key.

@@ -2,11 +2,7 @@
 //! and responses are all kept and checked.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
-use tokio::time::Instant;
-
-use super::Plan;
 use super::failure::Finding;
 use super::linearizability::{Kind, Operation, Tick, check};
 
@@ -25,20 +21,9 @@ pub(super) enum Outcome {
     Unknown,
 }
 
-/// When the version of a put was taken, by its writer's clock.
-#[derive(Debug, Default, Clone, Copy)]
-pub(super) struct VersionTaken {
-    /// Not before: when the put was first sent and not certainly rejected.
-    pub(super) since: Option<Duration>,
-    /// Exactly, if the response has the version.
-    pub(super) at: Option<Duration>,
-}
-
 /// All registers of one key, by sort key.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Registers {
-    began: Instant,
-    plan: Plan,
     now: Tick,
     operations: BTreeMap<String, Vec<Operation>>,
 }
@@ -53,10 +38,6 @@ pub(super) struct Sent {
 }
 
 impl Registers {
-    pub(super) const fn new(began: Instant, plan: Plan) -> Self {
-        Self { began, plan, now: 0, operations: BTreeMap::new() }
-    }
-
     /// The current position in the run.
     pub(super) fn now(&mut self) -> Tick {
         self.now += 1;
@@ -66,90 +47,35 @@ impl Registers {
     /// A write begins. If its client repeats it under an idempotency key after an unknown outcome,
     /// it is the same write: it takes effect between the first request and the last response.
     pub(super) fn sent(&mut self, sort_key: &str, kind: Kind, first: Option<&Sent>) -> Sent {
-        let (tick, at) = (self.now(), self.began.elapsed());
+        let tick = self.now();
         let operations = self.operations.entry(sort_key.to_owned()).or_default();
         operations.push(Operation {
             kind,
-            at,
             sent: first.map_or(tick, |first| first.tick),
             ended: None,
         });
         Sent { sort_key: sort_key.to_owned(), index: operations.len() - 1, tick }
     }
 
-    /// A write ends. `unacknowledged` of its attempts had no response, and may be applied at any
-    /// later time: each only if there is no item or, for a put, an item with a lower version.
-    pub(super) fn ended(
-        &mut self,
-        write: &Sent,
-        outcome: Outcome,
-        (unacknowledged, taken): (u32, VersionTaken),
-    ) {
-        let (now, at) = (self.now(), self.began.elapsed());
+    /// A write ends. Its attempts without a response change nothing that it did not change itself: an
+    /// attempt that is applied after a deletion of the item is a violation.
+    pub(super) fn ended(&mut self, write: &Sent, outcome: Outcome) {
+        let now = self.now();
         let Some(operations) = self.operations.get_mut(&write.sort_key) else { return };
         let Some(operation) = operations.get_mut(write.index) else { return };
-        operation.at = taken.since.unwrap_or(operation.at);
-        let repeated = match (outcome, operation.kind) {
-            (Outcome::Done, _) => {
-                operation.ended = Some(now);
-                unacknowledged
-            }
-            (Outcome::Unknown, _) => unacknowledged.saturating_sub(1),
-            (Outcome::Exists, Kind::Create(own)) => {
-                // The response belongs to this request only, not to the earlier attempts.
-                *operation = Operation {
-                    kind: Kind::Exists(own),
-                    sent: write.tick,
-                    ended: Some(now),
-                    ..*operation
-                };
-                // If an earlier attempt had no response, the outcome would be unknown.
-                0
-            }
+        // A response that names the item's state belongs to this request only, not to the earlier
+        // attempts: if one of them had no response, the outcome would be unknown.
+        let of_this_request = |kind| Operation { kind, sent: write.tick, ended: Some(now) };
+        match (outcome, operation.kind) {
+            (Outcome::Done, _) => operation.ended = Some(now),
+            (Outcome::Unknown, _) => {}
+            (Outcome::Exists, Kind::Create(own)) => *operation = of_this_request(Kind::Exists(own)),
             (Outcome::Differs, Kind::Change(from, _)) => {
-                *operation = Operation {
-                    kind: Kind::Differs(from),
-                    sent: write.tick,
-                    ended: Some(now),
-                    ..*operation
-                };
-                0
+                *operation = of_this_request(Kind::Differs(from));
             }
             (Outcome::Refused | Outcome::Exists | Outcome::Differs, _) => {
                 operation.kind = Kind::Nothing;
-                0
             }
-        };
-        let lands_late = match operation.kind {
-            // The attempt's version was chosen before now.
-            Kind::Set(Some(value)) => {
-                let latest = at + self.plan.largest_difference();
-                Some(Kind::Late(value, taken.at.map_or(latest, |at| at + Duration::from_micros(1))))
-            }
-            // Its condition is that no item exists. For the check, it is another request of the
-            // same creation.
-            Kind::Create(value) | Kind::Once(value) => Some(Kind::Create(value)),
-            // A deletion is sent once, or it leaves a tombstone. A repetition of it has a lower
-            // version than everything later.
-            Kind::Set(None) | Kind::Late(..) | Kind::Exists(_) | Kind::Read(_) | Kind::Nothing => {
-                None
-            }
-            // It is applied only while the value that it replaces is stored. If that is at another
-            // place, it is applied only while home is empty, and the item may be deleted meanwhile.
-            Kind::Change(_, value) => Some(Kind::Late(value, Duration::ZERO)),
-            Kind::Differs(_) => None,
-        };
-        let repeated = if matches!(operation.kind, Kind::Change(..)) && outcome == Outcome::Unknown
-        {
-            unacknowledged
-        } else {
-            repeated
-        };
-        // A late duplicate brings the item back only after it was deleted.
-        let repeated = if self.plan.late_duplicates_of_deleted_items { 0 } else { repeated };
-        let (sent, at) = (operation.sent, operation.at);
-        for kind in lands_late.into_iter().cycle().take(repeated as usize) {
-            operations.push(Operation { kind, at, sent, ended: None });
         }
     }
 
@@ -170,9 +96,8 @@ impl Registers {
     }
 
     fn note(&mut self, sort_key: &str, seen: Option<u64>, began: Tick, ended: Tick) {
-        let at = self.began.elapsed();
         let operations = self.operations.entry(sort_key.to_owned()).or_default();
-        operations.push(Operation { kind: Kind::Read(seen), at, sent: began, ended: Some(ended) });
+        operations.push(Operation { kind: Kind::Read(seen), sent: began, ended: Some(ended) });
     }
 
     /// Checks that the responses of each register can be put into one order. Returns the number of
@@ -187,7 +112,6 @@ impl Registers {
                 Kind::Create(_) | Kind::Exists(_) => "I3",
                 Kind::Set(_)
                 | Kind::Once(_)
-                | Kind::Late(..)
                 | Kind::Change(..)
                 | Kind::Differs(_)
                 | Kind::Read(_)

@@ -16,7 +16,7 @@ use super::ending::{patiently, soon};
 use super::failure::{Failure, Finding};
 use super::linearizability::Kind;
 use super::network::Instance;
-use super::registers::{Outcome, VersionTaken};
+use super::registers::Outcome;
 use super::world::World;
 use super::writing::{PointWrite, outcome, write_point};
 use super::{KEYS, READ_DEADLINE, WRITE_DEADLINE, WRITERS, key, sort_key, value_of};
@@ -170,17 +170,14 @@ async fn change(table: &TableEngine, world: &World, which: usize, name: &str, va
     let written = table
         .put_if(&item(which, name, value), &conditions, Deadline::now() + WRITE_DEADLINE)
         .await;
-    let (outcome, unacknowledged) = match &written {
-        Ok(done) => (Outcome::Done, done.attempts.saturating_sub(1 + done.throttled)),
-        Err(error) => {
-            let outcome = match (outcome(world, which, error), from) {
-                (Outcome::Differs, None) => Outcome::Exists,
-                (outcome, _) => outcome,
-            };
-            (outcome, error.attempts - error.throttled)
-        }
+    let outcome = match &written {
+        Ok(_) => Outcome::Done,
+        Err(error) => match (outcome(world, which, error), from) {
+            (Outcome::Differs, None) => Outcome::Exists,
+            (outcome, _) => outcome,
+        },
     };
-    world.registers(which).ended(&sent, outcome, (unacknowledged, VersionTaken::default()));
+    world.registers(which).ended(&sent, outcome);
     world.count(|totals| match outcome {
         Outcome::Done => totals.changed += 1,
         Outcome::Differs | Outcome::Exists => totals.differed += 1,

@@ -46,7 +46,7 @@ impl World {
     pub(super) fn new(engine: Engine, plan: Plan) -> Self {
         let network = Arc::new(Network::new(engine, plan));
         let began = network.began();
-        let registers = || Mutex::new(Registers::new(began, plan));
+        let registers = || Mutex::new(Registers::default());
         Self {
             histories: Default::default(),
             registers: array::from_fn(|_| registers()),

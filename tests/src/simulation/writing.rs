@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::internal::{Attributes, Deadline, IdempotencyKey, Item, TableEngine, Version};
+use sharding::internal::{Attributes, Deadline, IdempotencyKey, Item, TableEngine};
 use sharding::{Value, WriteError, WriteErrorKind, Written};
 use tokio::time::{Instant, sleep};
 
 use super::failure::Finding;
 use super::linearizability::Kind;
-use super::network::{Instance, clock_of};
-use super::registers::{Outcome, Sent, VersionTaken};
+use super::network::Instance;
+use super::registers::{Outcome, Sent};
 use super::world::World;
 use super::{Plan, WRITE_DEADLINE, WRITERS, key, sort_key};
 
@@ -274,21 +274,11 @@ pub(super) async fn write_point(
             point_write.as_operation(),
             first.as_ref(),
         );
-        let mut taken = VersionTaken::default();
-        let (outcome, unacknowledged) = match point_write.send(&table, &item).await {
-            // A deletion of a missing item sends no request.
-            Ok(done) => {
-                let version = done.tag.and_then(|tag| Version::parse(&tag.to_string()));
-                taken.at = version.map(clock_of);
-                (Outcome::Done, done.attempts.saturating_sub(1 + done.throttled))
-            }
-            Err(error) => (outcome(&world, which, &error), error.attempts - error.throttled),
+        let outcome = match point_write.send(&table, &item).await {
+            Ok(_) => Outcome::Done,
+            Err(error) => outcome(&world, which, &error),
         };
-        if let PointWriteKind::Put(value) = point_write.kind {
-            let record = &world.network.record;
-            taken.since = record.may_be_applied_since(&point_write.sort_key, value);
-        }
-        world.registers(which).ended(&sent, outcome, (unacknowledged, taken));
+        world.registers(which).ended(&sent, outcome);
         world.count(|totals| match outcome {
             Outcome::Done => {
                 totals.point_writes += 1;
