@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_without_a_response_names_the_deadline_and_a_throttled_one_its_limit() {
+    fn a_failed_read_names_the_deadline_or_the_limit() {
         for (error, text) in [
             (TableError::Transient("no page came".into()), "the deadline passed: no page came"),
             (
