@@ -47,8 +47,8 @@ pub(crate) use writes::{LeaseLasts, Sent};
 /// The longest time for one attempt of one request.
 pub(crate) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Sends a request. Boxed here and nowhere else: the SDK's futures are large, and nest so deeply that
-/// the compiler fails on futures that contain them.
+/// Sends a request. Boxed, so that the engine boxes none: the SDK's futures are large, and nest so
+/// deeply that the compiler fails on futures that contain them.
 fn sending<'a, T>(
     request: impl Future<Output = T> + Send + 'a,
 ) -> Pin<Box<dyn Future<Output = T> + Send + 'a>> {
