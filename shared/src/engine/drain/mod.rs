@@ -139,7 +139,6 @@ type Page<T> = (Vec<T>, Option<SortKey>);
 impl DrainRun<'_> {
     async fn run(&mut self, own: &mut Option<OwnDrain>) -> Result<Drained, TableError> {
         loop {
-            // Boxed: the SDK's futures nest deeply.
             match self.go_on(own).await {
                 Ok(Some(drained)) => return Ok(drained),
                 Ok(None) | Err(Stop::Over) => {}

@@ -110,8 +110,6 @@ impl KeyJob<'_> {
         let known = || self.known_view().filter(|view| good(view, self.inner.environment.now()));
         match known() {
             Some(view) => Ok(view),
-            // Boxed, because this is rarely needed and must not enlarge the futures that contain
-            // it.
             None => self.new_view(good).await,
         }
     }
