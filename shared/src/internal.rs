@@ -30,7 +30,7 @@ pub use crate::values::key::{
 pub use crate::values::patch::{Merge, Patch};
 pub use crate::values::query::PageQuery;
 pub use crate::values::throughput::{PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, WarmThroughput};
-pub use crate::values::value::{Attributes, Item, MAX_ITEM_BYTES, attributes_size};
+pub use crate::values::value::{Item, MAX_ITEM_BYTES};
 #[cfg(feature = "client")]
 pub use of_the_client::*;
 

@@ -28,11 +28,9 @@ pub use crate::values::number::{Number, NumberError};
 pub use crate::values::patch::PatchError;
 pub use crate::values::placement::Placement;
 pub use crate::values::query::Order;
-pub use crate::values::value::Value;
+pub use crate::values::value::{Attributes, Value};
 #[cfg(feature = "client")]
 pub use client::ShardedTable;
-#[cfg(feature = "client")]
-pub use client::content::Attributes;
 #[cfg(feature = "client")]
 pub use client::entry::{Entry, Page, PutAllOutcome, Tagged, Updated};
 #[cfg(feature = "client")]

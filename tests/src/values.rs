@@ -3,10 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use sharding::internal::{
-    Attributes, Deadline, Item, ScaleError, ScaleOutcome, ShardCount, TableEngine,
-};
-use sharding::{PartitionKey, SortKey, SortKeyType, Value};
+use sharding::internal::{Deadline, Item, ScaleError, ScaleOutcome, ShardCount, TableEngine};
+use sharding::{Attributes, PartitionKey, SortKey, SortKeyType, Value};
 
 /// A deadline that is long enough for an operation of milliseconds.
 #[must_use]

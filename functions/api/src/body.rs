@@ -4,10 +4,8 @@ use std::collections::HashMap;
 
 use lambda_http::Request;
 use serde_json::value::RawValue;
-use sharding::internal::{
-    Attributes, IdempotencyKey, Item, MAX_ITEM_BYTES, TableEngine, attributes_size,
-};
-use sharding::{KeyError, PartitionKey, SortKey, SortKeyType};
+use sharding::internal::{IdempotencyKey, Item, MAX_ITEM_BYTES, TableEngine};
+use sharding::{Attributes, KeyError, PartitionKey, SortKey, SortKeyType};
 
 use crate::item::read_attributes;
 use crate::limits::MAX_PAYLOAD_BYTES;
@@ -343,7 +341,7 @@ fn check_size(
         + sort_key.to_string().len()
         + "_partition_key_version".len()
         + 32;
-    let bytes = own + attributes_size(attributes);
+    let bytes = own + attributes.size();
     if bytes > MAX_ITEM_BYTES {
         return Err(Problem::too_large("item_too_large", "attributes", bytes, MAX_ITEM_BYTES));
     }

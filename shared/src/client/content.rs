@@ -5,72 +5,7 @@
 //! of up to 64 bits keep all digits. For a decimal number with more digits than an `f64`, and for
 //! larger integers, use [`Value::N`].
 
-use std::collections::BTreeMap;
-use std::ops::{Deref, DerefMut};
-
-use crate::values::value::Value;
-
-/// An item without a type of its own: its attributes by name, without the keys. It dereferences to
-/// a map of [`Value`]s.
-///
-/// ```
-/// use sharding::{Attributes, Value};
-///
-/// let order =
-///     Attributes::from([("total", Value::N("12.50".into())), ("paid", Value::Bool(true))]);
-/// assert_eq!(order["paid"], Value::Bool(true));
-/// ```
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Attributes(BTreeMap<String, Value>);
-
-impl Attributes {
-    /// No attributes: an item that consists of its keys.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self(BTreeMap::new())
-    }
-}
-
-impl From<BTreeMap<String, Value>> for Attributes {
-    fn from(map: BTreeMap<String, Value>) -> Self {
-        Self(map)
-    }
-}
-
-impl<N: Into<String>, const COUNT: usize> From<[(N, Value); COUNT]> for Attributes {
-    fn from(attributes: [(N, Value); COUNT]) -> Self {
-        attributes.into_iter().collect()
-    }
-}
-
-impl<N: Into<String>> FromIterator<(N, Value)> for Attributes {
-    fn from_iter<I: IntoIterator<Item = (N, Value)>>(attributes: I) -> Self {
-        Self(attributes.into_iter().map(|(name, value)| (name.into(), value)).collect())
-    }
-}
-
-impl IntoIterator for Attributes {
-    type Item = (String, Value);
-    type IntoIter = std::collections::btree_map::IntoIter<String, Value>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
-    }
-}
-
-impl Deref for Attributes {
-    type Target = BTreeMap<String, Value>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
-
-impl DerefMut for Attributes {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.0
-    }
-}
+use crate::values::value::{Attributes, Value};
 
 /// Why a value does not fit a type.
 #[derive(Debug)]
@@ -157,14 +92,14 @@ impl IntoValue for Value {
 impl sealed::Into for Attributes {}
 impl IntoValue for Attributes {
     fn into_value(self) -> Result<Value, NotOfType> {
-        Ok(Value::M(self.0))
+        Ok(Value::M(self))
     }
 }
 
 impl sealed::Into for &Attributes {}
 impl IntoValue for &Attributes {
     fn into_value(self) -> Result<Value, NotOfType> {
-        Ok(Value::M(self.0.clone()))
+        Ok(Value::M(self.clone()))
     }
 }
 
@@ -184,7 +119,7 @@ impl FromValue for Attributes {
                 why: format!("it is {}", value.type_name()),
             });
         };
-        Ok(Self(attributes))
+        Ok(attributes)
     }
 }
 

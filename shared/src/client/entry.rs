@@ -1,12 +1,12 @@
 //! The results of requests.
 
-use crate::client::content::{Attributes, FromValue, NotOfType};
+use crate::client::content::{FromValue, NotOfType};
 use crate::engine::error::{ReadError, WriteError, WriteErrorKind};
 use crate::engine::results::Written;
 use crate::engine::write::update;
 use crate::protocol::tag::ItemTag;
 use crate::values::key::{PartitionKey, SortKey};
-use crate::values::value::{self, Item, Value};
+use crate::values::value::{Attributes, Item, Value};
 
 /// An item of a page or a stream: its sort key, and its attributes as a `T`.
 ///
@@ -181,7 +181,7 @@ pub struct Updated {
 impl Updated {
     pub(crate) fn of(updated: update::Updated) -> Self {
         let update::Updated { item, tag, written } = updated;
-        Self { attributes: item.attributes.into(), tag, written, partition_key: item.partition_key }
+        Self { attributes: item.attributes, tag, written, partition_key: item.partition_key }
     }
 
     /// The item as a `T`.
@@ -204,14 +204,14 @@ impl Updated {
     /// # Ok(()) });
     /// ```
     pub fn decode<T: FromValue>(self) -> Result<T, ReadError> {
-        decode(&self.partition_key, &self.written.sort_key, self.attributes.into_iter().collect())
+        decode(&self.partition_key, &self.written.sort_key, self.attributes)
     }
 }
 
 fn decode<T: FromValue>(
     key: &PartitionKey,
     sort_key: &SortKey,
-    attributes: value::Attributes,
+    attributes: Attributes,
 ) -> Result<T, ReadError> {
     T::from_value(Value::M(attributes)).map_err(|NotOfType { attribute, why }| ReadError::Decode {
         partition_key: key.clone(),

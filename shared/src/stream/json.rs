@@ -181,7 +181,7 @@ mod tests {
         leaf.prop_recursive(4, 24, 4, |inner| {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..4).prop_map(Value::L),
-                prop::collection::btree_map("[a-zSNBM.]{0,5}", inner, 0..4).prop_map(Value::M),
+                prop::collection::btree_map("[a-zSNBM.]{0,5}", inner, 0..4).prop_map(|map| Value::M(map.into())),
             ]
         })
     }
@@ -191,6 +191,7 @@ mod tests {
         fn what_was_written_as_json_is_read_back(
             attributes in prop::collection::btree_map("\\PC{0,6}", value(), 0..5),
         ) {
+            let attributes = Attributes::from(attributes);
             let json = attributes_to_json(&attributes);
             prop_assert_eq!(Field::root(&json, "").attributes(), Ok(attributes));
         }

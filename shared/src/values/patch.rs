@@ -63,8 +63,8 @@ impl Patch {
     /// [`PatchError`] if the added values do not fit the stored ones.
     ///
     /// ```
-    /// use sharding::internal::{Attributes, Patch};
-    /// use sharding::Value;
+    /// use sharding::internal::Patch;
+    /// use sharding::{Attributes, Value};
     /// let one = || Attributes::from([("count".to_owned(), Value::N("1".into()))]);
     /// let two = Patch::Add(one()).apply(one())?;
     /// assert_eq!(two["count"], Value::N("2".into()));

@@ -1,6 +1,7 @@
 //! Attribute values, independent of the SDK.
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 
 use crate::values::key::{PartitionKey, SortKey};
 
@@ -63,8 +64,91 @@ impl Value {
     }
 }
 
-/// Named values: an item's attributes without its keys.
-pub type Attributes = BTreeMap<String, Value>;
+/// The attributes of an item without a type of its own, by name and without the keys, or of a map
+/// within it. They dereference to a map of [`Value`]s.
+///
+/// ```
+/// use sharding::{Attributes, Value};
+///
+/// let order =
+///     Attributes::from([("total", Value::N("12.50".into())), ("paid", Value::Bool(true))]);
+/// assert_eq!(order["paid"], Value::Bool(true));
+/// ```
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Attributes(BTreeMap<String, Value>);
+
+impl Attributes {
+    /// No attributes: an item that consists of its keys.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(BTreeMap::new())
+    }
+
+    /// Their size in bytes, as it counts towards the 400 KB of an item. (DynamoDB developer guide,
+    /// "Item sizes and formats".)
+    ///
+    /// ```
+    /// use sharding::{Attributes, Value};
+    ///
+    /// let fruit =
+    ///     Attributes::from([("name", Value::S("grape".into())), ("ripe", Value::Bool(true))]);
+    /// assert_eq!(fruit.size(), 4 + 5 + 4 + 1);
+    /// ```
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.iter().map(|(name, value)| name.len() + value_size(value)).sum()
+    }
+}
+
+impl From<BTreeMap<String, Value>> for Attributes {
+    fn from(map: BTreeMap<String, Value>) -> Self {
+        Self(map)
+    }
+}
+
+impl<N: Into<String>, const COUNT: usize> From<[(N, Value); COUNT]> for Attributes {
+    fn from(attributes: [(N, Value); COUNT]) -> Self {
+        attributes.into_iter().collect()
+    }
+}
+
+impl<N: Into<String>> FromIterator<(N, Value)> for Attributes {
+    fn from_iter<I: IntoIterator<Item = (N, Value)>>(attributes: I) -> Self {
+        Self(attributes.into_iter().map(|(name, value)| (name.into(), value)).collect())
+    }
+}
+
+impl<'a> IntoIterator for &'a Attributes {
+    type Item = (&'a String, &'a Value);
+    type IntoIter = std::collections::btree_map::Iter<'a, String, Value>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+impl IntoIterator for Attributes {
+    type Item = (String, Value);
+    type IntoIter = std::collections::btree_map::IntoIter<String, Value>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl Deref for Attributes {
+    type Target = BTreeMap<String, Value>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl DerefMut for Attributes {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
 
 /// An item as the caller sees it.
 #[derive(Debug, Clone, PartialEq)]
@@ -81,8 +165,8 @@ impl Item {
     /// The approximate write units of storing the item once: its size in KB, rounded up.
     ///
     /// ```
-    /// use sharding::internal::{Attributes, Item};
-    /// use sharding::{PartitionKey, SortKey, SortKeyType, Value};
+    /// use sharding::internal::Item;
+    /// use sharding::{Attributes, PartitionKey, SortKey, SortKeyType, Value};
     /// let attributes = Attributes::from([("text".to_owned(), Value::S("x".repeat(1_500)))]);
     /// let sort_key = SortKey::parse(SortKeyType::String, "order-1").unwrap();
     /// let item =
@@ -91,31 +175,13 @@ impl Item {
     /// ```
     #[must_use]
     pub fn write_units(&self) -> u64 {
-        write_units(2 * self.partition_key.as_str().len() + attributes_size(&self.attributes))
+        write_units(2 * self.partition_key.as_str().len() + self.attributes.size())
     }
 }
 
 /// The write units of storing this number of bytes once.
 pub(crate) fn write_units(bytes: usize) -> u64 {
     (bytes as u64).div_ceil(1_024).max(1)
-}
-
-/// The size in bytes of attributes, as it counts towards [`MAX_ITEM_BYTES`]. (DynamoDB developer
-/// guide, "Item sizes and formats".)
-///
-/// ```
-/// use std::collections::BTreeMap;
-/// use sharding::internal::attributes_size;
-/// use sharding::Value;
-/// let attributes = BTreeMap::from([
-///     ("name".to_owned(), Value::S("grape".into())),
-///     ("ripe".to_owned(), Value::Bool(true)),
-/// ]);
-/// assert_eq!(attributes_size(&attributes), 4 + 5 + 4 + 1);
-/// ```
-#[must_use]
-pub fn attributes_size(attributes: &Attributes) -> usize {
-    attributes.iter().map(|(name, value)| name.len() + value_size(value)).sum()
 }
 
 pub(crate) fn value_size(value: &Value) -> usize {

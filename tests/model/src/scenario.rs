@@ -12,7 +12,7 @@ use sharding::internal::protocol::metadata::ShardMetadata;
 use sharding::internal::protocol::version::Version;
 use sharding::internal::protocol::write_id::WriteId;
 use sharding::internal::{IdempotencyKey, Item, ShardCount, ShardNumber};
-use sharding::{PartitionKey, SortKey};
+use sharding::{Attributes, PartitionKey, SortKey};
 
 use super::monitor::{Kind, Monitor};
 use super::program::Cast;
@@ -239,7 +239,7 @@ pub(crate) fn write_id(value: Value) -> WriteId {
     let item = Item {
         partition_key: PartitionKey::new("p").expect("it is short"),
         sort_key: SortKey::String("s".into()),
-        attributes: std::iter::empty().collect(),
+        attributes: Attributes::new(),
     };
     WriteId::of_request(
         &IdempotencyKey::new(&value.to_string()).expect("values are letters"),

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::Value;
-use sharding::internal::{Attributes, Deadline, Item, ShardCount, TableEngine};
+use sharding::internal::{Deadline, Item, ShardCount, TableEngine};
+use sharding::{Attributes, Value};
 use tokio::time::{Instant, sleep};
 
 use super::failure::Finding;

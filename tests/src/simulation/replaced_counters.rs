@@ -9,10 +9,8 @@ use std::time::Duration;
 
 use rand::RngExt;
 use rand::rngs::StdRng;
-use sharding::internal::{
-    Attributes, Conditions, Deadline, IdempotencyKey, Item, Patch, TableEngine,
-};
-use sharding::{Value, WriteErrorKind};
+use sharding::internal::{Conditions, Deadline, IdempotencyKey, Item, Patch, TableEngine};
+use sharding::{Attributes, Value, WriteErrorKind};
 use tokio::time::{Instant, sleep};
 
 use super::failure::Finding;

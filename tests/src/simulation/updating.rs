@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::internal::{
-    Attributes, Conditions, Deadline, IdempotencyKey, Item, Patch, TableEngine, Tags,
-};
-use sharding::{Value, WriteErrorKind};
+use sharding::internal::{Conditions, Deadline, IdempotencyKey, Item, Patch, TableEngine, Tags};
+use sharding::{Attributes, Value, WriteErrorKind};
 use tokio::time::sleep;
 
 use super::ending::{patiently, soon};

@@ -11,10 +11,9 @@ use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{clients_over, in_process_clients};
 use sharding::internal::{
-    Attributes, Conditions, Environment, Item, Merge, PAGES, PageQuery, Patch, ShardNumber,
-    TableEngine, Tags,
+    Conditions, Environment, Item, Merge, PAGES, PageQuery, Patch, ShardNumber, TableEngine, Tags,
 };
-use sharding::{PartitionKey, Value};
+use sharding::{Attributes, PartitionKey, Value};
 use system_tests::many_keys::{OPERATIONS, Side};
 use system_tests::metadata::claimed_tables;
 use system_tests::pages::{Keys, PageBench, WIDTHS, starts};

@@ -9,10 +9,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{create_tables, in_process_clients};
 use proptest::prelude::*;
-use sharding::internal::{
-    Attributes, Deadline, Environment, Item, PageQuery, ShardCount, TableEngine,
-};
-use sharding::{Order, PartitionKey, Placement, SortKey, SortKeyType};
+use sharding::internal::{Deadline, Environment, Item, PageQuery, ShardCount, TableEngine};
+use sharding::{Attributes, Order, PartitionKey, Placement, SortKey, SortKeyType};
 use system_tests::{TestClock, config};
 
 /// The event between two pages.

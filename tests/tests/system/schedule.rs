@@ -8,10 +8,8 @@ use embedded_dynamodb::{Engine, InProcess};
 use local::in_process_clients;
 use serde_json::json;
 use shard_scaler::{Clients, Failed, Scaler, ScalerConfig};
-use sharding::internal::{
-    Attributes, Clock, Deadline, Drained, Environment, Item, ShardMetadata, TableEngine,
-};
-use sharding::{PartitionKey, TableConfig, Value};
+use sharding::internal::{Clock, Deadline, Drained, Environment, Item, ShardMetadata, TableEngine};
+use sharding::{Attributes, PartitionKey, TableConfig, Value};
 use system_tests::metadata::{self, number};
 use system_tests::{TestClock, config, count, engine_with_tables, numbered, soon, sort_key};
 use tokio::time::sleep;

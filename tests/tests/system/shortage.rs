@@ -8,10 +8,10 @@ use std::time::Duration;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{clients_over, in_process_clients};
 use sharding::internal::{
-    Attributes, Clock, Deadline, Environment, Item, ScalingDecision, ScalingEvent, ScalingStep,
-    TableEngine, WarmThroughput,
+    Clock, Deadline, Environment, Item, ScalingDecision, ScalingEvent, ScalingStep, TableEngine,
+    WarmThroughput,
 };
-use sharding::{PartitionKey, TableConfig, Value};
+use sharding::{Attributes, PartitionKey, TableConfig, Value};
 use system_tests::metadata::claimed_tables;
 use system_tests::{TestClock, config, soon, sort_key};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};

@@ -22,7 +22,7 @@ use crate::table::error::{Cause, TableError};
 use crate::table::{FoundCopy, GetTarget, ShardQueryPage, newer};
 use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::values::query::{Order, PageQuery};
-use crate::values::value::{Item, attributes_size};
+use crate::values::value::Item;
 
 /// The largest number of shards that one request queries at once.
 const FAN_OUT: usize = 64;
@@ -235,7 +235,7 @@ impl<'a> PageRun<'a> {
             }
             let (bytes, own_bytes) = (&mut self.bytes, self.own_bytes);
             self.merge.advance(|item| {
-                *bytes += attributes_size(&item.attributes) + own_bytes;
+                *bytes += item.attributes.size() + own_bytes;
                 *bytes < PAGE_BYTES
             });
             self.launch();

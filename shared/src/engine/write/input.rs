@@ -10,7 +10,7 @@ use crate::table::error::TableError;
 use crate::table::{Content, RawCopy};
 use crate::values::key::ShardNumber;
 use crate::values::patch::{Patch, PatchError};
-use crate::values::value::{Attributes, Item, MAX_ITEM_BYTES, attributes_size};
+use crate::values::value::{Attributes, Item, MAX_ITEM_BYTES};
 
 /// The newest copy of an item, with the updates that it remembers.
 pub(super) type Newest = (Stored<Item>, Option<Applied>);
@@ -115,7 +115,7 @@ impl<'a> Input<'a> {
                     Some(once) => Some(Applied::with(applied.as_ref(), once, millis(now))),
                     None => applied,
                 };
-                let bytes = own_bytes + attributes_size(&attributes);
+                let bytes = own_bytes + attributes.size();
                 if bytes > MAX_ITEM_BYTES {
                     return Err(Some(WriteErrorKind::Mismatch(PatchError::TooLarge { bytes })));
                 }

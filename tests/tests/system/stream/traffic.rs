@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::internal::{Attributes, Clock, Deadline, Drained, Item, TableEngine};
-use sharding::{Value, WriteErrorKind};
+use sharding::internal::{Clock, Deadline, Drained, Item, TableEngine};
+use sharding::{Attributes, Value, WriteErrorKind};
 use system_tests::{TestClock, count, soon, sort_key};
 use tokio::time::{Instant, sleep};
 
