@@ -27,7 +27,6 @@ pub use crate::values::idempotency::{IdempotencyKey, IdempotencyKeyError};
 pub use crate::values::key::{
     MAX_PARTITION_KEY_BYTES, MAX_SORT_KEY_BYTES, Separator, ShardCount, ShardKeys, ShardNumber,
 };
-pub use crate::values::patch::{Merge, Patch};
 pub use crate::values::query::PageQuery;
 pub use crate::values::throughput::{PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, WarmThroughput};
 pub use crate::values::value::{Item, MAX_ITEM_BYTES};

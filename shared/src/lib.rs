@@ -25,7 +25,7 @@ mod values;
 pub use crate::protocol::tag::ItemTag;
 pub use crate::values::key::{KeyError, PartitionKey, SortKey, SortKeyType};
 pub use crate::values::number::{Number, NumberError};
-pub use crate::values::patch::PatchError;
+pub use crate::values::patch::{Merge, Patch, PatchError};
 pub use crate::values::placement::Placement;
 pub use crate::values::query::Order;
 pub use crate::values::value::{Attributes, Value};

@@ -13,8 +13,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::ser::{Error as _, Serialize, SerializeMap, SerializeSeq, SerializeStruct, Serializer};
 use serde_json::value::RawValue;
-use sharding::internal::{Item, Merge, RESERVED_ATTRIBUTES};
-use sharding::{Attributes, Number, SortKey, Value};
+use sharding::internal::{Item, RESERVED_ATTRIBUTES};
+use sharding::{Attributes, Merge, Number, SortKey, Value};
 
 use crate::object::{Kind, Members};
 use crate::problem::Problem;
@@ -461,7 +461,8 @@ mod tests {
         leaf.prop_recursive(4, 24, 4, |inner| {
             prop_oneof![
                 proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::L),
-                proptest::collection::btree_map("[$a-c]{1,4}", inner, 0..4).prop_map(|map| Value::M(map.into())),
+                proptest::collection::btree_map("[$a-c]{1,4}", inner, 0..4)
+                    .prop_map(|map| Value::M(map.into())),
             ]
         })
     }

@@ -1,8 +1,8 @@
 //! Bodies of `PATCH`: a JSON merge patch (RFC 7396) of the item, or additions to its attributes.
 
 use lambda_http::Request;
-use sharding::internal::{Patch, TableEngine};
-use sharding::{PartitionKey, SortKey};
+use sharding::internal::TableEngine;
+use sharding::{PartitionKey, Patch, SortKey};
 
 use crate::body::{Body, fields, read_partition_key, read_sort_key, required};
 use crate::item::{read_additions, read_merge};
@@ -25,7 +25,8 @@ pub fn patch_body(
     let keys = [config.partition_key_name.as_str(), config.sort_key_name.as_str()];
     if media_type == ADD {
         let [additions] = fields(body.raw(), ["add"])?;
-        return read_additions(required(additions, "add")?, keys).map(Patch::Add);
+        let add = read_additions(required(additions, "add")?, keys)?;
+        return Ok(Patch { add, ..Patch::default() });
     }
     let [own_partition_key, own_sort_key, attributes] =
         fields(body.raw(), ["partition_key", "sort_key", "attributes"])?;
@@ -44,8 +45,6 @@ pub fn patch_body(
     {
         return changes("sort_key");
     }
-    match attributes {
-        Some(attributes) => read_merge(attributes, keys).map(Patch::Merge),
-        None => Ok(Patch::Merge(std::iter::empty().collect())),
-    }
+    let merge = attributes.map(|attributes| read_merge(attributes, keys)).transpose()?;
+    Ok(Patch { merge: merge.unwrap_or_default(), ..Patch::default() })
 }

@@ -181,7 +181,8 @@ mod tests {
         leaf.prop_recursive(4, 24, 4, |inner| {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..4).prop_map(Value::L),
-                prop::collection::btree_map("[a-zSNBM.]{0,5}", inner, 0..4).prop_map(|map| Value::M(map.into())),
+                prop::collection::btree_map("[a-zSNBM.]{0,5}", inner, 0..4)
+                    .prop_map(|map| Value::M(map.into())),
             ]
         })
     }

@@ -5,17 +5,29 @@ use std::collections::BTreeMap;
 use crate::values::number::{Number, NumberError};
 use crate::values::value::{Attributes, Value};
 
-/// A change of some attributes of an item. The others stay as they are.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Patch {
+/// A change of some attributes of an item: first the merge, then the additions. The others stay as
+/// they are.
+///
+/// ```
+/// use sharding::{Attributes, Merge, Patch, Value};
+///
+/// let patch = Patch {
+///     merge: [("state".to_owned(), Merge::Set(Value::S("paid".into())))].into(),
+///     add: Attributes::from([("payments", Value::N("1".into()))]),
+/// };
+/// # let _ = patch;
+/// ```
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Patch {
     /// Sets, merges and removes attributes, as a JSON merge patch does (RFC 7396).
-    Merge(BTreeMap<String, Merge>),
+    pub merge: BTreeMap<String, Merge>,
     /// Adds to numbers, and members to sets. An absent attribute counts as 0, or as an empty set.
-    Add(Attributes),
+    pub add: Attributes,
 }
 
 /// The change of one attribute, or of one member of a map.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Merge {
     /// Removes it.
     Remove,
@@ -61,26 +73,18 @@ impl Patch {
     ///
     /// # Errors
     /// [`PatchError`] if the added values do not fit the stored ones.
-    ///
-    /// ```
-    /// use sharding::internal::Patch;
-    /// use sharding::{Attributes, Value};
-    /// let one = || Attributes::from([("count".to_owned(), Value::N("1".into()))]);
-    /// let two = Patch::Add(one()).apply(one())?;
-    /// assert_eq!(two["count"], Value::N("2".into()));
-    /// # Ok::<(), sharding::PatchError>(())
-    /// ```
-    pub fn apply(&self, mut attributes: Attributes) -> Result<Attributes, PatchError> {
-        match self {
-            Self::Merge(changes) => merge(&mut attributes, changes),
-            Self::Add(additions) => {
-                for (name, added) in additions {
-                    let sum = add(name, attributes.remove(name), added)?;
-                    attributes.insert(name.clone(), sum);
-                }
-            }
+    pub(crate) fn apply(&self, mut attributes: Attributes) -> Result<Attributes, PatchError> {
+        merge(&mut attributes, &self.merge);
+        for (name, added) in &self.add {
+            let sum = add(name, attributes.remove(name), added)?;
+            attributes.insert(name.clone(), sum);
         }
         Ok(attributes)
+    }
+
+    /// Whether it only adds, which DynamoDB can do in place.
+    pub(crate) fn only_adds(&self) -> bool {
+        self.merge.is_empty() && !self.add.is_empty()
     }
 
     /// The whole patch as attributes, so that two patches can be compared.
@@ -93,9 +97,13 @@ impl Patch {
             };
             changes.iter().map(|(name, change)| (name.clone(), content(change))).collect()
         }
-        match self {
-            Self::Merge(changes) => ("merge", of(changes)),
-            Self::Add(additions) => ("add", additions.clone()),
+        let (merge, add) = (of(&self.merge), self.add.clone());
+        match (merge.is_empty(), add.is_empty()) {
+            (_, true) => ("merge", merge),
+            (true, false) => ("add", add),
+            (false, false) => {
+                ("merge and add", [("merge", Value::M(merge)), ("add", Value::M(add))].into())
+            }
         }
     }
 }
@@ -210,7 +218,8 @@ mod tests {
             ),
         ];
         for (target, patch, expected) in rows {
-            assert_eq!(Patch::Merge(patch.clone()).apply(target), Ok(expected), "{patch:?}");
+            let patch = Patch { merge: patch, ..Patch::default() };
+            assert_eq!(patch.apply(target), Ok(expected), "{patch:?}");
         }
     }
 
@@ -243,5 +252,22 @@ mod tests {
         }
         let wrong = add("a", Some(Value::S("x".into())), &n("1")).unwrap_err();
         assert_eq!(wrong.to_string(), "it is a string, to which a number cannot be added");
+    }
+
+    #[test]
+    fn an_addition_follows_the_merge_of_its_patch() {
+        let patch = Patch {
+            merge: changes([("state", Merge::Set(n("7"))), ("old", Merge::Remove)]),
+            add: map([("count", n("2"))]),
+        };
+        let stored = map([("count", n("1")), ("old", n("0"))]);
+        assert_eq!(patch.apply(stored), Ok(map([("count", n("3")), ("state", n("7"))])));
+        let (merged, added) = (
+            Patch { add: Attributes::new(), ..patch.clone() },
+            Patch { merge: BTreeMap::new(), ..patch.clone() },
+        );
+        assert_eq!([&patch, &merged, &added].map(Patch::only_adds), [false, false, true]);
+        let contents = [patch, merged, added].map(|patch| patch.content());
+        assert!(contents.iter().enumerate().all(|(at, one)| !contents[..at].contains(one)));
     }
 }

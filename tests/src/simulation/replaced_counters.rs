@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use rand::RngExt;
 use rand::rngs::StdRng;
-use sharding::internal::{Conditions, Deadline, IdempotencyKey, Item, Patch, TableEngine};
-use sharding::{Attributes, Value, WriteErrorKind};
+use sharding::internal::{Conditions, Deadline, IdempotencyKey, Item, TableEngine};
+use sharding::{Attributes, Patch, Value, WriteErrorKind};
 use tokio::time::{Instant, sleep};
 
 use super::failure::Finding;
@@ -76,7 +76,8 @@ async fn put(table: &TableEngine, world: &World, which: usize, name: &str, value
 async fn add(table: &TableEngine, world: &World, which: usize, name: &str, value: u64) {
     let own = format!("{ADDITION}{value}");
     let once = IdempotencyKey::new(&own).expect("a key");
-    let one = Patch::Add(Attributes::from([(own.clone(), Value::N("1".into()))]));
+    let one =
+        Patch { add: Attributes::from([(own.clone(), Value::N("1".into()))]), ..Patch::default() };
     let (key, sort_key) = (key(which), sort_key(name));
     let deadline = Deadline::now() + WRITE_DEADLINE;
     let conditions = Conditions::default();

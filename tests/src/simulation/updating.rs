@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::internal::{Conditions, Deadline, IdempotencyKey, Item, Patch, TableEngine, Tags};
-use sharding::{Attributes, Value, WriteErrorKind};
+use sharding::internal::{Conditions, Deadline, IdempotencyKey, Item, TableEngine, Tags};
+use sharding::{Attributes, Patch, Value, WriteErrorKind};
 use tokio::time::sleep;
 
 use super::ending::{patiently, soon};
@@ -64,7 +64,10 @@ struct Addition {
 impl Addition {
     fn patch(&self) -> Patch {
         let one = || Value::N("1".into());
-        Patch::Add(Attributes::from([("value".to_owned(), one()), (self.own.clone(), one())]))
+        Patch {
+            add: Attributes::from([("value".to_owned(), one()), (self.own.clone(), one())]),
+            ..Patch::default()
+        }
     }
 
     fn idempotency_key(&self) -> Option<IdempotencyKey> {

@@ -11,9 +11,9 @@ use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{clients_over, in_process_clients};
 use sharding::internal::{
-    Conditions, Environment, Item, Merge, PAGES, PageQuery, Patch, ShardNumber, TableEngine, Tags,
+    Conditions, Environment, Item, PAGES, PageQuery, ShardNumber, TableEngine, Tags,
 };
-use sharding::{Attributes, PartitionKey, Value};
+use sharding::{Attributes, Merge, PartitionKey, Patch, Value};
 use system_tests::many_keys::{OPERATIONS, Side};
 use system_tests::metadata::claimed_tables;
 use system_tests::pages::{Keys, PageBench, WIDTHS, starts};
@@ -245,8 +245,14 @@ async fn an_update_costs_what_the_documents_say() {
     let replace = async |table: &TableEngine, item: &Item, conditions: &Conditions| {
         table.put_if(item, conditions, soon()).await.expect("unchanged");
     };
-    let one = Patch::Add(Attributes::from([("count".to_owned(), Value::N("1".into()))]));
-    let merge = Patch::Merge([("state".to_owned(), Merge::Set(Value::Bool(true)))].into());
+    let one = Patch {
+        add: Attributes::from([("count".to_owned(), Value::N("1".into()))]),
+        ..Patch::default()
+    };
+    let merge = Patch {
+        merge: [("state".to_owned(), Merge::Set(Value::Bool(true)))].into(),
+        ..Patch::default()
+    };
     let patch = async |table: &TableEngine, item: &Item, patch: &Patch| {
         let keys = (&item.partition_key, &item.sort_key);
         table.update(keys, patch, &Conditions::default(), None, soon()).await.expect("updated");

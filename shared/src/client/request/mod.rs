@@ -183,19 +183,22 @@ fn map(item: impl IntoValue) -> Result<Attributes, InvalidRequest> {
 
 /// A value that can be stored, of the attribute with this name; of the whole item if it is empty.
 fn value(name: &str, value: impl IntoValue) -> Result<Value, InvalidRequest> {
-    let wrong = |NotOfType { attribute, why }| {
-        let path = format!("{name}{attribute}");
-        let what = match path.trim_start_matches('.') {
-            "" => "item".to_owned(),
-            path => format!("attribute {path}"),
-        };
-        InvalidRequest::new(what, why)
+    let value = value.into_value().map_err(|wrong| unfit(name, wrong))?;
+    check_numbers(name, &value)?;
+    Ok(value)
+}
+
+fn check_numbers(name: &str, value: &Value) -> Result<(), InvalidRequest> {
+    wrong_number(value).map_or(Ok(()), |wrong| Err(unfit(name, wrong)))
+}
+
+fn unfit(name: &str, NotOfType { attribute, why }: NotOfType) -> InvalidRequest {
+    let path = format!("{name}{attribute}");
+    let what = match path.trim_start_matches('.') {
+        "" => "item".to_owned(),
+        path => format!("attribute {path}"),
     };
-    let value = value.into_value().map_err(wrong)?;
-    match wrong_number(&value) {
-        Some(number) => Err(wrong(number)),
-        None => Ok(value),
-    }
+    InvalidRequest::new(what, why)
 }
 
 /// Rejects names that belong to the keys or to the product.

@@ -1,7 +1,5 @@
 //! Changing a part of an item.
 
-use std::collections::BTreeMap;
-
 use tracing::Instrument;
 
 use crate::client::ShardedTable;
@@ -12,7 +10,7 @@ use crate::engine::error::{InvalidRequest, WriteError};
 use crate::protocol::tag::{Conditions, ItemTag};
 use crate::values::idempotency::IdempotencyKey;
 use crate::values::patch::{Merge, Patch};
-use crate::values::value::{Attributes, Value};
+use crate::values::value::Value;
 
 /// See [`ShardedTable::update`].
 #[derive(Debug)]
@@ -20,8 +18,7 @@ use crate::values::value::{Attributes, Value};
 pub struct Update {
     table: ShardedTable,
     target: Result<Target, InvalidRequest>,
-    merge: BTreeMap<String, Merge>,
-    add: Attributes,
+    patch: Patch,
     wrong: Option<InvalidRequest>,
     conditions: Conditions,
     idempotency_key: Option<IdempotencyKey>,
@@ -35,8 +32,7 @@ impl Update {
         Self {
             table,
             target,
-            merge: BTreeMap::new(),
-            add: Attributes::new(),
+            patch: Patch::default(),
             wrong: None,
             conditions: Conditions::default(),
             idempotency_key: None,
@@ -68,7 +64,7 @@ impl Update {
     pub fn set(self, name: &str, value: impl IntoValue) -> Self {
         self.try_to(|update| {
             allowed(update.table.config(), name)?;
-            update.merge.insert(name.to_owned(), Merge::Set(super::value(name, value)?));
+            update.patch.merge.insert(name.to_owned(), Merge::Set(super::value(name, value)?));
             Ok(())
         })
     }
@@ -87,7 +83,7 @@ impl Update {
     pub fn remove(self, name: &str) -> Self {
         self.try_to(|update| {
             allowed(update.table.config(), name)?;
-            update.merge.insert(name.to_owned(), Merge::Remove);
+            update.patch.merge.insert(name.to_owned(), Merge::Remove);
             Ok(())
         })
     }
@@ -117,7 +113,7 @@ impl Update {
         self.try_to(|update| {
             for (name, value) in map(changes)? {
                 allowed(update.table.config(), &name)?;
-                update.merge.insert(name, merge(value));
+                update.patch.merge.insert(name, merge(value));
             }
             Ok(())
         })
@@ -144,12 +140,24 @@ impl Update {
     pub fn add(self, name: &str, value: impl IntoValue) -> Self {
         self.try_to(|update| {
             allowed(update.table.config(), name)?;
-            let value = super::value(name, value)?;
-            if !matches!(value, Value::N(_) | Value::Ss(_) | Value::Ns(_) | Value::Bs(_)) {
-                let why = format!("it is {}; a number or a set can be added", value.type_name());
-                return Err(InvalidRequest::new(format!("attribute {name}"), why));
+            update.patch.add.insert(name.to_owned(), summand(name, super::value(name, value)?)?);
+            Ok(())
+        })
+    }
+
+    /// Makes all changes of a patch, besides those that were named before.
+    pub fn patch(self, patch: Patch) -> Self {
+        self.try_to(|update| {
+            for (name, change) in patch.merge {
+                allowed(update.table.config(), &name)?;
+                check_numbers(&name, &change)?;
+                update.patch.merge.insert(name, change);
             }
-            update.add.insert(name.to_owned(), value);
+            for (name, value) in patch.add {
+                allowed(update.table.config(), &name)?;
+                let value = summand(&name, super::value(&name, value)?)?;
+                update.patch.add.insert(name, value);
+            }
             Ok(())
         })
     }
@@ -216,25 +224,41 @@ impl IntoFuture for Update {
             if let Some(wrong) = self.wrong {
                 return Err(wrong.into());
             }
-            let patch = match (self.merge.is_empty(), self.add.is_empty()) {
-                (_, true) => Patch::Merge(self.merge),
-                (true, false) => Patch::Add(self.add),
-                (false, false) => {
-                    return Err(InvalidRequest::of(
-                        "update",
-                        "it sets and adds; send two requests",
-                    )
-                    .into());
-                }
-            };
+            let Patch { merge, add } = &self.patch;
+            if let Some(name) = add.keys().find(|name| merge.contains_key(*name)) {
+                let what = format!("attribute {name}");
+                let why = "the update both adds to it and sets or removes it".to_owned();
+                return Err(InvalidRequest::new(what, why).into());
+            }
             let deadline = self.within.deadline(self.table.config());
             let once = self.idempotency_key.as_ref();
             let target = (&partition_key, &sort_key);
-            let updated =
-                self.table.engine().update(target, &patch, &self.conditions, once, deadline).await;
+            let updated = self
+                .table
+                .engine()
+                .update(target, &self.patch, &self.conditions, once, deadline)
+                .await;
             updated.map(Updated::of)
         };
         Box::pin(sent.instrument(span))
+    }
+}
+
+fn summand(name: &str, value: Value) -> Result<Value, InvalidRequest> {
+    if matches!(value, Value::N(_) | Value::Ss(_) | Value::Ns(_) | Value::Bs(_)) {
+        return Ok(value);
+    }
+    let why = format!("it is {}; a number or a set can be added", value.type_name());
+    Err(InvalidRequest::new(format!("attribute {name}"), why))
+}
+
+fn check_numbers(name: &str, change: &Merge) -> Result<(), InvalidRequest> {
+    match change {
+        Merge::Remove => Ok(()),
+        Merge::Set(value) => super::check_numbers(name, value),
+        Merge::Into(members) => members
+            .iter()
+            .try_for_each(|(member, change)| check_numbers(&format!("{name}.{member}"), change)),
     }
 }
 

@@ -80,10 +80,10 @@ impl<'a> Input<'a> {
     }
 
     /// What DynamoDB may add in place.
-    pub(super) const fn additions(&self) -> Option<&'a Attributes> {
+    pub(super) fn additions(&self) -> Option<&'a Attributes> {
         match self.what {
-            What::Patch(Patch::Add(additions)) => Some(additions),
-            What::Patch(Patch::Merge(_)) | What::Put(_) | What::Delete => None,
+            What::Patch(patch) => patch.only_adds().then_some(&patch.add),
+            What::Put(_) | What::Delete => None,
         }
     }
 

@@ -131,7 +131,7 @@ impl TableEngine {
         };
         let update = Update { expects, once: input.once };
         let kind = match input.what {
-            What::Patch(Patch::Add(_)) if conditions.is_none() => Kind::Add(update),
+            What::Patch(patch) if patch.only_adds() && conditions.is_none() => Kind::Add(update),
             What::Put(_) | What::Patch(_) => Kind::Replace(update),
             What::Delete => {
                 let may_look = job.state.may_look(self.inner.environment.now());

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use embedded_dynamodb::InProcess;
 use local::in_process_clients;
-use sharding::Value;
-use sharding::internal::{Conditions, Drained, Merge, Patch, Tags};
+use sharding::internal::{Conditions, Drained, Tags};
+use sharding::{Merge, Patch, Value};
 use system_tests::{Call, Fate, numbered, scan_stored, soon, sort_key};
 use tokio::time::sleep;
 
@@ -42,7 +42,10 @@ async fn a_late_duplicate_of_an_update_does_not_bring_an_item_back() {
         let text = numbered(0..40)
             .find(|text| fixture.home_of(text, 8) != Some(1))
             .expect("most items have another home");
-        let merge = Patch::Merge([("state".to_owned(), Merge::Set(Value::Bool(true)))].into());
+        let merge = Patch {
+            merge: [("state".to_owned(), Merge::Set(Value::Bool(true)))].into(),
+            ..Patch::default()
+        };
         armed.store(true, Ordering::Relaxed);
         let of_item = (&key(), &sort_key(&text));
         let updated =
@@ -95,11 +98,11 @@ async fn a_late_first_attempt_does_not_bring_a_deleted_item_back() {
             "put" => drop(fixture.table.put(&item("order-1", 2), soon()).await.expect("stored")),
             "merge" => {
                 let merge = [("state".to_owned(), Merge::Set(value()))].into();
-                patch(Patch::Merge(merge)).await.expect("merged");
+                patch(Patch { merge, ..Patch::default() }).await.expect("merged");
             }
             "add" => {
                 let add = [("state".to_owned(), value())].into();
-                patch(Patch::Add(add)).await.expect("added");
+                patch(Patch { add, ..Patch::default() }).await.expect("added");
             }
             "delete and create" => {
                 delete().await.expect("deleted");
