@@ -16,20 +16,18 @@ pub use crate::protocol::merge::{PageMerge, ShardPage, ShardPageRequest, Stored}
 pub use crate::protocol::metadata::{Drain, Phase, ShardMetadata};
 pub use crate::protocol::names::RESERVED as RESERVED_ATTRIBUTES;
 pub use crate::protocol::survey::{KeyFindings, Survey};
-pub use crate::protocol::tag::{Conditions, Tags};
 pub use crate::protocol::version::Version;
 pub use crate::protocol::view::{
     APPEND_LEASE, CROWD_BACKOFF, DRIFT_MARGIN, LONGEST_READ, MAX_LEASE, Moment, OBSERVER_PAUSE,
     SIGNATURE_VALIDITY, View,
 };
 pub use crate::values::cursor::{self, CursorError, MAX_CURSOR_CHARS};
-pub use crate::values::idempotency::{IdempotencyKey, IdempotencyKeyError};
 pub use crate::values::key::{
     MAX_PARTITION_KEY_BYTES, MAX_SORT_KEY_BYTES, Separator, ShardCount, ShardKeys, ShardNumber,
 };
 pub use crate::values::query::PageQuery;
 pub use crate::values::throughput::{PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, WarmThroughput};
-pub use crate::values::value::{Item, MAX_ITEM_BYTES};
+pub use crate::values::value::Item;
 #[cfg(feature = "client")]
 pub use of_the_client::*;
 

@@ -22,17 +22,18 @@ pub mod stream;
 mod table;
 mod values;
 
-pub use crate::protocol::tag::ItemTag;
+pub use crate::protocol::tag::{Conditions, ItemTag, Tags};
+pub use crate::values::idempotency::{IdempotencyKey, IdempotencyKeyError};
 pub use crate::values::key::{KeyError, PartitionKey, SortKey, SortKeyType};
 pub use crate::values::number::{Number, NumberError};
 pub use crate::values::patch::{Merge, Patch, PatchError};
 pub use crate::values::placement::Placement;
 pub use crate::values::query::Order;
-pub use crate::values::value::{Attributes, Value};
+pub use crate::values::value::{Attributes, MAX_ITEM_BYTES, Value};
 #[cfg(feature = "client")]
 pub use client::ShardedTable;
 #[cfg(feature = "client")]
-pub use client::entry::{Entry, Page, PutAllOutcome, Tagged, Updated};
+pub use client::entry::{Counted, Entry, Page, Tagged, Updated, WriteAllOutcome};
 #[cfg(feature = "client")]
 pub use client::request;
 #[cfg(feature = "client")]

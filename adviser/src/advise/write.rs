@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 
-use sharding::internal::MAX_ITEM_BYTES;
-use sharding::{PartitionKey, SortKey, SortKeyType};
+use sharding::{MAX_ITEM_BYTES, PartitionKey, SortKey, SortKeyType};
 
 use super::AdviseOptions;
 use super::row::{Row, Scalar};

@@ -4,8 +4,10 @@ use std::collections::HashMap;
 
 use lambda_http::Request;
 use serde_json::value::RawValue;
-use sharding::internal::{IdempotencyKey, Item, MAX_ITEM_BYTES, TableEngine};
-use sharding::{Attributes, KeyError, PartitionKey, SortKey, SortKeyType};
+use sharding::internal::{Item, TableEngine};
+use sharding::{
+    Attributes, IdempotencyKey, KeyError, MAX_ITEM_BYTES, PartitionKey, SortKey, SortKeyType,
+};
 
 use crate::item::read_attributes;
 use crate::limits::MAX_PAYLOAD_BYTES;

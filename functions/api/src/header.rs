@@ -1,8 +1,7 @@
 //! Request headers that change the effect of a write.
 
 use lambda_http::Request;
-use sharding::ItemTag;
-use sharding::internal::{Conditions, IdempotencyKey, Tags};
+use sharding::{Conditions, IdempotencyKey, ItemTag, Tags};
 
 use crate::problem::Problem;
 

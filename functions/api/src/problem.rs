@@ -4,9 +4,9 @@ use std::error::Error;
 
 use lambda_http::{Body, Response};
 use serde::Serialize;
-use sharding::internal::MAX_ITEM_BYTES;
 use sharding::{
-    ItemTag, KeyError, PatchError, ReadError, SortKey, TableError, WriteError, WriteErrorKind,
+    ItemTag, KeyError, MAX_ITEM_BYTES, PatchError, ReadError, SortKey, TableError, WriteError,
+    WriteErrorKind,
 };
 
 use crate::entity_tag::etag;

@@ -7,10 +7,8 @@ use api::{Operation, Parameters, Problem, Request, Response, json, no_route, rou
 use serde::Serialize;
 use serde_json::value::RawValue;
 use sharding::internal::cursor::{self, Position};
-use sharding::internal::{
-    Conditions, Deadline, PageAt, PageQuery, RESERVED_ATTRIBUTES, TableEngine,
-};
-use sharding::{Order, SortKeyType};
+use sharding::internal::{Deadline, PageAt, PageQuery, RESERVED_ATTRIBUTES, TableEngine};
+use sharding::{Conditions, Order, SortKeyType};
 
 /// The default maximum number of items that one response counts.
 const MAX_COUNT: usize = 10_000;

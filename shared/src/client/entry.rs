@@ -5,7 +5,10 @@ use crate::engine::error::{ReadError, WriteError, WriteErrorKind};
 use crate::engine::results::Written;
 use crate::engine::write::update;
 use crate::protocol::tag::ItemTag;
+use crate::protocol::version::Version;
+use crate::values::cursor::{self, Position};
 use crate::values::key::{PartitionKey, SortKey};
+use crate::values::query::PageQuery;
 use crate::values::value::{Attributes, Item, Value};
 
 /// An item of a page or a stream: its sort key, and its attributes as a `T`.
@@ -29,13 +32,20 @@ pub struct Entry<T> {
     pub sort_key: SortKey,
     /// The attributes without the keys.
     pub value: T,
+    /// The tag of the state that was read, for conditional writes. `None` for an item that another
+    /// program stored, if the query names [`fields`](crate::request::Query::fields): the tag is of
+    /// all of its attributes.
+    pub tag: Option<ItemTag>,
 }
 
 impl<T: FromValue> Entry<T> {
-    pub(crate) fn of(item: Item) -> Result<Self, ReadError> {
+    /// `is_whole`: the item has all of its attributes.
+    pub(crate) fn of(item: Item, version: Version, is_whole: bool) -> Result<Self, ReadError> {
         let Item { partition_key, sort_key, attributes } = item;
+        let tag = ItemTag::of_version(version)
+            .or_else(|| is_whole.then(|| ItemTag::of(version, &attributes)));
         let value = decode(&partition_key, &sort_key, attributes)?;
-        Ok(Self { sort_key, value })
+        Ok(Self { sort_key, value, tag })
     }
 }
 
@@ -106,9 +116,82 @@ pub struct Page<T> {
     pub shards: usize,
     /// The DynamoDB read units that the page cost.
     pub consumed_capacity: f64,
+    /// The page was read backwards: its query continues at a [`previous`](Self::previous).
+    pub is_backwards: bool,
+    pub(crate) query: PageQuery,
 }
 
-/// The outcome of [`put_all`](crate::ShardedTable::put_all).
+impl<T> Page<T> {
+    /// The items in the order in which they were read: the last one first if the page was read
+    /// backwards.
+    pub fn as_read(&self) -> impl Iterator<Item = &Entry<T>> {
+        let (forwards, backwards) =
+            if self.is_backwards { (0, self.entries.len()) } else { (self.entries.len(), 0) };
+        self.entries.iter().take(forwards).chain(self.entries.iter().rev().take(backwards))
+    }
+
+    /// Keeps this number of items, of those that were [read first](Self::as_read), for example
+    /// because a response has room for no more. The cursor continues with the others.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// use sharding::Attributes;
+    ///
+    /// for sort_key in ["order-1", "order-2", "order-3"] {
+    ///     table.put("2014-07-09", sort_key, Attributes::new()).await?;
+    /// }
+    /// let query = || table.query::<Attributes>("2014-07-09").consistent(true);
+    /// let mut page = query().await?;
+    /// page.keep(2);
+    /// let rest = query().cursor(&page.cursor.expect("there is more")).await?;
+    /// assert_eq!((page.entries.len(), rest.entries.len()), (2, 1));
+    /// # Ok(()) });
+    /// ```
+    pub fn keep(&mut self, count: usize) {
+        let Some(left_out) = self.entries.len().checked_sub(count).filter(|left| *left > 0) else {
+            return;
+        };
+        let at = |entry: Option<&Entry<T>>| entry.map(|entry| entry.sort_key.clone());
+        if self.is_backwards {
+            self.entries.drain(..left_out);
+            let position = at(self.entries.first()).map_or(Position::Last, Position::Before);
+            self.previous = Some(cursor::encode(&self.query, &position));
+        } else {
+            self.entries.truncate(count);
+            let position = at(self.entries.last()).map_or(Position::First, Position::After);
+            self.cursor = Some(cursor::encode(&self.query, &position));
+        }
+    }
+}
+
+/// The number of items of a part of a query.
+///
+/// ```
+/// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+/// # in_process::with_table(async |table| {
+/// use sharding::Attributes;
+///
+/// table.put("2014-07-09", "order-1", Attributes::new()).await?;
+/// let counted = table.query::<Attributes>("2014-07-09").consistent(true).count_page().await?;
+/// assert_eq!((counted.items, counted.cursor), (1, None));
+/// # Ok(()) });
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Counted {
+    /// The number of items.
+    pub items: usize,
+    /// Where the next part begins. `None` at the end.
+    pub cursor: Option<String>,
+    /// The number of shards that were read.
+    pub shards: usize,
+    /// The DynamoDB read units that the part cost.
+    pub consumed_capacity: f64,
+}
+
+/// The outcome of [`put_all`](crate::ShardedTable::put_all) or
+/// [`delete_all`](crate::ShardedTable::delete_all).
 ///
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -130,18 +213,18 @@ pub struct Page<T> {
 /// ```
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct PutAllOutcome {
-    /// The number of items that were stored.
+pub struct WriteAllOutcome {
+    /// The number of items that were stored, or deleted.
     pub written: usize,
-    /// The items that were not stored, or may not have been: each with its position from 0, in
-    /// their order.
+    /// The items that were not, or may not have been: each with its position from 0, in their
+    /// order.
     pub failed: Vec<(usize, WriteError)>,
 }
 
-impl PutAllOutcome {
-    /// The positions of the failed items that a repetition may store: the error is
+impl WriteAllOutcome {
+    /// The positions of the failed items for which a repetition may succeed: the error is
     /// [retryable](WriteError::is_retryable), or its outcome is unknown, and a put may be repeated
-    /// as it is. For the other failed items, something must be corrected first.
+    /// as it is. A deletion may be, unless another process stores the item anew. For the other failed items, something must be corrected first.
     pub fn to_repeat(&self) -> impl Iterator<Item = usize> {
         self.failed.iter().filter_map(|(position, error)| {
             let helps = error.is_retryable() || matches!(error.kind, WriteErrorKind::Unknown(_));

@@ -15,8 +15,8 @@ use futures_util::stream::{self, Stream, StreamExt};
 use crate::client::background::Handle;
 use crate::client::content::IntoValue;
 use crate::client::request::{
-    Append, BatchGet, Create, Delete, Get, Put, PutAll, Query, ReadKeyWidths, ReadShards,
-    SetShards, Target, Update,
+    Append, BatchGet, Create, Delete, Get, Put, Query, ReadKeyWidths, ReadShards, SetShards,
+    Single, Target, Update, WriteAll,
 };
 use crate::config::TableConfig;
 use crate::engine::TableEngine;
@@ -200,7 +200,7 @@ impl ShardedTable {
     /// begins, and the time limit counts for each item from then on, so there may be any number of
     /// them.
     ///
-    /// The output says which items to repeat; [`PutAll::stream`] has each outcome as it comes. This
+    /// The output says which items to repeat; [`WriteAll::stream`] has each outcome as it comes. This
     /// is not a transaction: some items may be stored and others not.
     ///
     /// # Errors
@@ -221,7 +221,7 @@ impl ShardedTable {
     /// assert_eq!(outcome.to_repeat().count(), 0, "repeating does not help");
     /// # Ok(()) });
     /// ```
-    pub fn put_all<'a, K, S, V, I>(&self, items: I) -> PutAll<'a>
+    pub fn put_all<'a, K, S, V, I>(&self, items: I) -> WriteAll<'a>
     where
         K: TryInto<PartitionKey, Error: Into<KeyError>>,
         S: TryInto<SortKey, Error: Into<KeyError>>,
@@ -253,16 +253,18 @@ impl ShardedTable {
     pub fn put_stream<'a, K, S, V>(
         &self,
         items: impl Stream<Item = (K, S, V)> + Send + 'a,
-    ) -> PutAll<'a>
+    ) -> WriteAll<'a>
     where
         K: TryInto<PartitionKey, Error: Into<KeyError>>,
         S: TryInto<SortKey, Error: Into<KeyError>>,
         V: IntoValue,
     {
         let table = self.clone();
-        let checked =
-            move |(key, sort_key, item)| table.target(key, sort_key)?.with(table.config(), item);
-        PutAll::new(self.clone(), items.map(checked))
+        let checked = move |(key, sort_key, item)| {
+            let item = table.target(key, sort_key)?.with(table.config(), item)?;
+            Ok(Single::Put(item))
+        };
+        WriteAll::new(self.clone(), "put_all", items.map(checked))
     }
 
     /// Reads one item and its tag. `None` if there is none. Eventually consistent unless
@@ -371,6 +373,29 @@ impl ShardedTable {
         S: TryInto<SortKey, Error: Into<KeyError>>,
     {
         Delete::new(self.clone(), self.target(key, sort_key))
+    }
+
+    /// Deletes many items in parallel, each as with [`delete`](Self::delete), from pairs of keys,
+    /// as [`put_all`](Self::put_all) stores them.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// let orders = ["order-1", "order-2"];
+    /// table.put_all(orders.map(|order| ("2014-07-09", order, sharding::Attributes::new()))).await;
+    /// let outcome = table.delete_all(orders.map(|order| ("2014-07-09", order))).await;
+    /// assert_eq!(outcome.written, 2);
+    /// # Ok(()) });
+    /// ```
+    pub fn delete_all<'a, K, S, I>(&self, keys: I) -> WriteAll<'a>
+    where
+        K: TryInto<PartitionKey, Error: Into<KeyError>>,
+        S: TryInto<SortKey, Error: Into<KeyError>>,
+        I: IntoIterator<Item = (K, S), IntoIter: Send + 'a>,
+    {
+        let table = self.clone();
+        let checked = move |(key, sort_key)| table.target(key, sort_key).map(Single::Delete);
+        WriteAll::new(self.clone(), "delete_all", stream::iter(keys).map(checked))
     }
 
     /// Reads the items of a partition key in sort-key order, over all its shards: a page with

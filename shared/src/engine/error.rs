@@ -30,6 +30,18 @@ pub struct InvalidRequest {
 }
 
 impl InvalidRequest {
+    /// What is wrong, for example `sort key` or `attribute lines[2].price`.
+    #[must_use]
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// What is wrong about it, and what is allowed.
+    #[must_use]
+    pub fn why(&self) -> &str {
+        &self.why
+    }
+
     pub(crate) const fn new(what: String, why: String) -> Self {
         Self { what, why }
     }

@@ -119,7 +119,7 @@ pub struct PageMerge<T> {
     horizon: Horizon,
     /// Each shard's next item. Of copies, the highest version comes first.
     heads: BinaryHeap<(Rank, Version, Reverse<ShardNumber>)>,
-    page: Vec<T>,
+    page: Vec<(T, Version)>,
     /// The last merged sort key, of an item of the page or of a deleted one.
     reached: Option<SortKey>,
     closed: bool,
@@ -270,7 +270,7 @@ impl<T> PageMerge<T> {
                 self.reached = Some(stored.sort_key);
                 if let Some(item) = stored.item {
                     self.closed = !more(&item);
-                    self.page.push(item);
+                    self.page.push((item, stored.version));
                 }
             }
             self.raise_head(number);
@@ -289,10 +289,10 @@ impl<T> PageMerge<T> {
         self.reached.is_some()
     }
 
-    /// The page, and where the next one starts: after the last merged sort key, unless every shard
-    /// is at its end.
+    /// The page, each item with its version, and where the next page starts: after the last merged
+    /// sort key, unless every shard is at its end.
     #[must_use]
-    pub fn finish(self) -> (Vec<T>, Option<SortKey>) {
+    pub fn finish(self) -> (Vec<(T, Version)>, Option<SortKey>) {
         let last = self.reached;
         let is_copy = |stored: &Stored<T>| Some(&stored.sort_key) == last.as_ref();
         let is_at_end = |shard: &Shard<T>| {
@@ -497,9 +497,9 @@ mod tests {
                 let (page, next) = merge.finish();
                 prop_assert!(page.len() <= limit);
                 if let (Some(after), Some(last)) = (began_after, page.last()) {
-                    spacing.learn(&after, &number(last.0), page.len());
+                    spacing.learn(&after, &number(last.0.0), page.len());
                 }
-                all.extend(page);
+                all.extend(page.into_iter().map(|(item, _)| item));
                 start = next;
                 if start.is_none() {
                     break;
@@ -546,6 +546,6 @@ mod tests {
         merge.add_shards(count(4).shards());
         answer(&mut merge, &table, 2);
         let (page, next) = merge.finish();
-        assert_eq!((page.len(), next), (5, Some(number(page[4].0))));
+        assert_eq!((page.len(), next), (5, Some(number(page[4].0.0))));
     }
 }

@@ -29,46 +29,67 @@ use crate::values::value::Attributes;
 /// # Ok(()) });
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct ItemTag(String);
+pub struct ItemTag(Tag);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Tag {
+    /// The product's own version, in its canonical text.
+    Version(Version),
+    Text(String),
+}
 
 impl ItemTag {
     /// The tag of a stored item.
     #[doc(hidden)]
     #[must_use]
     pub fn of(version: Version, attributes: &Attributes) -> Self {
-        if version > Version::LOWEST {
-            return Self(version.to_string());
-        }
-        let id: Uuid = content::id(attributes);
-        Self(format!("{version}-{}", id.simple()))
+        Self::of_version(version).unwrap_or_else(|| {
+            let id: Uuid = content::id(attributes);
+            Self(Tag::Text(format!("{version}-{}", id.simple())))
+        })
     }
 
     /// The tag of an item with this version. `None` if the version is not the product's own.
     pub(crate) fn of_version(version: Version) -> Option<Self> {
-        (version > Version::LOWEST).then(|| Self(version.to_string()))
+        (version > Version::LOWEST).then_some(Self(Tag::Version(version)))
     }
 
     /// Accepts a client's text, which may be the tag of nothing.
     #[must_use]
     pub fn new(text: &str) -> Self {
-        Self(text.to_owned())
+        let version = Version::parse(text).filter(|version| version.to_string() == text);
+        let own = version.and_then(Self::of_version);
+        own.unwrap_or_else(|| Self(Tag::Text(text.to_owned())))
     }
 
     /// The version, if the tag contains nothing else.
-    pub(crate) fn version(&self) -> Option<Version> {
-        let version = Version::parse(&self.0)?;
-        (version > Version::LOWEST && version.to_string() == self.0).then_some(version)
+    pub(crate) const fn version(&self) -> Option<Version> {
+        match &self.0 {
+            Tag::Version(version) => Some(*version),
+            Tag::Text(_) => None,
+        }
     }
 }
 
 impl fmt::Display for ItemTag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        match &self.0 {
+            Tag::Version(version) => version.fmt(f),
+            Tag::Text(text) => f.write_str(text),
+        }
     }
 }
 
 /// The states that a condition names.
+///
+/// ```
+/// use sharding::{ItemTag, Tags};
+///
+/// let one_of_two = Tags::Of(vec![ItemTag::new("12"), ItemTag::new("15")]);
+/// # let _ = one_of_two;
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Tags {
     /// Any state: the item exists.
     Any,
@@ -89,8 +110,8 @@ impl Tags {
 /// The conditions of a request on an item, as `If-Match` and `If-None-Match` of RFC 9110.
 ///
 /// ```
-/// use sharding::internal::{Conditions, Tags};
-/// use sharding::ItemTag;
+/// use sharding::{Conditions, ItemTag, Tags};
+///
 /// let tag = ItemTag::new("12");
 /// let unchanged =
 ///     Conditions { matches: Some(Tags::Of(vec![tag.clone()])), ..Conditions::default() };

@@ -6,13 +6,11 @@ use std::sync::Arc;
 
 use sharding::internal::protocol::applied::Applied;
 use sharding::internal::protocol::copies::{Condition, Copy, Effect, Request};
-use sharding::internal::protocol::drain::copy_home;
-use sharding::internal::protocol::layout::Layout;
-use sharding::internal::protocol::metadata::ShardMetadata;
-use sharding::internal::protocol::version::Version;
-use sharding::internal::protocol::write_id::WriteId;
-use sharding::internal::{IdempotencyKey, Item, ShardCount, ShardNumber};
-use sharding::{Attributes, PartitionKey, SortKey};
+use sharding::internal::{
+    Item, ShardCount, ShardNumber, protocol::drain::copy_home, protocol::layout::Layout,
+    protocol::metadata::ShardMetadata, protocol::version::Version, protocol::write_id::WriteId,
+};
+use sharding::{Attributes, IdempotencyKey, PartitionKey, SortKey};
 
 use super::monitor::{Kind, Monitor};
 use super::program::Cast;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use embedded_dynamodb::Engine;
 use serde_json::{Value, json};
-use sharding::WriteErrorKind;
-use sharding::internal::{Conditions, Deadline, Item, ShardCount, Survey, Tags};
+use sharding::internal::{Deadline, Item, ShardCount, Survey};
+use sharding::{Conditions, Tags, WriteErrorKind};
 use tokio::time::sleep;
 
 use super::ending::{drain, newcomer, patiently, soon};

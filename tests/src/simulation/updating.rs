@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::internal::{Conditions, Deadline, IdempotencyKey, Item, TableEngine, Tags};
-use sharding::{Attributes, Patch, Value, WriteErrorKind};
+use sharding::internal::{Deadline, Item, TableEngine};
+use sharding::{Attributes, Conditions, IdempotencyKey, Patch, Tags, Value, WriteErrorKind};
 use tokio::time::sleep;
 
 use super::ending::{patiently, soon};

@@ -10,10 +10,8 @@ use std::time::Duration;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{clients_over, in_process_clients};
-use sharding::internal::{
-    Conditions, Environment, Item, PAGES, PageQuery, ShardNumber, TableEngine, Tags,
-};
-use sharding::{Attributes, Merge, PartitionKey, Patch, Value};
+use sharding::internal::{Environment, Item, PAGES, PageQuery, ShardNumber, TableEngine};
+use sharding::{Attributes, Conditions, Merge, PartitionKey, Patch, Tags, Value};
 use system_tests::many_keys::{OPERATIONS, Side};
 use system_tests::metadata::claimed_tables;
 use system_tests::pages::{Keys, PageBench, WIDTHS, starts};

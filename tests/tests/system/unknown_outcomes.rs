@@ -9,10 +9,10 @@ use aws_credential_types::provider::{ProvideCredentials, future};
 use aws_sdk_dynamodb::config::{Credentials, IdentityCache};
 use embedded_dynamodb::{Engine, InProcess};
 use local::{clients_over, in_process_clients};
-use sharding::internal::{Deadline, Drained, Environment, IdempotencyKey, Item, TableEngine};
+use sharding::internal::{Deadline, Drained, Environment, Item, TableEngine};
 use sharding::{
-    Attributes, PartitionKey, SortKey, SortKeyType, TableConfig, Value, WriteError, WriteErrorKind,
-    Written,
+    Attributes, IdempotencyKey, PartitionKey, SortKey, SortKeyType, TableConfig, Value, WriteError,
+    WriteErrorKind, Written,
 };
 use system_tests::metadata::claimed_tables;
 use system_tests::{Call, Fate, TestClock, Wire, config, count};

@@ -41,6 +41,12 @@ impl Delete {
         self.conditions = Conditions::unchanged_since(tag);
         self
     }
+
+    /// Only under these conditions. They replace those of [`if_match`](Self::if_match).
+    pub fn conditions(mut self, conditions: Conditions) -> Self {
+        self.conditions = conditions;
+        self
+    }
 }
 
 impl IntoFuture for Delete {

@@ -1,5 +1,6 @@
 //! Reading items by their keys.
 
+use std::collections::BTreeSet;
 use std::marker::PhantomData;
 
 use futures_util::{StreamExt, stream};
@@ -7,7 +8,7 @@ use tracing::Instrument;
 
 use crate::client::ShardedTable;
 use crate::client::entry::Tagged;
-use crate::client::request::{FromValue, Sent, Target, Within, span, within};
+use crate::client::request::{FromValue, Sent, Target, Within, allowed, span, within};
 use crate::engine::Deadline;
 use crate::engine::error::{InvalidRequest, ReadError};
 
@@ -20,6 +21,7 @@ const BATCH_CONCURRENCY: usize = 64;
 pub struct Get<T> {
     table: ShardedTable,
     target: Result<Target, InvalidRequest>,
+    fields: Option<BTreeSet<String>>,
     consistent: bool,
     within: Within,
     of: PhantomData<fn() -> T>,
@@ -29,7 +31,8 @@ within!(Get<T>);
 
 impl<T> Get<T> {
     pub(crate) fn new(table: ShardedTable, target: Result<Target, InvalidRequest>) -> Self {
-        Self { table, target, consistent: false, within: Within::default(), of: PhantomData }
+        let within = Within::default();
+        Self { table, target, fields: None, consistent: false, within, of: PhantomData }
     }
 
     /// Whether the result must contain every write that was acknowledged before. Costs twice the
@@ -48,6 +51,28 @@ impl<T> Get<T> {
         self.consistent = consistent;
         self
     }
+
+    /// Only these attributes. The read units are the same.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// use sharding::{Attributes, Value};
+    ///
+    /// let order = Attributes::from([("paid", Value::Bool(true)), ("note", Value::Null)]);
+    /// table.put("2014-07-09", "order-1", order).await?;
+    /// let read = table.get::<Attributes>("2014-07-09", "order-1").fields(["paid"]).consistent(true);
+    /// assert_eq!(read.await?.expect("it was stored").value.len(), 1);
+    /// # Ok(()) });
+    /// ```
+    pub fn fields<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
+        let names: BTreeSet<String> = names.into_iter().map(str::to_owned).collect();
+        if let Err(wrong) = names.iter().try_for_each(|name| allowed(self.table.config(), name)) {
+            self.target = self.target.and(Err(wrong));
+        }
+        self.fields = Some(names);
+        self
+    }
 }
 
 impl<T: FromValue + 'static> IntoFuture for Get<T> {
@@ -58,7 +83,8 @@ impl<T: FromValue + 'static> IntoFuture for Get<T> {
         Box::pin(async move {
             let deadline = self.within.deadline(self.table.config());
             let span = span("get", &self.table);
-            read(&self.table, self.target?, self.consistent, deadline).instrument(span).await
+            let read = read(&self.table, self.target?, self.fields, self.consistent, deadline);
+            read.instrument(span).await
         })
     }
 }
@@ -66,11 +92,16 @@ impl<T: FromValue + 'static> IntoFuture for Get<T> {
 async fn read<T: FromValue>(
     table: &ShardedTable,
     Target { partition_key, sort_key }: Target,
+    fields: Option<BTreeSet<String>>,
     consistent: bool,
     deadline: Deadline,
 ) -> Result<Option<Tagged<T>>, ReadError> {
     let found = table.engine().get_tagged(&partition_key, &sort_key, consistent, deadline).await;
-    found?.map(Tagged::of).transpose()
+    let Some((mut item, tag)) = found? else { return Ok(None) };
+    if let Some(fields) = fields {
+        item.attributes.retain(|name, _| fields.contains(name));
+    }
+    Tagged::of((item, tag)).map(Some)
 }
 
 /// See [`ShardedTable::batch_get`].
@@ -111,7 +142,7 @@ impl<T: FromValue + Send + 'static> IntoFuture for BatchGet<T> {
                 let (table, span) = (table.clone(), span("batch_get", &table));
                 // Boxed, because the SDK's futures nest so deeply that the compiler fails on
                 // futures that contain them.
-                let read = async move { read(&table, target?, consistent, deadline).await };
+                let read = async move { read(&table, target?, None, consistent, deadline).await };
                 Box::pin(read.instrument(span)) as Sent<Result<Option<Tagged<T>>, ReadError>>
             });
             stream::iter(reads).buffered(BATCH_CONCURRENCY).collect().await

@@ -3,8 +3,8 @@
 //!
 //! Each request has a span of `tracing`, at the level `INFO`: `sharding_request`, with the
 //! `operation`, which is the name of the verb, and the name of the main `table`. It has no key, and
-//! nothing of an item. Of a stream, each page has a span, and of `put_all` and `batch_get` each
-//! item.
+//! nothing of an item. Of a stream, each page has a span, and of `put_all`, `delete_all` and
+//! `batch_get` each item.
 //!
 //! ```
 //! # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -23,10 +23,10 @@ mod delete;
 mod get;
 mod numbers;
 mod put;
-mod put_all;
 mod query;
 mod shards;
 mod update;
+mod write_all;
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -38,10 +38,11 @@ pub use crate::client::content::{FromValue, IntoValue};
 pub use delete::Delete;
 pub use get::{BatchGet, Get};
 pub use put::{Append, Create, Put};
-pub use put_all::PutAll;
 pub use query::Query;
 pub use shards::{ReadKeyWidths, ReadShards, SetShards};
 pub use update::Update;
+pub(crate) use write_all::Single;
+pub use write_all::WriteAll;
 
 use crate::client::ShardedTable;
 use crate::client::content::NotOfType;

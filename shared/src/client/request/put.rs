@@ -20,6 +20,7 @@ pub struct Put {
     table: ShardedTable,
     item: Result<Item, InvalidRequest>,
     conditions: Conditions,
+    once: bool,
     within: Within,
 }
 
@@ -27,7 +28,8 @@ within!(Put);
 
 impl Put {
     pub(crate) fn new(table: ShardedTable, item: Result<Item, InvalidRequest>) -> Self {
-        Self { table, item, conditions: Conditions::default(), within: Within::default() }
+        let (conditions, within) = (Conditions::default(), Within::default());
+        Self { table, item, conditions, once: false, within }
     }
 
     /// Only if the item is still in this state. Otherwise the error is of kind `Precondition` and
@@ -47,6 +49,34 @@ impl Put {
         self.conditions = Conditions::unchanged_since(tag);
         self
     }
+
+    /// Only under these conditions. They replace those of [`if_match`](Self::if_match).
+    pub fn conditions(mut self, conditions: Conditions) -> Self {
+        self.conditions = conditions;
+        self
+    }
+
+    /// An item that is there already counts as this one: nothing is stored, and the request
+    /// succeeds. For sort keys that are derived from what they name, as
+    /// [`IdempotencyKey::sort_key`] does, so that a repetition undoes no later change. Not together
+    /// with conditions.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// use std::collections::HashMap;
+    ///
+    /// for visits in [1, 2] {
+    ///     table.put("visitors", "203.0.113.7", HashMap::from([("visits", visits)])).once(true).await?;
+    /// }
+    /// let read = table.get::<HashMap<String, u32>>("visitors", "203.0.113.7").consistent(true);
+    /// assert_eq!(read.await?.expect("it was stored").value["visits"], 1);
+    /// # Ok(()) });
+    /// ```
+    pub const fn once(mut self, once: bool) -> Self {
+        self.once = once;
+        self
+    }
 }
 
 impl IntoFuture for Put {
@@ -58,7 +88,16 @@ impl IntoFuture for Put {
         let sent = async move {
             let item = self.item?;
             let deadline = self.within.deadline(self.table.config());
-            self.table.engine().put_if(&item, &self.conditions, deadline).await
+            let engine = self.table.engine();
+            if !self.once {
+                return engine.put_if(&item, &self.conditions, deadline).await;
+            }
+            if !self.conditions.are_none() {
+                let why =
+                    "a put that is made once has no conditions; use create, or leave once out";
+                return Err(InvalidRequest::of("conditions", why).into());
+            }
+            engine.put_once(&item, deadline).await
         };
         Box::pin(sent.instrument(span))
     }

@@ -7,15 +7,19 @@ use futures_util::stream::{self, Stream};
 use tracing::Instrument;
 
 use crate::client::ShardedTable;
-use crate::client::entry::{Entry, Page};
+use crate::client::entry::{Counted, Entry, Page};
 use crate::client::request::{FromValue, Sent, Within, own_sort_key, partition_key, span, within};
 use crate::engine::error::{InvalidRequest, ReadError};
 use crate::engine::read;
 use crate::engine::read::paging::PageAt;
+use crate::protocol::version::Version;
 use crate::values::cursor::{self, Position};
 use crate::values::key::{KeyError, PartitionKey, SortKey, SortKeyType};
 use crate::values::query::{Order, PageQuery};
 use crate::values::value::Item;
+
+/// The largest number of items that one request counts.
+const COUNTED_ITEMS: usize = 10_000;
 
 /// See [`ShardedTable::query`].
 ///
@@ -41,6 +45,7 @@ pub struct Query<T> {
     table: ShardedTable,
     query: Result<PageQuery, InvalidRequest>,
     cursor: Option<String>,
+    limit: Option<usize>,
     within: Within,
     of: PhantomData<fn() -> T>,
 }
@@ -53,7 +58,8 @@ impl<T> Query<T> {
         key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
     ) -> Self {
         let query = partition_key(table.config(), key).map(PageQuery::new);
-        Self { table, query, cursor: None, within: Within::default(), of: PhantomData }
+        let within = Within::default();
+        Self { table, query, cursor: None, limit: None, within, of: PhantomData }
     }
 
     fn try_to(
@@ -123,7 +129,8 @@ impl<T> Query<T> {
 
     /// The largest number of items of a page, 1 to 1,000; by default 100. A stream has no limit,
     /// and reads pages of this size.
-    pub fn limit(self, limit: usize) -> Self {
+    pub fn limit(mut self, limit: usize) -> Self {
+        self.limit = Some(limit);
         self.try_to(|query, _| {
             if !(1..=PageQuery::MAX_LIMIT).contains(&limit) {
                 let allowed = format_args!("it is {limit}; allowed: 1 to {}", PageQuery::MAX_LIMIT)
@@ -220,7 +227,7 @@ impl<T: FromValue + Send + 'static> Query<T> {
     /// ```
     pub async fn count(self) -> Result<usize, ReadError> {
         let (table, mut query, within) = self.forwards()?;
-        (query.fields, query.limit) = (Some(BTreeSet::new()), PageQuery::MAX_LIMIT);
+        (query.fields, query.limit) = (Some(BTreeSet::new()), COUNTED_ITEMS);
         let mut count = 0;
         loop {
             let page = read_page(&table, &query, within).await?;
@@ -230,6 +237,24 @@ impl<T: FromValue + Send + 'static> Query<T> {
                 None => return Ok(count),
             }
         }
+    }
+
+    /// The number of items of one part of the query, within one timeout: up to its
+    /// [`limit`](Self::limit), by default 10,000. The result says where the next part begins.
+    ///
+    /// # Errors
+    /// [`ReadError`], as of the query.
+    pub async fn count_page(self) -> Result<Counted, ReadError> {
+        let limit = self.limit.unwrap_or(COUNTED_ITEMS);
+        let (table, mut query, within) = self.forwards()?;
+        (query.fields, query.limit) = (Some(BTreeSet::new()), limit);
+        let page = read_page(&table, &query, within).await?;
+        Ok(Counted {
+            items: page.items.len(),
+            cursor: page.next.map(|next| cursor::encode(&query, &Position::After(next))),
+            shards: page.shards,
+            consumed_capacity: page.consumed_capacity,
+        })
     }
 
     /// All items, page after page, in order. Each page has the request's timeout. After an error
@@ -283,7 +308,7 @@ enum Reading<T> {
         table: ShardedTable,
         query: Box<PageQuery>,
         within: Within,
-        items: VecDeque<Item>,
+        items: VecDeque<(Item, Version)>,
         /// There is no further page.
         is_last: bool,
     },
@@ -304,11 +329,13 @@ impl<T: FromValue + Send + 'static> Reading<T> {
         let Self::Pages { table, query, within, items, is_last } = self else { return Ok(None) };
         while items.is_empty() && !*is_last {
             let page = read_page(table, query, *within).await?;
-            items.extend(page.items);
+            items.extend(page.items.into_iter().zip(page.versions));
             *is_last = page.next.is_none();
             query.after = page.next;
         }
-        items.pop_front().map(Entry::of).transpose()
+        let is_whole = query.fields.is_none();
+        let entry = |(item, version)| Entry::of(item, version, is_whole);
+        items.pop_front().map(entry).transpose()
     }
 }
 
@@ -335,8 +362,10 @@ impl<T: FromValue + 'static> IntoFuture for Query<T> {
             let at = table.engine().page_at(&query, position, deadline).instrument(span).await?;
             let (next, previous) = at.neighbours();
             let PageAt { page, is_reversed, .. } = at;
-            let mut entries =
-                page.items.into_iter().map(Entry::of).collect::<Result<Vec<_>, _>>()?;
+            let is_whole = query.fields.is_none();
+            let entries = page.items.into_iter().zip(page.versions);
+            let entries = entries.map(|(item, version)| Entry::of(item, version, is_whole));
+            let mut entries = entries.collect::<Result<Vec<_>, _>>()?;
             if is_reversed {
                 entries.reverse();
             }
@@ -346,6 +375,8 @@ impl<T: FromValue + 'static> IntoFuture for Query<T> {
                 previous: previous.map(|previous| cursor::encode(&query, &previous)),
                 shards: page.shards,
                 consumed_capacity: page.consumed_capacity,
+                is_backwards: is_reversed,
+                query,
             })
         })
     }

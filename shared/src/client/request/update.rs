@@ -185,6 +185,12 @@ impl Update {
         self
     }
 
+    /// Only under these conditions. They replace those of [`if_match`](Self::if_match).
+    pub fn conditions(mut self, conditions: Conditions) -> Self {
+        self.conditions = conditions;
+        self
+    }
+
     /// The caller's own name for this change, the same in every repetition: 1 to 255 visible ASCII
     /// characters. The item remembers it for at least a minute, and the change is made once. A put
     /// or a delete of the item forgets it.

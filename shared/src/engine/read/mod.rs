@@ -17,6 +17,7 @@ use crate::policy::capacity::CapacityScope;
 use crate::protocol::merge::{Forecast, PageMerge, ShardPageRequest, Stored};
 use crate::protocol::read::{ReadEnd, knows_era, read_end};
 use crate::protocol::tag::ItemTag;
+use crate::protocol::version::Version;
 use crate::protocol::view::{Moment, View};
 use crate::table::error::{Cause, TableError};
 use crate::table::{FoundCopy, GetTarget, ShardQueryPage, newer};
@@ -37,10 +38,12 @@ const UNKNOWN_ITEMS: usize = 200;
 const ASSUMED_ITEM_BYTES: f64 = 1_024.0;
 
 /// A page of items, in order, each sort key once.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Page {
     /// The items.
     pub items: Vec<Item>,
+    /// The versions of the items, in their order.
+    pub versions: Vec<Version>,
     /// Where the next page starts: after this sort key. `None` at the end.
     pub next: Option<SortKey>,
     /// The number of shards that were queried.
@@ -58,7 +61,7 @@ impl TableEngine {
     pub async fn query(&self, query: &PageQuery, deadline: Deadline) -> Result<Page, ReadError> {
         let job = self.inner.job(&query.partition_key, deadline);
         let Some(start) = query.start() else {
-            return Ok(Page { items: Vec::new(), next: None, shards: 0, consumed_capacity: 0.0 });
+            return Ok(Page::default());
         };
         let began = self.inner.environment.now();
         loop {
@@ -248,12 +251,14 @@ impl<'a> PageRun<'a> {
         {
             return Err(error.into());
         }
-        let (items, next) = self.merge.finish();
+        let (merged, next) = self.merge.finish();
+        let (items, versions): (Vec<_>, Vec<_>) = merged.into_iter().unzip();
         if self.query.fields.is_none() {
             state.learn_page(self.bytes, self.query.after.as_ref(), &items);
         }
         telemetry::page(shards, self.consumed);
-        Ok((Page { items, next, shards, consumed_capacity: self.consumed }, self.era, view))
+        let page = Page { items, versions, next, shards, consumed_capacity: self.consumed };
+        Ok((page, self.era, view))
     }
 
     fn ask(&mut self, width: ShardCount) {

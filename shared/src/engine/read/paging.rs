@@ -72,6 +72,7 @@ impl PageAt {
     pub fn truncate(&mut self, items: usize) {
         if items < self.page.items.len() {
             self.page.items.truncate(items);
+            self.page.versions.truncate(items);
             self.page.next = self.page.items.last().map(|item| item.sort_key.clone());
         }
     }

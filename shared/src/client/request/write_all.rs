@@ -1,4 +1,4 @@
-//! Storing many items.
+//! Storing or deleting many items.
 
 use std::fmt;
 use std::pin::Pin;
@@ -9,33 +9,50 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::client::ShardedTable;
-use crate::client::entry::PutAllOutcome;
-use crate::client::request::{Within, span};
+use crate::client::entry::WriteAllOutcome;
+use crate::client::request::{Target, Within, span};
 use crate::engine::error::{InvalidRequest, WriteError};
 use crate::engine::results::Written;
 use crate::engine::write::put_all::side_by_side;
 use crate::values::value::Item;
 
-/// See [`ShardedTable::put_all`].
+/// One write of a batch.
+#[derive(Debug)]
+pub(crate) enum Single {
+    Put(Item),
+    Delete(Target),
+}
+
+/// See [`ShardedTable::put_all`] and [`ShardedTable::delete_all`].
 #[must_use = "a request does nothing unless it is awaited"]
-pub struct PutAll<'a> {
+pub struct WriteAll<'a> {
     table: ShardedTable,
-    items: BoxStream<'a, Result<Item, InvalidRequest>>,
+    operation: &'static str,
+    writes: BoxStream<'a, Result<Single, InvalidRequest>>,
+    once: bool,
     within: Within,
 }
 
-impl fmt::Debug for PutAll<'_> {
+impl fmt::Debug for WriteAll<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PutAll").field("within", &self.within).finish_non_exhaustive()
+        f.debug_struct("WriteAll").field("within", &self.within).finish_non_exhaustive()
     }
 }
 
-impl<'a> PutAll<'a> {
+impl<'a> WriteAll<'a> {
     pub(crate) fn new(
         table: ShardedTable,
-        items: impl Stream<Item = Result<Item, InvalidRequest>> + Send + 'a,
+        operation: &'static str,
+        writes: impl Stream<Item = Result<Single, InvalidRequest>> + Send + 'a,
     ) -> Self {
-        Self { table, items: items.boxed(), within: Within::default() }
+        let (writes, within) = (writes.boxed(), Within::default());
+        Self { table, operation, writes, once: false, within }
+    }
+
+    /// Puts are made once, as by [`Put::once`](crate::request::Put::once).
+    pub const fn once(mut self, once: bool) -> Self {
+        self.once = once;
+        self
     }
 
     /// The time limit of each item, from the beginning of its write. The default is
@@ -81,24 +98,30 @@ impl<'a> PutAll<'a> {
     pub fn stream(
         self,
     ) -> impl Stream<Item = (usize, Result<Written, WriteError>)> + Send + Unpin + 'a {
-        let Self { table, items, within } = self;
-        let writes = items.map(move |item| {
+        let Self { table, operation, writes, once, within } = self;
+        let writes = writes.map(move |write| {
             let (table, deadline) = (table.clone(), within.deadline(table.config()));
-            let span = span("put_all", &table);
-            let put = async move {
-                let item = item?;
-                table.engine().put(&item, deadline).await
+            let span = span(operation, &table);
+            let written = async move {
+                let engine = table.engine();
+                match write? {
+                    Single::Put(item) if once => engine.put_once(&item, deadline).await,
+                    Single::Put(item) => engine.put(&item, deadline).await,
+                    Single::Delete(Target { partition_key, sort_key }) => {
+                        engine.delete(&partition_key, &sort_key, deadline).await
+                    }
+                }
             };
-            put.instrument(span)
+            written.instrument(span)
         });
         side_by_side(writes)
             .map(|(position, result)| (position, result.and_then(|outcome| outcome)))
     }
 }
 
-impl<'a> IntoFuture for PutAll<'a> {
-    type Output = PutAllOutcome;
-    type IntoFuture = Pin<Box<dyn Future<Output = PutAllOutcome> + Send + 'a>>;
+impl<'a> IntoFuture for WriteAll<'a> {
+    type Output = WriteAllOutcome;
+    type IntoFuture = Pin<Box<dyn Future<Output = WriteAllOutcome> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
@@ -111,7 +134,7 @@ impl<'a> IntoFuture for PutAll<'a> {
                 }
             }
             failed.sort_unstable_by_key(|(position, _)| *position);
-            PutAllOutcome { written, failed }
+            WriteAllOutcome { written, failed }
         })
     }
 }
