@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use clap::Args;
-use sharding::internal::{Deadline, DrainRefused, Drained, ScaleError, TableEngine};
+use sharding::internal::{Deadline, ScaleError, TableEngine};
+use sharding::maintenance::{DrainRefused, Drained};
 use sharding::{PartitionKey, TableConfig, TableError};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;

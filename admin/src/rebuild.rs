@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use clap::Args;
-use sharding::internal::{Deadline, Rebuilt};
+use sharding::internal::Deadline;
+use sharding::maintenance::Rebuilt;
 use sharding::{TableConfig, TableError};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;

@@ -4,7 +4,8 @@ use clap::Args;
 use cli::output::bar_style;
 use connection::endpoint::configuration_for;
 use indicatif::ProgressBar;
-use sharding::internal::{Deadline, ScanPosition, Survey, SurveyPage, TableEngine};
+use sharding::internal::{Deadline, TableEngine};
+use sharding::maintenance::{ScanPosition, Survey, SurveyPage};
 use sharding::{TableConfig, TableError};
 use tokio::time::{Duration, Instant, sleep_until};
 

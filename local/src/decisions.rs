@@ -1,7 +1,7 @@
 //! Scaling decisions as text.
 
 use serde::Serialize;
-use sharding::internal::{Pressure, ScalingEvent, ScalingReason, ScalingStep};
+use sharding::maintenance::{Pressure, ScalingEvent, ScalingReason, ScalingStep};
 
 /// A scaling step, or a decision against one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -48,8 +48,8 @@ impl Decision {
 
 #[cfg(test)]
 mod tests {
-    use sharding::PartitionKey;
-    use sharding::internal::{ScalingDecision, ShardCount};
+    use sharding::maintenance::ScalingDecision;
+    use sharding::{PartitionKey, ShardCount};
 
     use super::*;
 

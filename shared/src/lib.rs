@@ -12,6 +12,11 @@ mod config;
 mod engine;
 #[doc(hidden)]
 pub mod internal;
+/// Reading a program's own settings, with the errors of [`TableConfig::from_variables`].
+#[cfg(feature = "client")]
+pub mod variables {
+    pub use crate::config::{Variables, number};
+}
 mod policy;
 // Hidden: its types are public only for `internal`, and their fields need no documents.
 #[doc(hidden)]
@@ -23,19 +28,23 @@ mod table;
 mod values;
 
 pub use crate::protocol::tag::{Conditions, ItemTag, Tags};
+pub use crate::protocol::version::Version;
 pub use crate::values::idempotency::{IdempotencyKey, IdempotencyKeyError};
-pub use crate::values::key::{KeyError, PartitionKey, SortKey, SortKeyType};
+pub use crate::values::key::{
+    KeyError, PartitionKey, ShardCount, ShardNumber, SortKey, SortKeyType,
+};
 pub use crate::values::number::{Number, NumberError};
 pub use crate::values::patch::{Merge, Patch, PatchError};
 pub use crate::values::placement::Placement;
 pub use crate::values::query::Order;
-pub use crate::values::value::{Attributes, MAX_ITEM_BYTES, Value};
+pub use crate::values::throughput::{PARTITION_READ_UNITS, PARTITION_WRITE_UNITS};
+pub use crate::values::value::{Attributes, Item, MAX_ITEM_BYTES, Value};
 #[cfg(feature = "client")]
 pub use client::ShardedTable;
 #[cfg(feature = "client")]
 pub use client::entry::{Counted, Entry, Page, Tagged, Updated, WriteAllOutcome};
 #[cfg(feature = "client")]
-pub use client::request;
+pub use client::{maintenance, request};
 #[cfg(feature = "client")]
 pub use config::{ConfigError, TableConfig, Writes};
 #[cfg(feature = "client")]

@@ -9,8 +9,8 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::in_process_clients;
-use sharding::internal::{Environment, Item, TableEngine};
-use sharding::{Attributes, PartitionKey, SortKey, SortKeyType, Value};
+use sharding::internal::{Environment, TableEngine};
+use sharding::{Attributes, Item, PartitionKey, SortKey, SortKeyType, Value};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 

@@ -6,8 +6,8 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess};
 use local::{create_tables, in_process_clients};
-use sharding::internal::{Item, PageQuery, TableEngine};
-use sharding::{PartitionKey, Value};
+use sharding::internal::{PageQuery, TableEngine};
+use sharding::{Item, PartitionKey, Value};
 
 use crate::{config, soon};
 

@@ -3,8 +3,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use sharding::internal::{Deadline, Item, ScaleError, ScaleOutcome, ShardCount, TableEngine};
-use sharding::{Attributes, PartitionKey, SortKey, SortKeyType, Value};
+use sharding::internal::{Deadline, ScaleError, TableEngine};
+use sharding::maintenance::ScaleOutcome;
+use sharding::{Attributes, Item, PartitionKey, ShardCount, SortKey, SortKeyType, Value};
 
 /// A deadline that is long enough for an operation of milliseconds.
 #[must_use]

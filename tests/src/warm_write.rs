@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
-use sharding::internal::{Deadline, Environment, Item, TableEngine};
-use sharding::{Attributes, PartitionKey, SortKey, SortKeyType, Value};
+use sharding::internal::{Deadline, Environment, TableEngine};
+use sharding::{Attributes, Item, PartitionKey, SortKey, SortKeyType, Value};
 
 use crate::at_once::{self, StandingClock};
 use crate::config;

@@ -1,7 +1,7 @@
 //! The advice as one object: the JSON output, and the source of the text and the picture.
 
 use serde::Serialize;
-use sharding::internal::PARTITION_WRITE_UNITS;
+use sharding::PARTITION_WRITE_UNITS;
 
 use super::counts::{Count, sort};
 use super::evenness::{Evenness, Spread};

@@ -1,6 +1,7 @@
 //! The shards that a rate needs.
 
-use sharding::internal::{PARTITION_WRITE_UNITS, ScalingPolicy, ShardCount};
+use sharding::internal::ScalingPolicy;
+use sharding::{PARTITION_WRITE_UNITS, ShardCount};
 
 use crate::plan::{NEGLIGIBLE, kept_partitions};
 

@@ -3,8 +3,7 @@
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde::Serialize;
-use sharding::internal::ShardCount;
-use sharding::{PartitionKey, Placement, SortKey};
+use sharding::{PartitionKey, Placement, ShardCount, SortKey};
 
 /// A fixed seed, so that a run can be repeated.
 const SEED: u64 = 1;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use sharding::internal::ShardCount;
+use sharding::ShardCount;
 
 use super::AdviseOptions;
 use super::counts::{Count, KeyCounts, Ranking, Room};

@@ -13,7 +13,7 @@ use super::over_time::{OverTime, RateSeries};
 use super::shown::{one_line, plain};
 use super::time::rfc3339;
 use cli::numbers::{count, counted, percent};
-use sharding::internal::PARTITION_WRITE_UNITS;
+use sharding::PARTITION_WRITE_UNITS;
 
 const WIDTH: u32 = 960;
 const SHARES_HEIGHT: u32 = 380;

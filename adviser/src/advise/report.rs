@@ -2,7 +2,7 @@
 
 use cli::numbers::{count, counted, decimal, percent};
 use comfy_table::CellAlignment;
-use sharding::internal::PARTITION_WRITE_UNITS;
+use sharding::PARTITION_WRITE_UNITS;
 
 use super::advice::Advice;
 use super::moments::STRETCH_LINES;

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use super::series::Series;
-use sharding::internal::PARTITION_WRITE_UNITS;
+use sharding::PARTITION_WRITE_UNITS;
 
 /// The counts of seconds this recent still grow in a file that is in the order of time.
 const YOUNG_SECONDS: i64 = 60;

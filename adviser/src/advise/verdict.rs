@@ -16,7 +16,7 @@ use sharding::internal::ScalingPolicy;
 use super::over_time::Overload;
 use super::shown::quoted;
 use cli::numbers::{count, counted, percent};
-use sharding::internal::PARTITION_WRITE_UNITS;
+use sharding::PARTITION_WRITE_UNITS;
 
 /// Up to this share of the hottest key, the table reaches its default quota of 40,000 write units
 /// per second.

@@ -1,7 +1,7 @@
 //! The partitions of the table that a plan assumes.
 
 use serde::Serialize;
-use sharding::internal::{PARTITION_READ_UNITS, PARTITION_WRITE_UNITS};
+use sharding::{PARTITION_READ_UNITS, PARTITION_WRITE_UNITS};
 
 use super::demand::Demand;
 use super::options::PlanOptions;

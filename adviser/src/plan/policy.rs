@@ -4,7 +4,8 @@
 //! the shards of one key do, so they count as one key with the shards of all.
 
 use serde::Serialize;
-use sharding::internal::{PARTITION_WRITE_UNITS, ScalingPolicy, ShardCount, Sizing};
+use sharding::internal::{ScalingPolicy, Sizing};
+use sharding::{PARTITION_WRITE_UNITS, ShardCount};
 
 use super::demand::Demand;
 use super::partitions::{MOST_PARTITIONS, kept_partitions};

@@ -13,7 +13,7 @@
 //! compete with first attempts while an overload lasts (docs/adr/0004).
 
 use serde::Serialize;
-use sharding::internal::PARTITION_WRITE_UNITS;
+use sharding::PARTITION_WRITE_UNITS;
 use sharding::internal::collisions::binomial;
 
 use super::demand::Demand;

@@ -1,7 +1,8 @@
 //! The verdict of a plan: whether to shard the key.
 
 use serde::Serialize;
-use sharding::internal::{PARTITION_WRITE_UNITS, ScalingPolicy};
+use sharding::PARTITION_WRITE_UNITS;
+use sharding::internal::ScalingPolicy;
 
 use super::demand::Demand;
 use super::policy::Enough;

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use lambda_http::Request;
 use serde_json::value::RawValue;
-use sharding::internal::{Item, TableEngine};
 use sharding::{
-    Attributes, IdempotencyKey, KeyError, MAX_ITEM_BYTES, PartitionKey, SortKey, SortKeyType,
+    Attributes, IdempotencyKey, Item, MAX_ITEM_BYTES, PartitionKey, ShardedTable,
+    SortKey, SortKeyType,
 };
 
 use crate::item::read_attributes;
@@ -75,7 +75,7 @@ impl<'a> Body<'a> {
 /// 400 or 413. The problem names the field or header.
 pub fn item_body(
     body: &Body<'_>,
-    table: &TableEngine,
+    table: &ShardedTable,
     idempotency_key: Option<&IdempotencyKey>,
     create_only: bool,
 ) -> Result<Item, Problem> {
@@ -89,7 +89,7 @@ pub fn item_body(
 /// 400 or 413. The problem names the field.
 pub fn attributes_body(
     body: &Body<'_>,
-    table: &TableEngine,
+    table: &ShardedTable,
     partition_key: PartitionKey,
     sort_key: SortKey,
 ) -> Result<Item, Problem> {
@@ -104,7 +104,7 @@ pub fn attributes_body(
 /// stored.
 pub fn items_body(
     body: &Body<'_>,
-    table: &TableEngine,
+    table: &ShardedTable,
     idempotency_key: Option<&IdempotencyKey>,
 ) -> Result<Vec<Item>, Problem> {
     let [items] = fields(body.0, ["items"])?;
@@ -154,7 +154,7 @@ pub fn items_body(
 
 /// Generates the sort keys of items without one.
 struct KeyMaker<'a> {
-    table: &'a TableEngine,
+    table: &'a ShardedTable,
     idempotency_key: Option<&'a IdempotencyKey>,
     /// Whether an item may have a sort key although the request has an idempotency key.
     allows_both: bool,
@@ -164,7 +164,7 @@ struct KeyMaker<'a> {
 }
 
 impl<'a> KeyMaker<'a> {
-    fn new(table: &'a TableEngine, idempotency_key: Option<&'a IdempotencyKey>) -> Self {
+    fn new(table: &'a ShardedTable, idempotency_key: Option<&'a IdempotencyKey>) -> Self {
         Self { table, idempotency_key, allows_both: false, equals: HashMap::new() }
     }
 
@@ -174,7 +174,7 @@ impl<'a> KeyMaker<'a> {
         attributes: &Attributes,
     ) -> Result<SortKey, Problem> {
         let made = match self.idempotency_key {
-            None => self.table.make_sort_key(),
+            None => return Ok(self.table.make_sort_key()),
             Some(idempotency_key) => {
                 let first = idempotency_key.sort_key(partition_key, attributes, 0);
                 let equals = self.equals.entry(first).or_default();
@@ -189,7 +189,7 @@ impl<'a> KeyMaker<'a> {
 
 fn read_item(
     raw: &RawValue,
-    table: &TableEngine,
+    table: &ShardedTable,
     maker: &mut KeyMaker<'_>,
 ) -> Result<Item, Problem> {
     let config = table.config();
@@ -218,7 +218,7 @@ fn read_item(
 
 fn item_with(
     attributes: Option<&RawValue>,
-    table: &TableEngine,
+    table: &ShardedTable,
     partition_key: PartitionKey,
     sort_key: SortKey,
 ) -> Result<Item, Problem> {
@@ -229,13 +229,9 @@ fn item_with(
 
 fn item_attributes(
     attributes: Option<&RawValue>,
-    table: &TableEngine,
+    table: &ShardedTable,
 ) -> Result<Attributes, Problem> {
-    let config = table.config();
-    read_attributes(
-        required(attributes, "attributes")?,
-        [&config.partition_key_name, &config.sort_key_name],
-    )
+    read_attributes(required(attributes, "attributes")?, table.config())
 }
 
 /// Reads the named members of an object. Repeated and unknown members are errors.
@@ -280,7 +276,7 @@ pub(crate) fn required<'a>(
 
 pub(crate) fn read_partition_key(
     raw: &RawValue,
-    table: &TableEngine,
+    table: &ShardedTable,
 ) -> Result<PartitionKey, Problem> {
     let text = text(raw, "partition_key", "a string is needed")?;
     check_partition_key(&text, table)
@@ -289,15 +285,12 @@ pub(crate) fn read_partition_key(
 /// Checks that the text is a valid partition key, and that its longest shard key fits.
 pub(crate) fn check_partition_key(
     text: &str,
-    table: &TableEngine,
+    table: &ShardedTable,
 ) -> Result<PartitionKey, Problem> {
-    let fits = |key: PartitionKey| {
-        table.config().shard_keys.check(&key, table.config().policy.max_shards)?;
-        Ok(key)
-    };
-    PartitionKey::new(text)
-        .and_then(fits)
-        .map_err(|error: KeyError| Problem::key("invalid_partition_key", "partition_key", &error))
+    table
+        .config()
+        .partition_key(text)
+        .map_err(|error| Problem::key("invalid_partition_key", "partition_key", &error))
 }
 
 pub(crate) fn read_sort_key(raw: &RawValue, key_type: SortKeyType) -> Result<SortKey, Problem> {
@@ -333,7 +326,7 @@ fn check_size(
     partition_key: &PartitionKey,
     sort_key: &SortKey,
     attributes: &Attributes,
-    table: &TableEngine,
+    table: &ShardedTable,
 ) -> Result<(), Problem> {
     let config = table.config();
     // The shard key, the logical key and the version, with their names.

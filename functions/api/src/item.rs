@@ -13,8 +13,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::ser::{Error as _, Serialize, SerializeMap, SerializeSeq, SerializeStruct, Serializer};
 use serde_json::value::RawValue;
-use sharding::internal::{Item, RESERVED_ATTRIBUTES};
-use sharding::{Attributes, Merge, Number, SortKey, Value};
+use sharding::{Attributes, Merge, Number, PartitionKey, SortKey, TableConfig, Value};
 
 use crate::object::{Kind, Members};
 use crate::problem::Problem;
@@ -25,11 +24,10 @@ const MAX_DEPTH: usize = 32;
 /// stays within DynamoDB's limits.
 const MAX_ADDITIONS: usize = 50;
 
-/// Reads the attributes of an item. `keys` are the names of the table's keys, which no attribute
-/// may have.
-pub(crate) fn read_attributes(raw: &RawValue, keys: [&str; 2]) -> Result<Attributes, Problem> {
+/// Reads the attributes of an item.
+pub(crate) fn read_attributes(raw: &RawValue, table: &TableConfig) -> Result<Attributes, Problem> {
     let attributes = read_map(raw, "attributes", 1)?;
-    allowed(attributes.keys(), "attributes", keys)?;
+    allowed(attributes.keys(), "attributes", table)?;
     Ok(attributes)
 }
 
@@ -37,10 +35,10 @@ pub(crate) fn read_attributes(raw: &RawValue, keys: [&str; 2]) -> Result<Attribu
 fn allowed<'a>(
     names: impl Iterator<Item = &'a String>,
     path: &str,
-    keys: [&str; 2],
+    table: &TableConfig,
 ) -> Result<(), Problem> {
     for name in names {
-        if keys.contains(&name.as_str()) || RESERVED_ATTRIBUTES.contains(&name.as_str()) {
+        if table.is_reserved(name) {
             return Err(Problem::bad(
                 "reserved_attribute",
                 format!("{path}.{name}"),
@@ -55,10 +53,10 @@ fn allowed<'a>(
 /// and a plain object merges into the stored map.
 pub(crate) fn read_merge(
     raw: &RawValue,
-    keys: [&str; 2],
+    table: &TableConfig,
 ) -> Result<BTreeMap<String, Merge>, Problem> {
     let changes = read_changes(raw, "attributes", 1)?;
-    allowed(changes.keys(), "attributes", keys)?;
+    allowed(changes.keys(), "attributes", table)?;
     Ok(changes)
 }
 
@@ -95,9 +93,9 @@ fn is_marked(raw: &RawValue, path: &str) -> Result<bool, Problem> {
 }
 
 /// Reads additions to attributes, which are numbers and sets.
-pub(crate) fn read_additions(raw: &RawValue, keys: [&str; 2]) -> Result<Attributes, Problem> {
+pub(crate) fn read_additions(raw: &RawValue, table: &TableConfig) -> Result<Attributes, Problem> {
     let additions = read_map(raw, "add", 1)?;
-    allowed(additions.keys(), "add", keys)?;
+    allowed(additions.keys(), "add", table)?;
     if !(1..=MAX_ADDITIONS).contains(&additions.len()) {
         let why =
             format_args!("it has {} attributes; allowed: 1 to {MAX_ADDITIONS}", additions.len())
@@ -273,14 +271,21 @@ fn parse<'a, T: serde::Deserialize<'a>>(raw: &'a RawValue, path: &str) -> Result
 
 /// An item in a response.
 #[derive(Debug)]
-pub struct ItemJson<'a>(pub &'a Item);
+pub struct ItemJson<'a> {
+    /// The partition key.
+    pub partition_key: &'a PartitionKey,
+    /// The sort key.
+    pub sort_key: &'a SortKey,
+    /// The attributes without the keys.
+    pub attributes: &'a Attributes,
+}
 
 impl Serialize for ItemJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut item = serializer.serialize_struct("Item", 3)?;
-        item.serialize_field("partition_key", self.0.partition_key.as_str())?;
-        item.serialize_field("sort_key", &SortKeyJson(&self.0.sort_key))?;
-        item.serialize_field("attributes", &MapJson(&self.0.attributes))?;
+        item.serialize_field("partition_key", self.partition_key.as_str())?;
+        item.serialize_field("sort_key", &SortKeyJson(self.sort_key))?;
+        item.serialize_field("attributes", &MapJson(self.attributes))?;
         item.end()
     }
 }
@@ -378,7 +383,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn read(json: &str) -> Result<Attributes, Problem> {
-        read_attributes(&RawValue::from_string(json.to_owned()).unwrap(), ["pk", "sk"])
+        let table = TableConfig::new("items", "items-metadata").with(|table| {
+            (table.partition_key_name, table.sort_key_name) = ("pk".to_owned(), "sk".to_owned());
+        });
+        read_attributes(&RawValue::from_string(json.to_owned()).unwrap(), &table)
     }
 
     fn write(attributes: &Attributes) -> String {

@@ -37,6 +37,6 @@ pub use query::{Parameters, flag, partition_key, sort_key};
 pub use respond::{json, no_content, not_modified, tagged};
 pub use route::{Function, Operation, no_route, route};
 pub use run::{Tracing, serve};
-pub use start::{Access, agree, aws_configuration, invocation_deadline};
+pub use start::{Access, agree, aws_configuration, invocation_deadline, since_epoch};
 pub use telemetry::{NAMESPACE, Telemetry};
 pub use trigger::Trigger;

@@ -1,8 +1,7 @@
 //! Bodies of `PATCH`: a JSON merge patch (RFC 7396) of the item, or additions to its attributes.
 
 use lambda_http::Request;
-use sharding::internal::TableEngine;
-use sharding::{PartitionKey, Patch, SortKey};
+use sharding::{PartitionKey, Patch, ShardedTable, SortKey};
 
 use crate::body::{Body, fields, read_partition_key, read_sort_key, required};
 use crate::item::{read_additions, read_merge};
@@ -16,16 +15,15 @@ use crate::problem::Problem;
 /// 415, 413 or 400. The problem names the field.
 pub fn patch_body(
     request: &Request,
-    table: &TableEngine,
+    table: &ShardedTable,
     partition_key: &PartitionKey,
     sort_key: &SortKey,
 ) -> Result<Patch, Problem> {
     let (media_type, body) = Body::of_type(request, &PATCHES)?;
     let config = table.config();
-    let keys = [config.partition_key_name.as_str(), config.sort_key_name.as_str()];
     if media_type == ADD {
         let [additions] = fields(body.raw(), ["add"])?;
-        let add = read_additions(required(additions, "add")?, keys)?;
+        let add = read_additions(required(additions, "add")?, config)?;
         return Ok(Patch { add, ..Patch::default() });
     }
     let [own_partition_key, own_sort_key, attributes] =
@@ -45,6 +43,6 @@ pub fn patch_body(
     {
         return changes("sort_key");
     }
-    let merge = attributes.map(|attributes| read_merge(attributes, keys)).transpose()?;
+    let merge = attributes.map(|attributes| read_merge(attributes, config)).transpose()?;
     Ok(Patch { merge: merge.unwrap_or_default(), ..Patch::default() })
 }

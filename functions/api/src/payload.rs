@@ -4,7 +4,6 @@
 
 use lambda_http::{Body, Response};
 use serde_json::value::{RawValue, to_raw_value};
-use sharding::internal::Item;
 
 use crate::item::ItemJson;
 use crate::limits::MAX_PAYLOAD_BYTES;
@@ -22,15 +21,16 @@ pub fn escaped_len(text: &str) -> usize {
     text.bytes().map(escaped_byte).sum()
 }
 
-/// Returns the first items of a page as JSON, as many as fit into a response.
+/// Returns the first items as JSON, as many as fit into a response.
 ///
 /// # Errors
 /// 500 if the first item does not fit.
-pub fn fitting_items(items: &[Item]) -> Result<Vec<Box<RawValue>>, Problem> {
-    let mut fitting = Vec::with_capacity(items.len());
-    let mut bytes = 0;
+pub fn fitting_items<'a>(
+    items: impl IntoIterator<Item = ItemJson<'a>>,
+) -> Result<Vec<Box<RawValue>>, Problem> {
+    let (mut fitting, mut bytes) = (Vec::new(), 0);
     for item in items {
-        let json = to_raw_value(&ItemJson(item)).map_err(|error| Problem::unprintable(&error))?;
+        let json = to_raw_value(&item).map_err(|error| Problem::unprintable(&error))?;
         bytes += escaped_len(json.get()) + 1;
         if bytes > MAX_PAYLOAD_BYTES {
             return if fitting.is_empty() {
@@ -46,8 +46,8 @@ pub fn fitting_items(items: &[Item]) -> Result<Vec<Box<RawValue>>, Problem> {
 
 /// A response whose body is one item.
 #[must_use]
-pub fn item(status: u16, item: &Item) -> Response<Body> {
-    match fitting_items(std::slice::from_ref(item)) {
+pub fn item(status: u16, item: ItemJson<'_>) -> Response<Body> {
+    match fitting_items([item]) {
         Ok(items) => json(status, &items.first()),
         Err(problem) => problem.into_response(),
     }

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use lambda_http::Request;
 use percent_encoding::percent_decode_str;
-use sharding::internal::TableEngine;
-use sharding::{PartitionKey, SortKey};
+use sharding::{PartitionKey, ShardedTable, SortKey};
 
 use crate::body::check_partition_key;
 use crate::problem::Problem;
@@ -82,7 +81,7 @@ fn decode(text: &str, name: &str) -> Result<String, Problem> {
 /// 400 if it is missing, empty or too long.
 pub fn partition_key(
     parameters: &Parameters,
-    table: &TableEngine,
+    table: &ShardedTable,
 ) -> Result<PartitionKey, Problem> {
     check_partition_key(parameters.required("partition_key")?, table)
 }
@@ -91,7 +90,7 @@ pub fn partition_key(
 ///
 /// # Errors
 /// 400 if it is not a sort key of this table.
-pub fn sort_key(name: &'static str, text: &str, table: &TableEngine) -> Result<SortKey, Problem> {
+pub fn sort_key(name: &'static str, text: &str, table: &ShardedTable) -> Result<SortKey, Problem> {
     SortKey::parse(table.config().sort_key_type, text)
         .map_err(|error| Problem::key("invalid_sort_key", name, &error))
 }

@@ -6,7 +6,8 @@ use aws_config::SdkConfig;
 use lambda_http::lambda_runtime::{LambdaInvocation, Runtime};
 use lambda_http::tower::Service;
 use lambda_http::{Body, Error, Request, RequestExt, Response, service_fn};
-use sharding::internal::{Deadline, TableEngine};
+use sharding::ShardedTable;
+use tokio::time::Instant as Deadline;
 
 use crate::start::{Access, invocation_deadline, start_table};
 use crate::telemetry::Telemetry;
@@ -64,14 +65,14 @@ impl Tracing {
 /// accepts, or if the runtime API fails.
 pub async fn serve<S, H, F>(access: Access, started: S, handle: H) -> Result<(), Error>
 where
-    S: FnOnce(&'static TableEngine, &SdkConfig),
-    H: Fn(&'static TableEngine, Request, Deadline) -> F + Send + 'static,
+    S: FnOnce(&'static ShardedTable, &SdkConfig),
+    H: Fn(&'static ShardedTable, Request, Deadline) -> F + Send + 'static,
     F: Future<Output = Response<Body>> + Send + 'static,
 {
     let tracing = Tracing::start()?;
     let (table, aws) = start_table(access).await?;
     // The table lives as long as the process.
-    let table: &'static TableEngine = Box::leak(Box::new(table));
+    let table: &'static ShardedTable = Box::leak(Box::new(table));
     let telemetry = Telemetry::start(&table.config().table_name)?;
     started(table, &aws);
     let runtime = lambda_http::runtime(service_fn(move |request: Request| {

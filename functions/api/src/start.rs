@@ -7,8 +7,8 @@ use aws_config::{BehaviorVersion, SdkConfig};
 use aws_smithy_http_client::{Builder, tls};
 use lambda_http::Error;
 use lambda_http::lambda_runtime::Context;
-use sharding::internal::{Deadline, TableEngine};
-use sharding::{TableConfig, TableError};
+use sharding::{ShardedTable, TableConfig, TableError};
+use tokio::time::Instant as Deadline;
 
 /// The part of an invocation's time that is reserved for sending the response.
 const RESPONSE_MARGIN: Duration = Duration::from_millis(400);
@@ -47,10 +47,10 @@ pub async fn aws_configuration() -> SdkConfig {
 /// # Errors
 /// [`ConfigError`](sharding::ConfigError) names the variable that is missing or wrong.
 /// Other errors are those of [`agree`].
-pub(crate) async fn start_table(access: Access) -> Result<(TableEngine, SdkConfig), Error> {
+pub(crate) async fn start_table(access: Access) -> Result<(ShardedTable, SdkConfig), Error> {
     let config = TableConfig::from_variables(|name| std::env::var(name).ok())?;
     let aws = aws_configuration().await;
-    let table = TableEngine::new(&aws_sdk_dynamodb::Client::new(&aws), config);
+    let table = ShardedTable::new(&aws_sdk_dynamodb::Client::new(&aws), config);
     agree(&table, access).await?;
     Ok((table, aws))
 }
@@ -59,14 +59,14 @@ pub(crate) async fn start_table(access: Access) -> Result<(TableEngine, SdkConfi
 /// function must not start; the error is logged.
 ///
 /// # Errors
-/// The errors of [`TableEngine::claim_mode`].
-pub async fn agree(table: &TableEngine, access: Access) -> Result<(), TableError> {
+/// The errors of [`Maintenance::claim`](sharding::maintenance::Maintenance::claim).
+pub async fn agree(table: &ShardedTable, access: Access) -> Result<(), TableError> {
     let deadline = Deadline::now() + START_PATIENCE;
     loop {
-        // Boxed: the SDK's futures nest deeply.
+        let maintenance = table.maintenance().deadline(deadline);
         let agreed = match access {
-            Access::Read => Box::pin(table.check_mode(deadline)).await,
-            Access::Write => Box::pin(table.claim_mode(deadline)).await,
+            Access::Read => maintenance.check().await,
+            Access::Write => maintenance.claim().await,
         };
         match agreed {
             Ok(()) => return Ok(()),
@@ -83,15 +83,17 @@ pub async fn agree(table: &TableEngine, access: Access) -> Result<(), TableError
     }
 }
 
+/// The time since the Unix epoch.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "time enters the functions here")]
+pub fn since_epoch() -> Duration {
+    std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
 /// The instant by which an invocation must have its response, with a margin for sending it.
 #[must_use]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "time enters the program here: Lambda gives the deadline as wall-clock time"
-)]
 pub fn invocation_deadline(context: &Context) -> Deadline {
-    let now = std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let left = Duration::from_millis(context.deadline).saturating_sub(now);
+    let left = Duration::from_millis(context.deadline).saturating_sub(since_epoch());
     let usable = if left.is_zero() || left > LONGEST_INVOCATION {
         WITHOUT_DEADLINE
     } else {

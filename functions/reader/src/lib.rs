@@ -3,15 +3,18 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use api::{Operation, Parameters, Problem, Request, Response, json, no_route, route};
+use api::{ItemJson, Operation, Parameters, Problem, Request, Response, json, no_route, route};
 use serde::Serialize;
 use serde_json::value::RawValue;
-use sharding::internal::cursor::{self, Position};
-use sharding::internal::{Deadline, PageAt, PageQuery, RESERVED_ATTRIBUTES, TableEngine};
-use sharding::{Conditions, Order, SortKeyType};
+use sharding::request::Query;
+use sharding::{
+    Attributes, Conditions, Counted, Order, Page, PartitionKey, ReadError, ShardedTable,
+    SortKeyType, Tagged,
+};
+use tokio::time::Instant as Deadline;
 
-/// The default maximum number of items that one response counts.
-const MAX_COUNT: usize = 10_000;
+/// The maximum number of items of one response.
+const MAX_LIMIT: usize = 1_000;
 /// The maximum number of attributes in `fields`.
 const MAX_FIELDS: usize = 100;
 /// How long a response waits for its optional parts.
@@ -59,7 +62,7 @@ struct Change {
 
 /// Handles one request of the reader's routes.
 pub async fn handle(
-    table: &TableEngine,
+    table: &ShardedTable,
     request: Request,
     deadline: Deadline,
 ) -> Response<lambda_http::Body> {
@@ -81,7 +84,7 @@ pub async fn handle(
 }
 
 async fn get_items(
-    table: &TableEngine,
+    table: &ShardedTable,
     request: &Request,
     deadline: Deadline,
 ) -> Result<Response<lambda_http::Body>, Problem> {
@@ -99,148 +102,107 @@ async fn get_items(
     ];
     let parameters = Parameters::of(request, &known)?;
     let counts = api::flag(&parameters, "count")?;
-    let query = page_query(table, &parameters, counts)?;
-    let position = match parameters.get("cursor") {
-        Some(text) => {
-            let position = cursor::decode(&query, table.config().sort_key_type, text);
-            Some(position.map_err(|error| Problem::bad("invalid_cursor", "cursor", error))?)
-        }
-        None => None,
-    };
+    let key = api::partition_key(&parameters, table)?;
+    let query = page_query(table, &key, &parameters, counts)?.deadline(deadline);
     if counts {
-        count(table, &query, position, deadline).await
-    } else {
-        list(table, &query, position, deadline).await
+        let counted = query.count_page().await.map_err(read_problem)?;
+        let Counted { items: count, cursor, shards, consumed_capacity, .. } = counted;
+        return Ok(json(200, &CountResponse { count, cursor, shards, consumed_capacity }));
     }
-}
-
-/// Responds with the number of items from this position on.
-async fn count(
-    table: &TableEngine,
-    query: &PageQuery,
-    position: Option<Position>,
-    deadline: Deadline,
-) -> Result<Response<lambda_http::Body>, Problem> {
-    let after = match position {
-        None | Some(Position::First) => None,
-        Some(Position::After(after)) => Some(after),
-        Some(Position::Before(_) | Position::Last) => {
-            return Err(Problem::bad(
-                "invalid_cursor",
-                "cursor",
-                "it is a previous page; items are counted forwards",
-            ));
-        }
-    };
-    let query = PageQuery { after, ..query.clone() };
-    let page = table.query(&query, deadline).await.map_err(Problem::from_read)?;
-    let response = CountResponse {
-        count: page.items.len(),
-        cursor: page.next.map(|next| cursor::encode(&query, &Position::After(next))),
-        shards: page.shards,
-        consumed_capacity: page.consumed_capacity,
-    };
-    Ok(json(200, &response))
-}
-
-/// Responds with the page at this position.
-async fn list(
-    table: &TableEngine,
-    query: &PageQuery,
-    position: Option<Position>,
-    deadline: Deadline,
-) -> Result<Response<lambda_http::Body>, Problem> {
-    let mut at = table.page_at(query, position, deadline).await.map_err(Problem::from_read)?;
-    let mut items = api::fitting_items(&at.page.items)?;
-    at.truncate(items.len());
-    if at.is_reversed {
+    let mut page = query.await.map_err(read_problem)?;
+    let mut items = api::fitting_items(page.as_read().map(|entry| ItemJson {
+        partition_key: &key,
+        sort_key: &entry.sort_key,
+        attributes: &entry.value,
+    }))?;
+    page.keep(items.len());
+    if page.is_backwards {
         items.reverse();
     }
-    let (cursor, previous) = at.neighbours();
-    let PageAt { page, .. } = at;
-    let response = PageResponse {
-        items,
-        cursor: cursor.map(|at| cursor::encode(query, &at)),
-        previous: previous.map(|at| cursor::encode(query, &at)),
-        shards: page.shards,
-        consumed_capacity: page.consumed_capacity,
-    };
-    Ok(json(200, &response))
+    let Page { cursor, previous, shards, consumed_capacity, .. } = page;
+    Ok(json(200, &PageResponse { items, cursor, previous, shards, consumed_capacity }))
+}
+
+/// The problem of a failed page. Everything but the cursor has been checked before.
+fn read_problem(error: ReadError) -> Problem {
+    match error {
+        ReadError::Invalid(wrong) if wrong.what() == "cursor" => {
+            Problem::bad("invalid_cursor", "cursor", wrong.why())
+        }
+        error => Problem::from_read(error),
+    }
 }
 
 fn page_query(
-    table: &TableEngine,
+    table: &ShardedTable,
+    key: &PartitionKey,
     parameters: &Parameters,
     counts: bool,
-) -> Result<PageQuery, Problem> {
-    let mut query = PageQuery::new(api::partition_key(parameters, table)?);
-    query.fields = fields(table, parameters)?;
-    if counts {
-        if query.fields.is_some() {
-            return Err(Problem::bad(
-                "invalid_parameter",
-                "fields",
-                "it cannot be combined with count=true",
-            ));
+) -> Result<Query<Attributes>, Problem> {
+    let mut query = table.query(key);
+    if let Some(fields) = fields(table, parameters)? {
+        if counts {
+            let why = "it cannot be combined with count=true";
+            return Err(Problem::bad("invalid_parameter", "fields", why));
         }
-        (query.fields, query.limit) = (Some(BTreeSet::new()), MAX_COUNT);
+        query = query.fields(fields);
     }
     if let Some(limit) = parameters.get("limit") {
-        let number = limit.parse().ok().filter(|limit| (1..=PageQuery::MAX_LIMIT).contains(limit));
-        query.limit = number.ok_or_else(|| {
-            let allowed = format!(
-                "it is {limit:?}; allowed: a whole number from 1 to {}",
-                PageQuery::MAX_LIMIT
-            );
+        let number = limit.parse().ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
+        query = query.limit(number.ok_or_else(|| {
+            let allowed = format!("it is {limit:?}; allowed: a whole number from 1 to {MAX_LIMIT}");
             Problem::bad("invalid_parameter", "limit", allowed)
-        })?;
+        })?);
     }
-    query.order = match parameters.get("order") {
-        None | Some("asc") => Order::Ascending,
-        Some("desc") => Order::Descending,
+    query = match parameters.get("order") {
+        None | Some("asc") => query,
+        Some("desc") => query.order(Order::Descending),
         Some(other) => {
-            return Err(Problem::bad(
-                "invalid_parameter",
-                "order",
-                format_args!("it is {other:?}; allowed: asc, desc"),
-            ));
+            let why = format_args!("it is {other:?}; allowed: asc, desc").to_string();
+            return Err(Problem::bad("invalid_parameter", "order", why));
         }
     };
-    query.consistent = api::flag(parameters, "consistent")?;
     let bound = |name: &'static str| {
         parameters.get(name).map(|text| api::sort_key(name, text, table)).transpose()
     };
-    query.from = bound("from")?;
-    query.to = bound("to")?;
-    if let (Some(from), Some(to)) = (&query.from, &query.to)
+    let consistent = api::flag(parameters, "consistent")?;
+    let (from, to) = (bound("from")?, bound("to")?);
+    if let (Some(from), Some(to)) = (&from, &to)
         && from > to
     {
         return Err(Problem::bad("invalid_range", "from", "it is above the parameter to"));
     }
-    query.prefix = prefix(table, parameters, query.from.is_some() || query.to.is_some())?;
-    Ok(query)
+    if let Some(prefix) = prefix(table, parameters, from.is_some() || to.is_some())? {
+        query = query.prefix(prefix);
+    }
+    if let Some(from) = from {
+        query = query.from(from);
+    }
+    if let Some(to) = to {
+        query = query.to(to);
+    }
+    if let Some(cursor) = parameters.get("cursor") {
+        query = query.cursor(cursor);
+    }
+    Ok(query.consistent(consistent))
 }
 
 /// Reads the names of the requested attributes, which are separated by commas.
-fn fields(
-    table: &TableEngine,
-    parameters: &Parameters,
-) -> Result<Option<BTreeSet<String>>, Problem> {
+fn fields<'a>(
+    table: &ShardedTable,
+    parameters: &'a Parameters,
+) -> Result<Option<BTreeSet<&'a str>>, Problem> {
     let Some(list) = parameters.get("fields") else { return Ok(None) };
     let wrong = |why: String| Err(Problem::bad("invalid_parameter", "fields", why));
-    let config = table.config();
     let mut fields = BTreeSet::new();
     for name in list.split(',') {
-        let is_own = RESERVED_ATTRIBUTES.contains(&name)
-            || *name == *config.sort_key_name
-            || *name == *config.partition_key_name;
-        if name.is_empty() || is_own {
+        if name.is_empty() || table.config().is_reserved(name) {
             return wrong(format!(
                 "{name:?} cannot be selected; the keys are always part of an item, \
                  and the service's own attributes never are"
             ));
         }
-        if !fields.insert(name.to_owned()) {
+        if !fields.insert(name) {
             return wrong(format!("{name:?} is given twice"));
         }
     }
@@ -253,11 +215,11 @@ fn fields(
     Ok(Some(fields))
 }
 
-fn prefix(
-    table: &TableEngine,
-    parameters: &Parameters,
+fn prefix<'a>(
+    table: &ShardedTable,
+    parameters: &'a Parameters,
     has_range: bool,
-) -> Result<Option<String>, Problem> {
+) -> Result<Option<&'a str>, Problem> {
     let Some(prefix) = parameters.get("prefix") else { return Ok(None) };
     let reject = |why: &str| Err(Problem::bad("invalid_parameter", "prefix", why));
     match table.config().sort_key_type {
@@ -268,14 +230,12 @@ fn prefix(
         SortKeyType::String if prefix.is_empty() => {
             reject("it is empty; omit it to read all items")
         }
-        SortKeyType::String => {
-            api::sort_key("prefix", prefix, table).map(|_| Some(prefix.to_owned()))
-        }
+        SortKeyType::String => api::sort_key("prefix", prefix, table).map(|_| Some(prefix)),
     }
 }
 
 async fn get_item(
-    table: &TableEngine,
+    table: &ShardedTable,
     request: &Request,
     deadline: Deadline,
 ) -> Result<Response<lambda_http::Body>, Problem> {
@@ -285,26 +245,24 @@ async fn get_item(
     let key = api::partition_key(&parameters, table)?;
     let sort_key = api::sort_key("sort_key", parameters.required("sort_key")?, table)?;
     let consistent = api::flag(&parameters, "consistent")?;
-    let fields = fields(table, &parameters)?;
-    let found = table
-        .get_tagged(&key, &sort_key, consistent, deadline)
-        .await
-        .map_err(Problem::from_read)?;
-    let (mut item, tag) = found.ok_or_else(Problem::no_item)?;
+    let mut get = table.get::<Attributes>(&key, &sort_key).consistent(consistent);
+    if let Some(fields) = fields(table, &parameters)? {
+        get = get.fields(fields);
+    }
+    let found = get.deadline(deadline).await.map_err(Problem::from_read)?;
+    let Tagged { value, tag, .. } = found.ok_or_else(Problem::no_item)?;
     if !(Conditions { differs: None, ..conditions.clone() }).hold(Some(&tag)) {
         return Err(Problem::precondition_failed(Some(tag)));
     }
     if !conditions.hold(Some(&tag)) {
         return Ok(api::not_modified(&tag));
     }
-    if let Some(fields) = fields {
-        item.attributes.retain(|name, _| fields.contains(name));
-    }
-    Ok(api::tagged(api::item(200, &item), Some(&tag)))
+    let item = ItemJson { partition_key: &key, sort_key: &sort_key, attributes: &value };
+    Ok(api::tagged(api::item(200, item), Some(&tag)))
 }
 
 async fn get_shards(
-    table: &TableEngine,
+    table: &ShardedTable,
     request: &Request,
     deadline: Deadline,
 ) -> Result<Response<lambda_http::Body>, Problem> {
@@ -312,7 +270,8 @@ async fn get_shards(
     let key = api::partition_key(&parameters, table)?;
     let soon = deadline.min(Deadline::now() + OPTIONAL_TIMEOUT);
     let (metadata, warm) =
-        tokio::join!(table.shards(&key, deadline), table.warm_throughput(&key, soon));
+        (table.maintenance().deadline(deadline), table.maintenance().deadline(soon));
+    let (metadata, warm) = tokio::join!(metadata.metadata(&key), warm.warm_throughput(&key));
     // A key without metadata has never grown.
     let metadata = metadata.map_err(|error| Problem::from_table(&error))?;
     // A warm throughput that cannot be read is reported as unknown, like one that was never

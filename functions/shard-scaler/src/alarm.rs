@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::Serialize;
-use sharding::internal::{Deadline, ScalingActors};
+use sharding::maintenance::ScalingActors;
+use tokio::time::Instant as Deadline;
 use tokio::time::timeout_at;
 
 use crate::Scaler;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use sharding::internal::PARTITION_WRITE_UNITS;
-use sharding::internal::config::{Variables, number};
-use sharding::{ConfigError, TableConfig};
+use sharding::maintenance::ShrinkAndSettle;
+use sharding::variables::{Variables, number};
+use sharding::{ConfigError, PARTITION_WRITE_UNITS, TableConfig};
 
 /// The shard-scaler's own variables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,12 +22,8 @@ pub struct ScalerConfig {
     pub max_warm_write_units: u64,
     /// `MAX_WARM_READ_UNITS`: the same for read units.
     pub max_warm_read_units: u64,
-    /// `SHRINK_AFTER_SECONDS`: a key that has kept its width for this time gives up half of its
-    /// shards; 0, the default, for never.
-    pub shrink_after: Duration,
-    /// `SETTLE_AFTER_SECONDS`: a key that has kept its width for this time is settled; 0, the
-    /// default, for never, or for an hour in a table with a time to live.
-    pub settle_after: Duration,
+    /// `SHRINK_AFTER_SECONDS` and `SETTLE_AFTER_SECONDS`.
+    pub shrink_and_settle: ShrinkAndSettle,
     /// `DRAIN_SHARE_PERCENT`: the share of a partition's write units that a drain may take of each
     /// shard, and of a provisioned table's that all drains together may take. Default 30.
     pub drain_share_percent: u32,
@@ -43,8 +39,7 @@ impl Default for ScalerConfig {
             max_read_units: 0,
             max_warm_write_units: 0,
             max_warm_read_units: 0,
-            shrink_after: Duration::ZERO,
-            settle_after: Duration::ZERO,
+            shrink_and_settle: ShrinkAndSettle::default(),
             drain_share_percent: 30,
             dry_run: false,
         }
@@ -82,8 +77,9 @@ impl ScalerConfig {
             let seconds = if value == "0" { Some(0) } else { number(value, 60, 99_999_999) };
             seconds.map(Duration::from_secs)
         };
-        read.set(&mut config.shrink_after, "SHRINK_AFTER_SECONDS", calm, seconds)?;
-        read.set(&mut config.settle_after, "SETTLE_AFTER_SECONDS", calm, seconds)?;
+        let plan = &mut config.shrink_and_settle;
+        read.set(&mut plan.shrink_after, "SHRINK_AFTER_SECONDS", calm, seconds)?;
+        read.set(&mut plan.settle_after, "SETTLE_AFTER_SECONDS", calm, seconds)?;
         read.set(
             &mut config.drain_share_percent,
             "DRAIN_SHARE_PERCENT",
@@ -123,12 +119,15 @@ mod tests {
         assert_eq!(with("MAX_WARM_WRITE_UNITS", "40000").unwrap().max_warm_write_units, 40_000);
         assert_eq!(with("MAX_WARM_READ_UNITS", "8").unwrap().max_warm_read_units, 8);
         assert_eq!(
-            with("SHRINK_AFTER_SECONDS", "3600").unwrap().shrink_after,
+            with("SHRINK_AFTER_SECONDS", "3600").unwrap().shrink_and_settle.shrink_after,
             Duration::from_secs(3_600)
         );
-        assert_eq!(with("SHRINK_AFTER_SECONDS", "0").unwrap().shrink_after, Duration::ZERO);
         assert_eq!(
-            with("SETTLE_AFTER_SECONDS", "60").unwrap().settle_after,
+            with("SHRINK_AFTER_SECONDS", "0").unwrap().shrink_and_settle.shrink_after,
+            Duration::ZERO
+        );
+        assert_eq!(
+            with("SETTLE_AFTER_SECONDS", "60").unwrap().shrink_and_settle.settle_after,
             Duration::from_secs(60)
         );
         assert_eq!(with("DRAIN_SHARE_PERCENT", "5").unwrap().drain_share_percent, 5);

@@ -1,8 +1,9 @@
 //! Direct events, including those about one key or the list of keys: set, show, list.
 
 use serde_json::{Value, json};
-use sharding::PartitionKey;
-use sharding::internal::{Deadline, ScaleError, ShardCount, ShardMetadata, WarmThroughput};
+use sharding::maintenance::{ScaleError, ShardMetadata, WarmThroughput};
+use sharding::{PartitionKey, ShardCount};
+use tokio::time::Instant as Deadline;
 
 use crate::Scaler;
 use crate::event::{DirectEvent, EventError, WarmUnits, WholeNumber};
@@ -96,7 +97,7 @@ impl Scaler {
         deadline: Deadline,
     ) -> Result<Result<KeyOutcome, Failure>, EventError> {
         if self.config.dry_run {
-            return Ok(match self.table.shards(key, deadline).await {
+            return Ok(match self.maintenance(deadline).metadata(key).await {
                 Ok(metadata) => {
                     let adopted = self.table.config().adopt_shards;
                     let from = metadata.map_or(adopted, |metadata| metadata.number_of_shards);
@@ -105,7 +106,7 @@ impl Scaler {
                 Err(error) => KeyOutcome::of(Err(error)),
             });
         }
-        match self.table.set_shards(key, count, deadline).await {
+        match self.maintenance(deadline).grow(key, count).await {
             Ok(outcome) => Ok(KeyOutcome::of(Ok(outcome))),
             Err(ScaleError::Table(error)) => Ok(KeyOutcome::of(Err(error))),
             Err(error @ (ScaleError::TooMany { .. } | ScaleError::Lower { .. })) => {
@@ -116,7 +117,7 @@ impl Scaler {
 
     async fn show(&self, key: &str, deadline: Deadline) -> Result<KeyReport, EventError> {
         let key = self.logical_key(key)?;
-        let outcome = match self.table.shards(&key, deadline).await {
+        let outcome = match self.maintenance(deadline).metadata(&key).await {
             Ok(metadata) => Ok(KeyOutcome::Shown { metadata: self.described(metadata.as_ref()) }),
             Err(error) => KeyOutcome::of(Err(error)),
         };
@@ -126,7 +127,7 @@ impl Scaler {
     /// A page of the keys that have metadata, in no order, and the state of all others.
     async fn list(&self, after: Option<&str>, deadline: Deadline) -> Result<Value, EventError> {
         let after = after.map(|key| self.logical_key(key)).transpose()?;
-        let (keys, next) = match self.table.list_keys(after.as_ref(), deadline).await {
+        let (keys, next) = match self.maintenance(deadline).list(after.as_ref()).await {
             Ok(page) => page,
             Err(error) => return Ok(to_json(&Failure::new(&error, error.is_retryable()))),
         };
@@ -144,11 +145,7 @@ impl Scaler {
     }
 
     pub(crate) fn logical_key(&self, key: &str) -> Result<PartitionKey, EventError> {
-        let config = self.table.config();
-        let fits = |key: PartitionKey| {
-            config.shard_keys.check(&key, config.policy.max_shards).map(|()| key)
-        };
-        let key = PartitionKey::new(key).and_then(fits);
+        let key = self.table.config().partition_key(key);
         key.map_err(|error| EventError::new("partition_key", error))
     }
 

@@ -2,7 +2,8 @@
 //! metadata.
 
 use serde_json::json;
-use sharding::internal::{Deadline, MAX_COPIES};
+use sharding::maintenance::MAX_COPIES;
+use tokio::time::Instant as Deadline;
 
 use crate::Scaler;
 use crate::event::{EventError, WholeNumber};
@@ -23,8 +24,7 @@ impl Scaler {
         if self.config.dry_run {
             return Ok(Report { outcome: Ok(Outcome::DryRun), details: json!({"copies": copies}) });
         }
-        // Boxed, because the SDK's futures nest deeply.
-        let raised = Box::pin(self.table.raise_directory_copies(copies, deadline)).await;
+        let raised = self.maintenance(deadline).raise_directory_copies(copies).await;
         let outcome = raised.map(|()| Outcome::Handled).map_err(|error| {
             tracing::error!(%error, copies, "the copies of the directory could not be raised");
             Failure::new(&error, error.is_retryable())
@@ -38,7 +38,7 @@ impl Scaler {
         if self.config.dry_run {
             return;
         }
-        match Box::pin(self.table.repair_directory(deadline)).await {
+        match self.maintenance(deadline).repair_directory().await {
             Ok(behind) => tracing::info!(behind, "compared the directory with the metadata"),
             Err(error) => {
                 tracing::error!(%error, "the directory could not be compared with the metadata; the next run tries again");

@@ -6,12 +6,11 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
-use sharding::internal::{
-    Deadline, DrainBudget, DrainRefused, Drained, ShardCount, ShardMetadata, ShrinkDecision,
-};
-use sharding::{PartitionKey, TableConfig, TableError, Writes};
+use sharding::maintenance::{DrainBudget, DrainRefused, Drained, Due, ShardMetadata};
+use sharding::{PartitionKey, TableError};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::Instant as Deadline;
 
 use crate::Scaler;
 use crate::clients::ClientError;
@@ -30,22 +29,8 @@ const MOST_NAMED: usize = 100;
 const RUN_TIME: Duration = Duration::from_secs(20);
 /// How long a run works on one key before the others have their turn.
 const TURN_TIME: Duration = Duration::from_secs(5);
-/// How many seconds a key keeps its width before it is settled in a table with a time to live, by
-/// default. Until then, an expired item may reveal an older copy.
-const SETTLE_EXPIRING_AFTER: u64 = 3_600;
 /// The part of a run's time that is reserved for its response.
 const RESPONSE_TIME: Duration = Duration::from_secs(3);
-
-/// The change that the schedule begins for a key.
-#[derive(Debug, Clone, Copy)]
-enum Begin {
-    Shrink(ShardCount),
-    Settle,
-    /// Remove the tombstones of a settled key.
-    Purge,
-    /// The open of a change whose actor stopped after the close.
-    Open,
-}
 
 impl Scaler {
     pub(crate) async fn shrink(
@@ -63,7 +48,7 @@ impl Scaler {
             let planned = json!({"to": to.get()});
             return Ok(KeyReport::new(&key, Ok(KeyOutcome::DryRun(planned))));
         }
-        begun(&key, self.table.begin_shrink(&key, to, deadline).await)
+        begun(&key, self.maintenance(deadline).shrink(&key, to).await)
     }
 
     pub(crate) async fn settle(
@@ -75,7 +60,7 @@ impl Scaler {
         if self.config.dry_run {
             return Ok(KeyReport::new(&key, Ok(KeyOutcome::DryRun(json!({})))));
         }
-        begun(&key, self.table.begin_settle(&key, deadline).await)
+        begun(&key, self.maintenance(deadline).settle(&key).await)
     }
 
     /// A run of the schedule.
@@ -102,13 +87,14 @@ impl Scaler {
                 return Report { outcome: Err(failure), details: json!({}) };
             }
         };
+        let (maintenance, plan) = (self.table.maintenance(), self.config.shrink_and_settle);
         let slots = Arc::new(Semaphore::new(AT_ONCE));
         let mut draining = JoinSet::new();
         let mut begun_now = 0;
         let (looked_at, interrupted) = self
             .look_at_keys(deadline, |key, metadata| {
                 let is_calm = throttled.as_ref().is_some_and(|throttled| !throttled.contains(&key));
-                let due = || self.due(metadata, is_calm, now_seconds);
+                let due = || maintenance.due(metadata, &plan, is_calm, now_seconds);
                 let begin = (begun_now < MOST_BEGUN).then(due).flatten();
                 if metadata.draining().is_none() && begin.is_none() {
                     return;
@@ -141,11 +127,12 @@ impl Scaler {
         deadline: Deadline,
         mut visit: impl FnMut(PartitionKey, &ShardMetadata),
     ) -> (u64, Option<TableError>) {
+        let maintenance = self.maintenance(deadline);
         let first = self.looked_after().clone();
         let (mut after, mut has_wrapped) = (first.clone(), first.is_none());
         let (mut is_round, mut looked_at) = (false, 0);
         loop {
-            let (keys, next) = match self.table.list_keys(after.as_ref(), deadline).await {
+            let (keys, next) = match maintenance.list(after.as_ref()).await {
                 Ok(page) => page,
                 Err(error) => {
                     tracing::error!(%error, "not all keys could be looked at");
@@ -173,42 +160,12 @@ impl Scaler {
 
     /// The throttled keys. `None` if they are not known, or if no key is to shrink.
     async fn known_throttled(&self, now_seconds: u64) -> Option<BTreeSet<PartitionKey>> {
-        if self.config.shrink_after.is_zero() {
+        if self.config.shrink_and_settle.shrink_after.is_zero() {
             return None;
         }
         let throttled = self.lately_throttled(now_seconds).await;
         let unknown = "which keys are throttled is not known: none begins to shrink";
         throttled.inspect_err(|error| tracing::error!(%error, "{unknown}")).ok()
-    }
-
-    /// The change that is due for a key.
-    fn due(&self, metadata: &ShardMetadata, is_calm: bool, now_seconds: u64) -> Option<Begin> {
-        let config = self.table.config();
-        let shrink_after = self.config.shrink_after.as_secs();
-        if metadata.closing().is_some() {
-            return Some(Begin::Open);
-        }
-        if self.table.may_purge(metadata, now_seconds) {
-            return Some(Begin::Purge);
-        }
-        // A direct event can try it again.
-        if metadata.has_unmovable() {
-            return None;
-        }
-        // Writers do not record the load of a key that the directory does not list.
-        if is_calm
-            && shrink_after > 0
-            && metadata.layout().is_listed(config.adopt_shards)
-            && let ShrinkDecision::To(to) =
-                config.policy.decide_shrink(metadata, shrink_after, now_seconds)
-        {
-            return Some(Begin::Shrink(to));
-        }
-        let since = metadata.last_change().unwrap_or_default();
-        let is_due = |after: u64| now_seconds >= since.saturating_add(after);
-        let is_due =
-            settle_after(metadata, config, self.config.settle_after.as_secs()).is_some_and(is_due);
-        (is_due && metadata.wants_settling()).then_some(Begin::Settle)
     }
 
     /// The write units that all drains share. `None` if the table's capacity is not provisioned.
@@ -226,14 +183,14 @@ impl Scaler {
     async fn carry_on_in_turns(
         &self,
         key: &PartitionKey,
-        begin: Option<Begin>,
+        begin: Option<Due>,
         budget_of_all: Option<&DrainBudget>,
         slots: &Semaphore,
         deadline: Deadline,
     ) -> KeyReport {
         use KeyOutcome::{Done, Working};
         let budgets: Vec<&DrainBudget> = budget_of_all.into_iter().collect();
-        let opens = matches!(begin, Some(Begin::Open)) && !self.config.dry_run;
+        let opens = matches!(begin, Some(Due::Open)) && !self.config.dry_run;
         let action = opens.then_some("open");
         let mut begin = begin;
         let mut moved = 0;
@@ -256,31 +213,26 @@ impl Scaler {
     async fn carry_on(
         &self,
         key: &PartitionKey,
-        begin: Option<Begin>,
+        begin: Option<Due>,
         budgets: &[&DrainBudget],
         deadline: Deadline,
     ) -> Result<KeyOutcome, Failure> {
         if self.config.dry_run {
             // It names a width if it would begin a shrink.
-            let to = match begin {
-                Some(Begin::Shrink(to)) => Some(to.get()),
-                Some(Begin::Settle | Begin::Purge | Begin::Open) | None => None,
-            };
+            let to = if let Some(Due::Shrink(to)) = begin { Some(to.get()) } else { None };
             return Ok(KeyOutcome::DryRun(json!({"to": to})));
         }
-        let begun = match begin {
-            Some(Begin::Shrink(to)) => self.table.begin_shrink(key, to, deadline).await.map(drop),
-            Some(Begin::Settle) => self.table.begin_settle(key, deadline).await.map(drop),
-            Some(Begin::Open) => {
-                return KeyOutcome::of(self.table.finish_change(key, deadline).await);
+        let maintenance = self.maintenance(deadline);
+        match begin {
+            Some(Due::Open) => return KeyOutcome::of(maintenance.finish_change(key).await),
+            Some(due) => {
+                if let Err(error) = maintenance.begin(key, due).await {
+                    return Ok(KeyOutcome::unchanged(error));
+                }
             }
-            // The drain begins the purge.
-            Some(Begin::Purge) | None => Ok(()),
-        };
-        if let Err(error) = begun {
-            return Ok(KeyOutcome::unchanged(error));
+            None => {}
         }
-        match self.table.drain_within(key, budgets, deadline).await {
+        match maintenance.drain(key, budgets).await {
             Ok(Drained::Nothing) => Ok(KeyOutcome::unchanged("its drain has ended")),
             Ok(Drained::Waiting { until }) => Ok(KeyOutcome::Waiting { until }),
             Ok(Drained::Working { items }) => Ok(KeyOutcome::Working { items }),
@@ -301,33 +253,11 @@ impl Scaler {
         now_seconds: u64,
     ) -> Result<BTreeSet<PartitionKey>, ClientError> {
         let config = self.table.config();
-        match self
-            .clients
-            .throttled_keys(&config.table_name, None, &config.shard_keys, now_seconds)
-            .await?
-        {
+        match self.clients.throttled_keys(config, None, now_seconds).await? {
             Insights::Keys(throttled) => Ok(throttled.by_key.into_keys().collect()),
             // Then the recorded demand decides alone.
             Insights::Unknown { .. } => Ok(BTreeSet::new()),
         }
-    }
-}
-
-/// How many seconds a key keeps its width before it is settled. `None` if it is not settled
-/// automatically.
-fn settle_after(metadata: &ShardMetadata, table: &TableConfig, configured: u64) -> Option<u64> {
-    if table.writes() != Writes::Items {
-        return None;
-    }
-    // The drain of a shrink has not begun, or was cancelled: readers read shards that are not
-    // written to.
-    if metadata.read_shards > metadata.number_of_shards {
-        return Some(table.policy.cooldown_seconds);
-    }
-    if configured == 0 {
-        table.ttl_attribute.is_some().then_some(SETTLE_EXPIRING_AFTER)
-    } else {
-        Some(configured)
     }
 }
 
@@ -352,35 +282,4 @@ fn begun(
         ) => Ok(KeyOutcome::unchanged(error)),
     };
     Ok(KeyReport::new(key, outcome))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_are_settled_where_items_expire_and_where_the_drain_of_a_shrink_was_left() {
-        let items = TableConfig::new("items", "items-metadata");
-        let expiring = items.clone().with(|config| config.ttl_attribute = Some("expires".into()));
-        let appends = expiring.clone().with(|config| config.writes = Writes::Appends);
-        let whole = ShardMetadata::unregistered();
-        let left = ShardMetadata { read_shards: ShardCount::new(8).unwrap(), ..whole.clone() };
-        let rows = [
-            (&whole, &items, 0, None),
-            (&whole, &items, 600, Some(600)),
-            (&whole, &expiring, 0, Some(3_600)),
-            (&whole, &expiring, 600, Some(600)),
-            (&whole, &appends, 600, None),
-            (&left, &items, 0, Some(items.policy.cooldown_seconds)),
-            (&left, &appends, 0, None),
-        ];
-        for (metadata, table, configured, expected) in rows {
-            let (read, writes) = (metadata.read_shards, table.writes());
-            assert_eq!(
-                settle_after(metadata, table, configured),
-                expected,
-                "{read} {writes:?} {configured}"
-            );
-        }
-    }
 }

@@ -9,7 +9,7 @@ use std::fmt::{self, Display};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serde_path_to_error::Segment;
-use sharding::internal::ShardCount;
+use sharding::ShardCount;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 

@@ -24,8 +24,8 @@ mod warming;
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
-use sharding::PartitionKey;
-use sharding::internal::{Deadline, TableEngine};
+use sharding::maintenance::Maintenance;
+use sharding::{PartitionKey, ShardedTable};
 
 pub use clients::Clients;
 pub use config::ScalerConfig;
@@ -33,12 +33,13 @@ pub use response::Failed;
 
 use event::ScalerEvent;
 use response::{respond, to_json};
+use tokio::time::Instant as Deadline;
 use warm_throughput::Looks;
 
 /// The shard-scaler of one table. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Scaler {
-    table: TableEngine,
+    table: ShardedTable,
     clients: Clients,
     config: ScalerConfig,
     /// The key after which the next run of the schedule continues, because the last one stopped
@@ -52,14 +53,19 @@ pub struct Scaler {
 impl Scaler {
     /// The shard-scaler of this table, with these clients.
     #[must_use]
-    pub fn new(table: TableEngine, clients: Clients, config: ScalerConfig) -> Self {
+    pub fn new(table: ShardedTable, clients: Clients, config: ScalerConfig) -> Self {
         Self { table, clients, config, looked_after: Arc::default(), looks: Arc::default() }
     }
 
     /// The table whose keys it scales.
     #[must_use]
-    pub const fn table(&self) -> &TableEngine {
+    pub const fn table(&self) -> &ShardedTable {
         &self.table
+    }
+
+    /// The work on the table and its keys, until this deadline.
+    pub(crate) fn maintenance(&self, deadline: Deadline) -> Maintenance {
+        self.table.maintenance().deadline(deadline)
     }
 
     /// Handles one event and returns what was done. An invalid event or a missing permission is a

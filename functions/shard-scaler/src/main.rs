@@ -1,12 +1,11 @@
 //! The shard-scaler as a Lambda function.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, Runtime, service_fn};
 use serde_json::Value;
 use shard_scaler::{Clients, Scaler, ScalerConfig};
-use sharding::TableConfig;
-use sharding::internal::TableEngine;
+use sharding::{ShardedTable, TableConfig};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
@@ -15,7 +14,7 @@ async fn main() -> Result<(), Error> {
     let dynamodb = aws_sdk_dynamodb::Client::new(&aws);
     let table = TableConfig::from_variables(|name| std::env::var(name).ok())?;
     let config = ScalerConfig::from_variables(|name| std::env::var(name).ok())?;
-    let table = TableEngine::new(&dynamodb, config.with_pace(table));
+    let table = ShardedTable::new(&dynamodb, config.with_pace(table));
     api::agree(&table, api::Access::Write).await?;
     let clients = Clients { dynamodb, cloudwatch: aws_sdk_cloudwatch::Client::new(&aws) };
     let telemetry = api::Telemetry::start(&table.config().table_name)?;
@@ -25,7 +24,8 @@ async fn main() -> Result<(), Error> {
         clock.invoked(Duration::from_millis(event.context.deadline));
         let deadline = api::invocation_deadline(&event.context);
         // Boxed, because the SDK's futures nest deeply.
-        let handled = Box::pin(scaler.handle(&event.payload, now_seconds(), deadline)).await;
+        let handled =
+            Box::pin(scaler.handle(&event.payload, api::since_epoch().as_secs(), deadline)).await;
         telemetry.flush(&event.context);
         // Lambda repeats an event that ends in an error.
         handled.map_err(|failed| Diagnostic {
@@ -34,9 +34,4 @@ async fn main() -> Result<(), Error> {
         })
     }));
     tracing.run(runtime, api::Trigger::Event).await
-}
-
-#[expect(clippy::disallowed_methods, reason = "this is the edge where time comes in")]
-fn now_seconds() -> u64 {
-    std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

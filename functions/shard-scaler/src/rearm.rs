@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::json;
-use sharding::internal::Deadline;
+use tokio::time::Instant as Deadline;
 use tokio::time::{MissedTickBehavior, interval, timeout_at};
 
 use crate::Scaler;

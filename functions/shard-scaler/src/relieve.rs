@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 use serde_json::json;
-use sharding::internal::{Deadline, ScalingDecision, WarmThroughput};
+use sharding::maintenance::{ScalingDecision, WarmThroughput};
 use sharding::{PartitionKey, TableError};
 use tokio::task::JoinSet;
+use tokio::time::Instant as Deadline;
 
 use crate::Scaler;
 use crate::clients::{ClientError, Units};
@@ -71,7 +72,8 @@ impl Scaler {
         warm: Option<WarmThroughput>,
         deadline: Deadline,
     ) -> Result<Relieved, TableError> {
-        let reported = self.table.decide_by_report(key, warm, deadline).await?;
+        let maintenance = self.maintenance(deadline);
+        let reported = maintenance.reported(key, warm).await?;
         let (metadata, decision) = (reported.metadata(), reported.decision());
         let since = throttles.since(metadata.last_change());
         let throttled = since.after;

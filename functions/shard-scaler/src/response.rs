@@ -8,7 +8,7 @@ use std::fmt::Display;
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
-use sharding::internal::ScaleOutcome;
+use sharding::maintenance::ScaleOutcome;
 use sharding::{PartitionKey, TableError};
 
 use crate::telemetry;

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::json;
-use sharding::internal::{Deadline, DrainRefused, Rebuilt, ScanPosition, Survey};
+use sharding::maintenance::{DrainRefused, Rebuilt, ScanPosition, Survey};
 use sharding::{PartitionKey, SortKey, TableError};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::Instant as Deadline;
 
 use crate::Scaler;
 use crate::event::{After, EventError};
@@ -76,12 +77,12 @@ impl Scaler {
         let mut look = self.look_for_bare_keys(after.clone(), look_until(deadline)).await;
         let dry_run = self.config.dry_run;
         let work = each(&look.survey, std::mem::take(&mut look.keys), |key| {
-            let table = self.table.clone();
+            let maintenance = self.maintenance(deadline - RESPONSE_TIME);
             async move {
                 if dry_run {
                     return Ok("would_begin");
                 }
-                match table.begin_migration(&key, deadline - RESPONSE_TIME).await {
+                match maintenance.migrate(&key).await {
                     Ok(_) => Ok("begun"),
                     Err(DrainRefused::Busy(_)) => Ok("busy"),
                     Err(error) => Err((key, error.to_string())),
@@ -108,9 +109,10 @@ impl Scaler {
     }
 
     async fn look_for_bare_keys(&self, after: Option<ScanPosition>, until: Deadline) -> Look {
+        let maintenance = self.maintenance(until);
         let mut look = Look { next: after, ..Look::default() };
         loop {
-            match self.table.survey_page(&mut look.survey, look.next.as_ref(), until).await {
+            match maintenance.survey_page(&mut look.survey, look.next.as_ref()).await {
                 Ok(page) => look.next = page.next,
                 Err(error) => {
                     tracing::error!(%error, "the table could not be looked at");
@@ -148,17 +150,18 @@ impl Scaler {
             Failure::new(error, error.is_retryable())
         };
         if !self.config.dry_run {
-            let claimed = Box::pin(self.table.claim_for_rebuild(deadline)).await;
+            let claimed = self.maintenance(deadline).claim_for_rebuild().await;
             claimed.map_err(|error| failure("the metadata cannot be rebuilt", &error))?;
         }
         let look_until = look_until(deadline);
+        let maintenance = self.maintenance(look_until);
         let (mut survey, mut at) = (Survey::default(), None);
         let known = self.look_at_metadata(&mut survey, look_until).await;
         if !known.map_err(|error| failure("the metadata could not be looked at", &error))? {
             return Ok((survey, false));
         }
         loop {
-            let page = self.table.survey_page(&mut survey, at.as_ref(), look_until).await;
+            let page = maintenance.survey_page(&mut survey, at.as_ref()).await;
             at = page.map_err(|error| failure("the table could not be looked at", &error))?.next;
             // Bare keys have no shards to rebuild, and would only use memory.
             survey.take_unsharded();
@@ -177,12 +180,12 @@ impl Scaler {
             survey.keys().map(|(key, findings)| (key.clone(), findings.clone())).collect();
         let misplaced: u64 = found.iter().map(|(_, findings)| findings.misplaced()).sum();
         let work = each(survey, found, |(key, findings)| {
-            let table = self.table.clone();
+            let maintenance = self.maintenance(deadline - RESPONSE_TIME);
             async move {
                 if dry_run {
                     return Ok("would_look");
                 }
-                match table.rebuild(&key, &findings, deadline - RESPONSE_TIME).await {
+                match maintenance.rebuild(&key, &findings).await {
                     Ok(Rebuilt::Kept) => Ok("kept"),
                     Ok(Rebuilt::Created(_)) => Ok("created"),
                     Ok(Rebuilt::Widened(_)) => Ok("widened"),
@@ -199,7 +202,7 @@ impl Scaler {
         // If a key were left out, complete pages would mean that it never grew.
         if !dry_run && work.failed.is_empty() {
             // Last, so that the pages contain the rebuilt metadata.
-            match Box::pin(self.table.rebuild_directory(deadline - RESPONSE_TIME)).await {
+            match self.maintenance(deadline - RESPONSE_TIME).rebuild_directory().await {
                 Ok((behind, restored)) => {
                     details["directory_behind"] = behind.into();
                     details["restored"] = restored.into();
@@ -219,9 +222,10 @@ impl Scaler {
         survey: &mut Survey,
         look_until: Deadline,
     ) -> Result<bool, TableError> {
+        let maintenance = self.maintenance(look_until);
         let mut after = None;
         loop {
-            after = self.table.survey_metadata_page(survey, after.as_ref(), look_until).await?;
+            after = maintenance.survey_metadata_page(survey, after.as_ref()).await?;
             if after.is_none() {
                 return Ok(true);
             }

@@ -12,8 +12,7 @@ use aws_sdk_cloudwatch::primitives::DateTime;
 use aws_sdk_cloudwatch::types::InsightRuleContributor;
 use aws_sdk_dynamodb::types::ContributorInsightsStatus;
 use serde::Serialize;
-use sharding::PartitionKey;
-use sharding::internal::ShardKeys;
+use sharding::{PartitionKey, TableConfig};
 
 use crate::Scaler;
 use crate::clients::{ClientError, Clients};
@@ -155,14 +154,10 @@ impl ThrottledKeys {
     }
 
     /// The physical keys of a report, mapped to logical keys.
-    fn of(
-        contributors: &[InsightRuleContributor],
-        shard_keys: &ShardKeys,
-        now_seconds: u64,
-    ) -> Self {
+    fn of(contributors: &[InsightRuleContributor], table: &TableConfig, now_seconds: u64) -> Self {
         let mut throttled = Self::default();
         for contributor in contributors {
-            let key = contributor.keys().first().and_then(|stored| shard_keys.parse(stored));
+            let key = contributor.keys().first().and_then(|stored| table.parse_shard_key(stored));
             let Some((key, _)) = key else {
                 throttled.foreign += 1;
                 continue;
@@ -245,8 +240,7 @@ impl Scaler {
         if !writes_are_hot && !causes.contains(&Cause::HotReads) {
             return Ok((None, None));
         }
-        let (table, keys) = (&self.table.config().table_name, &self.table.config().shard_keys);
-        match self.clients.throttled_keys(table, index, keys, now_seconds).await? {
+        match self.clients.throttled_keys(self.table.config(), index, now_seconds).await? {
             Insights::Keys(keys) => {
                 let known = if writes_are_hot { &mut found.writes } else { &mut found.reads };
                 known.merge(keys);
@@ -268,11 +262,11 @@ impl Clients {
     /// two before.
     pub(crate) async fn throttled_keys(
         &self,
-        table_name: &str,
+        table: &TableConfig,
         index_name: Option<&str>,
-        shard_keys: &ShardKeys,
         now_seconds: u64,
     ) -> Result<Insights, ClientError> {
+        let table_name = table.table_name.as_str();
         let described = self
             .dynamodb
             .describe_contributor_insights()
@@ -325,7 +319,7 @@ impl Clients {
             .send()
             .await
             .map_err(ClientError::of("GetInsightRuleReport"))?;
-        Ok(Insights::Keys(ThrottledKeys::of(report.contributors(), shard_keys, now_seconds)))
+        Ok(Insights::Keys(ThrottledKeys::of(report.contributors(), table, now_seconds)))
     }
 }
 

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::{IndexStatus, TableDescription, TableStatus};
-use sharding::internal::{Deadline, WarmThroughput};
+use sharding::maintenance::WarmThroughput;
+use tokio::time::Instant as Deadline;
 use tokio::time::timeout_at;
 
 use crate::Scaler;
@@ -176,7 +177,8 @@ impl Scaler {
         }
         let deadline = deadline.min(Deadline::now() + LONGEST_LOOK);
         // Boxed, because the SDK's futures nest deeply.
-        let publishing = Box::pin(self.table.publish_warm_throughput(described.lowest(), deadline));
+        let maintenance = self.maintenance(deadline);
+        let publishing = maintenance.publish_warm_throughput(described.lowest());
         let again = "the table's warm throughput could not be published; the next look tries again";
         match timeout_at(deadline, publishing).await {
             Ok(Ok(())) => {}

@@ -11,7 +11,8 @@ use aws_sdk_dynamodb::types::{
     WarmThroughput as SdkWarmThroughput,
 };
 use serde::{Serialize, Serializer};
-use sharding::internal::{Deadline, WarmThroughput};
+use sharding::maintenance::WarmThroughput;
+use tokio::time::Instant as Deadline;
 use tokio::time::timeout_at;
 
 use crate::Scaler;

@@ -4,12 +4,13 @@ mod shard_scaler;
 pub mod shortage;
 
 use api::{
-    Body, Operation, Problem, Request, Response, SortKeyJson, attributes_body, item_body,
+    Body, ItemJson, Operation, Problem, Request, Response, SortKeyJson, attributes_body, item_body,
     items_body, json, no_route, route,
 };
+use futures_util::StreamExt;
 use serde::Serialize;
-use sharding::internal::{Deadline, Item, TableEngine, Updated};
-use sharding::{PartitionKey, SortKey, WriteError, Writes, Written};
+use sharding::{Item, PartitionKey, ShardedTable, SortKey, Updated, WriteError, Writes, Written};
+use tokio::time::Instant as Deadline;
 
 pub use shard_scaler::{NotWoken, ShardScaler};
 
@@ -44,18 +45,17 @@ struct FailedItem {
 
 /// Handles one request of the writer's routes.
 pub async fn handle(
-    table: &TableEngine,
+    table: &ShardedTable,
     request: Request,
     deadline: Deadline,
 ) -> Response<lambda_http::Body> {
     let (method, path) = (request.method().as_str(), request.uri().path());
-    // Boxed, as the SDK's futures nest deeply.
     let result = match route(method, path).map(|(_, operation)| operation) {
-        Some(Operation::StoreItem) => Box::pin(post_item(table, &request, deadline)).await,
-        Some(Operation::StoreItems) => Box::pin(post_batch(table, &request, deadline)).await,
-        Some(Operation::ReplaceItem) => Box::pin(put_item(table, &request, deadline)).await,
-        Some(Operation::UpdateItem) => Box::pin(patch_item(table, &request, deadline)).await,
-        Some(Operation::DeleteItem) => Box::pin(delete_item(table, &request, deadline)).await,
+        Some(Operation::StoreItem) => post_item(table, &request, deadline).await,
+        Some(Operation::StoreItems) => post_batch(table, &request, deadline).await,
+        Some(Operation::ReplaceItem) => put_item(table, &request, deadline).await,
+        Some(Operation::UpdateItem) => patch_item(table, &request, deadline).await,
+        Some(Operation::DeleteItem) => delete_item(table, &request, deadline).await,
         Some(Operation::GetItem | Operation::GetItems | Operation::GetShards) | None => {
             Err(no_route(method, path))
         }
@@ -64,7 +64,7 @@ pub async fn handle(
 }
 
 async fn post_item(
-    table: &TableEngine,
+    table: &ShardedTable,
     request: &Request,
     deadline: Deadline,
 ) -> Result<Response<lambda_http::Body>, Problem> {
@@ -72,18 +72,22 @@ async fn post_item(
     let idempotency_key = api::idempotency_key(request)?;
     let create_only = api::create_only(request)?;
     let item = item_body(&Body::of(request)?, table, idempotency_key.as_ref(), create_only)?;
+    let Item { partition_key, sort_key, attributes } = item;
     let written = if create_only {
-        table.create(&item, idempotency_key.as_ref(), deadline).await
-    } else if idempotency_key.is_some() {
-        table.put_once(&item, deadline).await
+        let create = table.create(&partition_key, &sort_key, attributes).deadline(deadline);
+        match &idempotency_key {
+            Some(key) => create.idempotency_key(key.as_str()).await,
+            None => create.await,
+        }
     } else {
-        table.put(&item, deadline).await
+        let put = table.put(&partition_key, &sort_key, attributes).deadline(deadline);
+        put.once(idempotency_key.is_some()).await
     };
-    Ok(respond_stored(201, &item, written))
+    Ok(respond_stored(201, &partition_key, &sort_key, written))
 }
 
 async fn put_item(
-    table: &TableEngine,
+    table: &ShardedTable,
     request: &Request,
     deadline: Deadline,
 ) -> Result<Response<lambda_http::Body>, Problem> {
@@ -92,12 +96,14 @@ async fn put_item(
     let (partition_key, sort_key) = item_keys(table, request)?;
     let item = attributes_body(&Body::of(request)?, table, partition_key, sort_key)?;
     check_point_writes(table)?;
-    let written = table.put_if(&item, &conditions, deadline).await;
-    Ok(respond_stored(200, &item, written))
+    let Item { partition_key, sort_key, attributes } = item;
+    let put = table.put(&partition_key, &sort_key, attributes).deadline(deadline);
+    let written = put.conditions(conditions).await;
+    Ok(respond_stored(200, &partition_key, &sort_key, written))
 }
 
 async fn patch_item(
-    table: &TableEngine,
+    table: &ShardedTable,
     request: &Request,
     deadline: Deadline,
 ) -> Result<Response<lambda_http::Body>, Problem> {
@@ -106,21 +112,28 @@ async fn patch_item(
     let (partition_key, sort_key) = item_keys(table, request)?;
     let patch = api::patch_body(request, table, &partition_key, &sort_key)?;
     check_point_writes(table)?;
-    let keys = (&partition_key, &sort_key);
-    let updated = table.update(keys, &patch, &conditions, idempotency_key.as_ref(), deadline).await;
-    let (written, updated) = match updated {
-        Ok(Updated { item, tag, written }) => (Ok(written), Some((item, tag))),
+    let update = table.update(&partition_key, &sort_key).patch(patch).conditions(conditions);
+    let update = match &idempotency_key {
+        Some(key) => update.idempotency_key(key.as_str()),
+        None => update,
+    };
+    let (written, stored) = match update.deadline(deadline).await {
+        Ok(Updated { attributes, tag, written, .. }) => (Ok(written), Some((attributes, tag))),
         Err(error) => (Err(error), None),
     };
-    let item = |_: &Written| match &updated {
-        Some((item, tag)) => api::tagged(api::item(200, item), Some(tag)),
+    let item = |_: &Written| match &stored {
+        Some((attributes, tag)) => {
+            let (partition_key, sort_key) = (&partition_key, &sort_key);
+            let item = ItemJson { partition_key, sort_key, attributes };
+            api::tagged(api::item(200, item), Some(tag))
+        }
         None => api::no_content(),
     };
     Ok(respond(written, &sort_key, item))
 }
 
 async fn delete_item(
-    table: &TableEngine,
+    table: &ShardedTable,
     request: &Request,
     deadline: Deadline,
 ) -> Result<Response<lambda_http::Body>, Problem> {
@@ -128,17 +141,18 @@ async fn delete_item(
     api::no_idempotency_key(request)?;
     let (partition_key, sort_key) = item_keys(table, request)?;
     check_point_writes(table)?;
-    let deleted = table.delete_if(&partition_key, &sort_key, &conditions, deadline).await;
+    let deleted =
+        table.delete(&partition_key, &sort_key).conditions(conditions).deadline(deadline).await;
     Ok(respond(deleted, &sort_key, |_| api::no_content()))
 }
 
-fn item_keys(table: &TableEngine, request: &Request) -> Result<(PartitionKey, SortKey), Problem> {
+fn item_keys(table: &ShardedTable, request: &Request) -> Result<(PartitionKey, SortKey), Problem> {
     let parameters = api::Parameters::of(request, &["partition_key", "sort_key"])?;
     let partition_key = api::partition_key(&parameters, table)?;
     Ok((partition_key, api::sort_key("sort_key", parameters.required("sort_key")?, table)?))
 }
 
-fn check_point_writes(table: &TableEngine) -> Result<(), Problem> {
+fn check_point_writes(table: &ShardedTable) -> Result<(), Problem> {
     if table.config().writes() == Writes::Items { Ok(()) } else { Err(Problem::append_only("GET")) }
 }
 
@@ -158,13 +172,14 @@ fn respond(
 
 fn respond_stored(
     status: u16,
-    item: &Item,
+    partition_key: &PartitionKey,
+    sort_key: &SortKey,
     written: Result<Written, WriteError>,
 ) -> Response<lambda_http::Body> {
-    respond(written, &item.sort_key, |done| {
+    respond(written, sort_key, |done| {
         let stored = Stored {
-            partition_key: item.partition_key.as_str(),
-            sort_key: SortKeyJson(&item.sort_key),
+            partition_key: partition_key.as_str(),
+            sort_key: SortKeyJson(sort_key),
             shard: done.shard,
             number_of_shards: done.number_of_shards,
         };
@@ -173,7 +188,7 @@ fn respond_stored(
 }
 
 async fn post_batch(
-    table: &TableEngine,
+    table: &ShardedTable,
     request: &Request,
     deadline: Deadline,
 ) -> Result<Response<lambda_http::Body>, Problem> {
@@ -182,10 +197,13 @@ async fn post_batch(
     let idempotency_key = api::idempotency_key(request)?;
     let items = items_body(&Body::of(request)?, table, idempotency_key.as_ref())?;
     let sort_keys: Vec<SortKey> = items.iter().map(|item| item.sort_key.clone()).collect();
-    let results = table.put_all(items, idempotency_key.is_some(), deadline).await;
+    let items = items.into_iter().map(|item| (item.partition_key, item.sort_key, item.attributes));
+    let put_all = table.put_all(items).once(idempotency_key.is_some()).deadline(deadline);
+    let mut results: Vec<_> = put_all.stream().collect().await;
+    results.sort_unstable_by_key(|(index, _)| *index);
     let mut effort = Effort::default();
     let mut body = BatchResponse { written: 0, failed: Vec::new() };
-    for (index, (result, sort_key)) in results.into_iter().zip(&sort_keys).enumerate() {
+    for ((index, result), sort_key) in results.into_iter().zip(&sort_keys) {
         effort.add(&Effort::of(&result));
         match result {
             Ok(_) => body.written += 1,

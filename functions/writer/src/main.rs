@@ -1,12 +1,12 @@
 //! The writer as a Lambda function.
 
-use sharding::internal::TableEngine;
+use sharding::ShardedTable;
 use writer::ShardScaler;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), lambda_http::Error> {
     let shard_scaler = ShardScaler::function(|name| std::env::var(name).ok())?;
-    let started = |table: &'static TableEngine, aws: &api::SdkConfig| {
+    let started = |table: &'static ShardedTable, aws: &api::SdkConfig| {
         if let Some(function) = shard_scaler {
             tokio::spawn(ShardScaler::new(aws, function).wake_when_short(table));
         }

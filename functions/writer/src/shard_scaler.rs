@@ -13,9 +13,7 @@ use aws_sdk_lambda::operation::invoke::InvokeError;
 use aws_sdk_lambda::primitives::Blob;
 use aws_sdk_lambda::types::InvocationType;
 use serde_json::json;
-use sharding::ConfigError;
-use sharding::internal::config::Variables;
-use sharding::internal::{Clock, SystemClock, TableEngine};
+use sharding::{ConfigError, ShardedTable, variables::Variables};
 use tokio::time::timeout;
 
 use crate::shortage;
@@ -69,13 +67,13 @@ impl ShardScaler {
     ///
     /// Lambda freezes the process, and with it this task, between invocations; the next invocation
     /// continues it. Throttled writes reveal a shortage, so an invocation is usually in progress.
-    pub async fn wake_when_short(self, table: &TableEngine) {
-        let clock = SystemClock::default();
+    pub async fn wake_when_short(self, table: &ShardedTable) {
         let report = move |write_units: u64| {
             let scaler = self.clone();
             async move { scaler.wake(write_units).await }
         };
-        shortage::watch(table.scaling_events(), move || clock.now().epoch_seconds(), report).await;
+        let now_seconds = || api::since_epoch().as_secs();
+        shortage::watch(table.maintenance().events(), now_seconds, report).await;
     }
 
     async fn wake(&self, write_units: u64) {

@@ -5,7 +5,7 @@
 //! limit the rate of events: for each key, one of all instances that detect the shortage has the
 //! event, every few seconds while the shortage lasts.
 
-use sharding::internal::{ScalingDecision, ScalingEvent, ScalingReason, ScalingStep};
+use sharding::maintenance::{ScalingDecision, ScalingEvent, ScalingReason, ScalingStep};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
@@ -62,8 +62,8 @@ mod tests {
     use std::cell::{Cell, RefCell};
     use std::future::ready;
 
-    use sharding::PartitionKey;
-    use sharding::internal::{Pressure, ShardCount};
+    use sharding::maintenance::Pressure;
+    use sharding::{PartitionKey, ShardCount};
     use tokio::sync::broadcast::{Sender, channel};
 
     use super::*;

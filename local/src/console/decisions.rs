@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sharding::PartitionKey;
-use sharding::internal::{ScalingDecision, ScalingEvent, ScalingStep};
+use sharding::maintenance::{ScalingDecision, ScalingEvent, ScalingStep};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;

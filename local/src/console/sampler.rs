@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use embedded_dynamodb::{Engine, PartitionHeat, Traffic};
-use sharding::PartitionKey;
-use sharding::internal::{Deadline, ShardCount, ShardMetadata};
+use sharding::internal::Deadline;
+use sharding::maintenance::ShardMetadata;
+use sharding::{PartitionKey, ShardCount};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 

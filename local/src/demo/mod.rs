@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use sharding::internal::ShardCount;
+use sharding::ShardCount;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 pub use check::Checked;

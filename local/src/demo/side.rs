@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use shard_scaler::ScalerConfig;
-use sharding::internal::{
-    Deadline, PARTITION_WRITE_UNITS, ScalingDecision, ScalingEvent, ScalingStep, ShardCount,
-};
-use sharding::{PartitionKey, TableConfig};
+use sharding::internal::Deadline;
+use sharding::maintenance::{ScalingDecision, ScalingEvent, ScalingStep};
+use sharding::{PARTITION_WRITE_UNITS, PartitionKey, ShardCount, TableConfig};
 use tokio::sync::broadcast::Receiver;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;

@@ -4,16 +4,19 @@
 mod background;
 pub(crate) mod content;
 pub(crate) mod entry;
+pub mod maintenance;
 pub mod request;
 mod settings;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use futures_util::stream::{self, Stream, StreamExt};
 
 use crate::client::background::Handle;
 use crate::client::content::IntoValue;
+use crate::client::maintenance::Maintenance;
 use crate::client::request::{
     Append, BatchGet, Create, Delete, Get, Put, Query, ReadKeyWidths, ReadShards, SetShards,
     Single, Target, Update, WriteAll,
@@ -96,8 +99,32 @@ impl ShardedTable {
         self.engine().config()
     }
 
-    pub(crate) fn engine(&self) -> &TableEngine {
+    /// The engine behind it, for tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn engine(&self) -> &TableEngine {
         self.handle.engine()
+    }
+
+    /// What an operator of the table does, and a schedule: shrink keys, settle them, repair the
+    /// metadata.
+    #[must_use]
+    pub fn maintenance(&self) -> Maintenance {
+        Maintenance::new(self.clone())
+    }
+
+    /// A time-ordered unique sort key for an item that came without one: a UUID of version 7.
+    #[must_use]
+    pub fn make_sort_key(&self) -> SortKey {
+        SortKey::String(self.engine().make_sort_key().into())
+    }
+
+    /// Tells when an invocation that has just begun must end, in time since the Unix epoch by the
+    /// clock of the service that invokes. Call it at the start of each invocation on AWS Lambda,
+    /// which freezes a process between invocations: so the process notices for how long it was
+    /// frozen, even if its clock was set back meanwhile.
+    pub fn invoked(&self, ends_at: Duration) {
+        self.engine().invoked(ends_at);
     }
 
     fn target<K, S>(&self, key: K, sort_key: S) -> Result<Target, InvalidRequest>

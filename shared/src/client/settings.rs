@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::config::{ConfigError, MOST_SHARDS, TableConfig};
-use crate::values::key::{Separator, ShardCount, ShardKeys};
+use crate::protocol::names::RESERVED;
+use crate::values::key::{KeyError, PartitionKey, Separator, ShardCount, ShardKeys, ShardNumber};
 
 impl TableConfig {
     /// Changes some fields.
@@ -19,6 +20,58 @@ impl TableConfig {
     pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
         self
+    }
+
+    /// A partition key of this table: its longest shard key fits, too.
+    ///
+    /// # Errors
+    /// [`KeyError`] if it is empty, too long or reserved.
+    ///
+    /// ```
+    /// use sharding::TableConfig;
+    ///
+    /// let config = TableConfig::new("items", "items-metadata");
+    /// assert!(config.partition_key("2014-07-09").is_ok());
+    /// assert!(config.partition_key("k".repeat(2_048).as_str()).is_err(), "no shard key fits");
+    /// ```
+    pub fn partition_key(
+        &self,
+        key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
+    ) -> Result<PartitionKey, KeyError> {
+        let key = key.try_into().map_err(Into::into)?;
+        self.shard_keys.check(&key, self.policy.max_shards)?;
+        Ok(key)
+    }
+
+    /// The partition key and the shard that a stored key names, as a stream, a contributor report or
+    /// a scan shows it. `None` if it is not a shard key.
+    ///
+    /// ```
+    /// use sharding::TableConfig;
+    ///
+    /// let config = TableConfig::new("items", "items-metadata");
+    /// let (key, shard) = config.parse_shard_key("2014-07-09.3").expect("a shard key");
+    /// assert_eq!((key.as_str(), shard.get()), ("2014-07-09", 3));
+    /// ```
+    #[must_use]
+    pub fn parse_shard_key(&self, stored: &str) -> Option<(PartitionKey, ShardNumber)> {
+        self.shard_keys.parse(stored)
+    }
+
+    /// Whether an attribute of this name belongs to the keys, or to the product itself. Items do not
+    /// have it.
+    ///
+    /// ```
+    /// use sharding::TableConfig;
+    ///
+    /// let config = TableConfig::new("items", "items-metadata");
+    /// assert!(config.is_reserved("partition_key") && !config.is_reserved("total"));
+    /// ```
+    #[must_use]
+    pub fn is_reserved(&self, attribute: &str) -> bool {
+        attribute == self.partition_key_name
+            || attribute == self.sort_key_name
+            || RESERVED.contains(&attribute)
     }
 
     /// The largest number of shards of a key: 1 to 10,000, by default 200. It limits growth; keys

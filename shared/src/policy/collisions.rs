@@ -19,7 +19,8 @@ const LARGEST: f64 = 1e6;
 /// number of partitions, each shard has its own.
 ///
 /// ```
-/// use sharding::internal::{ShardCount, collisions::throttled};
+/// use sharding::internal::collisions::throttled;
+/// use sharding::ShardCount;
 /// let shards = ShardCount::new(2).unwrap();
 /// // Two full shards on two partitions meet half of the time, and then half is rejected.
 /// assert_eq!(throttled(2.0, shards, Some(2)), 0.25);
@@ -53,7 +54,8 @@ pub(crate) fn demand(throttled_part: f64, shards: ShardCount, partitions: Option
 /// satisfy it, too. `None` if even the maximum does not.
 ///
 /// ```
-/// use sharding::internal::{ShardCount, collisions::fewest};
+/// use sharding::internal::collisions::fewest;
+/// use sharding::ShardCount;
 /// let most = ShardCount::new(200).unwrap();
 /// assert_eq!(fewest(most, |shards| shards.get() > 9), ShardCount::new(10));
 /// assert_eq!(fewest(most, |_| false), None);

@@ -93,7 +93,7 @@ impl Pressure {
     /// the observed value; above it if negative. (E. B. Wilson, 1927.)
     ///
     /// ```
-    /// use sharding::internal::Pressure;
+    /// use sharding::maintenance::Pressure;
     /// let all_throttled =
     ///     |writes| Pressure { writes, attempts: writes, throttled: writes, ..Pressure::default() };
     /// // Five throttles of five attempts do not vouch for "everything is throttled".

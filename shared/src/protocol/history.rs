@@ -17,7 +17,7 @@ pub struct HistoryEntry {
 /// All changes, oldest first. Stored as a string set of `"epoch_seconds:count"`.
 ///
 /// ```
-/// use sharding::internal::ShardHistory;
+/// use sharding::maintenance::ShardHistory;
 /// let history = ShardHistory::parse(["1562858912:2", "1561758912:1"])?;
 /// assert_eq!(history.to_strings(), ["1561758912:1", "1562858912:2"]);
 /// # Ok::<(), sharding::internal::HistoryError>(())

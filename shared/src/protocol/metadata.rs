@@ -290,7 +290,8 @@ impl ShardMetadata {
     /// The width of the next era, while writers wait for it.
     ///
     /// ```
-    /// use sharding::internal::{Phase, ShardCount, ShardMetadata};
+    /// use sharding::maintenance::{Phase, ShardMetadata};
+    /// use sharding::ShardCount;
     /// let mut metadata = ShardMetadata::unregistered();
     /// assert_eq!(metadata.closing(), None);
     /// metadata.phase = Phase::Closing(ShardCount::ONE);

@@ -82,7 +82,7 @@ impl KeyWidths {
     ///
     /// ```
     /// use serde_json::json;
-    /// use sharding::internal::{ShardHistory, ShardMetadata};
+    /// use sharding::maintenance::{ShardHistory, ShardMetadata};
     /// use sharding::TableConfig;
     /// use sharding::stream::KeyWidths;
     ///
@@ -95,7 +95,7 @@ impl KeyWidths {
     /// });
     /// let config = TableConfig::new("items", "items-metadata");
     /// let metadata = ShardMetadata {
-    ///     number_of_shards: sharding::internal::ShardCount::new(4).unwrap(),
+    ///     number_of_shards: sharding::ShardCount::new(4).unwrap(),
     ///     era: 2,
     ///     last_updated: 1_700_000_000,
     ///     shard_history: ShardHistory::parse(["1699999998:1", "1700000000:4"])?,

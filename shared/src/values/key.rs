@@ -370,8 +370,8 @@ impl Default for Separator {
 /// Builds and parses the values of the table's partition-key attribute.
 ///
 /// ```
-/// use sharding::internal::{Separator, ShardKeys, ShardNumber};
-/// use sharding::PartitionKey;
+/// use sharding::internal::{Separator, ShardKeys};
+/// use sharding::{PartitionKey, ShardNumber};
 /// let keys = ShardKeys::new(Separator::default());
 /// let day = PartitionKey::new("2014-07-09")?;
 /// let stored = keys.build(&day, ShardNumber::new(200).unwrap())?;

@@ -68,8 +68,7 @@ impl Placement {
     /// The shard of a sort key under one width. `None` for random placement, which has no home.
     ///
     /// ```
-    /// use sharding::internal::ShardCount;
-    /// use sharding::{PartitionKey, Placement, SortKey, SortKeyType};
+    /// use sharding::{PartitionKey, Placement, ShardCount, SortKey, SortKeyType};
     /// // The row that the blog publishes: shard 6 of 10.
     /// let path = PartitionKey::new("/shared/firetvGen2.txt")?;
     /// let time = SortKey::parse(SortKeyType::String, "123456789101")?;

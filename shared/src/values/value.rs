@@ -165,8 +165,7 @@ impl Item {
     /// The approximate write units of storing the item once: its size in KB, rounded up.
     ///
     /// ```
-    /// use sharding::internal::Item;
-    /// use sharding::{Attributes, PartitionKey, SortKey, SortKeyType, Value};
+    /// use sharding::{Attributes, Item, PartitionKey, SortKey, SortKeyType, Value};
     /// let attributes = Attributes::from([("text".to_owned(), Value::S("x".repeat(1_500)))]);
     /// let sort_key = SortKey::parse(SortKeyType::String, "order-1").unwrap();
     /// let item =

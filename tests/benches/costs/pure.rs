@@ -3,8 +3,10 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use sharding::internal::{PageMerge, ShardCount, ShardNumber, ShardPage, Stored, Version};
-use sharding::{Order, PartitionKey, Placement, SortKey, SortKeyType};
+use sharding::internal::{PageMerge, ShardPage, Stored};
+use sharding::{
+    Order, PartitionKey, Placement, ShardCount, ShardNumber, SortKey, SortKeyType, Version,
+};
 
 fn sort_key(number: usize) -> SortKey {
     SortKey::parse(SortKeyType::String, &format!("{number:012}")).expect("a sort key")

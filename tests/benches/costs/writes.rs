@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::in_process_clients;
-use sharding::PartitionKey;
-use sharding::internal::{Deadline, Item, TableEngine};
+use sharding::internal::{Deadline, TableEngine};
+use sharding::{Item, PartitionKey};
 use system_tests::config;
 use system_tests::metadata::claimed_tables;
 use system_tests::warm_write::{bare, item, ours, per_write};

@@ -7,8 +7,9 @@ use std::time::Duration;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Poisson};
-use sharding::internal::{Deadline, Item, ScalingDecision, ScalingEvent, ScalingStep, ShardCount};
-use sharding::{Attributes, PartitionKey, SortKey, SortKeyType, Value};
+use sharding::internal::Deadline;
+use sharding::maintenance::{ScalingDecision, ScalingEvent, ScalingStep};
+use sharding::{Attributes, Item, PartitionKey, ShardCount, SortKey, SortKeyType, Value};
 use tokio::sync::broadcast::Receiver;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 

@@ -16,11 +16,9 @@ use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use embedded_dynamodb::{
     Access, Engine, InProcess, PartitionLimits, Partitions, StoredKey, http_client,
 };
-use sharding::TableConfig;
-use sharding::internal::{
-    Clock, Deadline, Environment, Moment, PARTITION_READ_UNITS, PARTITION_WRITE_UNITS,
-    PartitionModel, ScalingActors, TableEngine, WarmThroughput,
-};
+use sharding::internal::{Clock, Deadline, Environment, Moment, PartitionModel, TableEngine};
+use sharding::maintenance::{ScalingActors, WarmThroughput};
+use sharding::{PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, TableConfig};
 use tokio::time::{Instant, sleep};
 
 use crate::scenario::Scenario;

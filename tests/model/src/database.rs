@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use sharding::internal::ShardNumber;
+use sharding::ShardNumber;
 use sharding::internal::protocol::copies::{Answer, Condition, Copy, Effect, Request};
 use sharding::internal::protocol::version::Version;
 

@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use sharding::internal::protocol::layout::FIRST_ERA;
+use sharding::ShardCount;
 use sharding::internal::protocol::metadata::{Change, ShardMetadata};
-use sharding::internal::{GrowthRecord, ShardCount};
+use sharding::internal::{GrowthRecord, protocol::layout::FIRST_ERA};
 
 use super::beginnings::{
     DELETE, GET, LOOK_AND_DELETE, create, drainer, just_grown, one_shard, other, put, reader,

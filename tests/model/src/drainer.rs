@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sharding::internal::ShardNumber;
+use sharding::ShardNumber;
 use sharding::internal::protocol::copies::{Condition, Request};
 use sharding::internal::protocol::drain::{
     MayMove, Pass, Waits, copy_home, delete, is_young, may_begin_at, may_finish_at, may_move,

@@ -44,7 +44,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sharding::internal::ShardNumber;
+use sharding::ShardNumber;
 use sharding::internal::protocol::layout::{Layout, Places};
 use sharding::internal::protocol::view::{MAX_LEASE, Moment, View};
 use sharding::internal::protocol::write_id::WriteId;

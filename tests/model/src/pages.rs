@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sharding::internal::ShardCount;
+use sharding::ShardCount;
 use sharding::internal::protocol::copies::Answer;
 use sharding::internal::protocol::directory::{Publication, supersedes};
 use sharding::internal::protocol::layout::Layout;

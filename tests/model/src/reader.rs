@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 
-use sharding::internal::ShardNumber;
+use sharding::ShardNumber;
 use sharding::internal::protocol::layout::Layout;
 use sharding::internal::protocol::read::{ReadEnd, knows_era, read_end};
 

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use sharding::internal::protocol::applied::Applied;
 use sharding::internal::protocol::copies::{Condition, Copy, Effect, Request};
 use sharding::internal::{
-    Item, ShardCount, ShardNumber, protocol::drain::copy_home, protocol::layout::Layout,
-    protocol::metadata::ShardMetadata, protocol::version::Version, protocol::write_id::WriteId,
+    protocol::drain::copy_home, protocol::layout::Layout, protocol::metadata::ShardMetadata,
+    protocol::version::Version, protocol::write_id::WriteId,
 };
-use sharding::{Attributes, IdempotencyKey, PartitionKey, SortKey};
+use sharding::{Attributes, IdempotencyKey, Item, PartitionKey, ShardCount, ShardNumber, SortKey};
 
 use super::monitor::{Kind, Monitor};
 use super::program::Cast;

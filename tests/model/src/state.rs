@@ -7,14 +7,12 @@ use std::time::Duration;
 use sharding::internal::protocol::append::Append;
 use sharding::internal::protocol::applied::{Applied, Once};
 use sharding::internal::protocol::copies::{Answer, Copy, Request};
-use sharding::internal::protocol::directory::Publication;
-use sharding::internal::protocol::drain::Pass;
-use sharding::internal::protocol::layout::Layout;
-use sharding::internal::protocol::metadata::ShardMetadata;
-use sharding::internal::protocol::version::Version;
 use sharding::internal::protocol::view::{Moment, View};
-use sharding::internal::protocol::write::Write;
-use sharding::internal::{ShardCount, ShardNumber};
+use sharding::internal::{
+    protocol::directory::Publication, protocol::drain::Pass, protocol::layout::Layout,
+    protocol::metadata::ShardMetadata, protocol::version::Version, protocol::write::Write,
+};
+use sharding::{ShardCount, ShardNumber};
 
 use super::monitor::Monitor;
 

@@ -2,10 +2,9 @@
 
 use std::fmt;
 
-use sharding::internal::ShardNumber;
+use sharding::ShardNumber;
 use sharding::internal::protocol::copies::{Effect, Request};
-use sharding::internal::protocol::layout::Layout;
-use sharding::internal::protocol::version::Version;
+use sharding::internal::{protocol::layout::Layout, protocol::version::Version};
 
 use super::state::{EPOCH, Stored, Value};
 

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use sharding::internal::ShardNumber;
+use sharding::ShardNumber;
 use sharding::internal::protocol::append::{Append, AppendNext};
 use sharding::internal::protocol::applied::{Applied, Once, UpdateId};
 use sharding::internal::protocol::copies::{Answer, Condition, Effect, Request};
-use sharding::internal::protocol::version::Version;
-use sharding::internal::protocol::view::View;
 use sharding::internal::protocol::write::{Kind, Next, Outcome, Update, Write};
+use sharding::internal::{protocol::version::Version, protocol::view::View};
 
 use super::monitor::{Kind as Does, Outcome as Reported};
 use super::program::{Keyed, May, Op};

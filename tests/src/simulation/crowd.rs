@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::internal::{Deadline, Item, ShardCount, TableEngine};
-use sharding::{Attributes, Value};
+use sharding::internal::{Deadline, TableEngine};
+use sharding::{Attributes, Item, ShardCount, Value};
 use tokio::time::{Instant, sleep};
 
 use super::failure::Finding;

@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::TableConfig;
-use sharding::internal::{
-    Clock, Deadline, Drain, DrainPace, DrainRefused, Drained, ScaleError, ShardCount,
-    ShardMetadata, TableEngine,
-};
+use sharding::internal::{Clock, Deadline, ScaleError, TableEngine};
+use sharding::maintenance::{Drain, DrainPace, DrainRefused, Drained, ShardMetadata};
+use sharding::{ShardCount, TableConfig};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout};
 

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sharding::internal::{Deadline, DrainRefused, Drained, ShardCount, TableEngine};
+use sharding::ShardCount;
+use sharding::internal::{Deadline, TableEngine};
+use sharding::maintenance::{DrainRefused, Drained};
 use tokio::time::{Instant, sleep};
 
 use super::crowd::CROWD;

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use sharding::internal::{DrainRefused, ScaleError};
+use sharding::internal::ScaleError;
+use sharding::maintenance::DrainRefused;
 use sharding::{ReadError, TableError};
 
 /// Why a run failed.

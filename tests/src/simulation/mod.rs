@@ -32,8 +32,8 @@ use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{clients_over, create_tables, in_process_clients};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::internal::{Environment, ShardCount, TableEngine};
-use sharding::{Attributes, PartitionKey, SortKey, SortKeyType, Value, Writes};
+use sharding::internal::{Environment, TableEngine};
+use sharding::{Attributes, PartitionKey, ShardCount, SortKey, SortKeyType, Value, Writes};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use rand::RngExt;
 use rand::rngs::StdRng;
-use sharding::internal::{Deadline, Item, TableEngine};
-use sharding::{Attributes, Conditions, IdempotencyKey, Patch, Value, WriteErrorKind};
+use sharding::internal::{Deadline, TableEngine};
+use sharding::{Attributes, Conditions, IdempotencyKey, Item, Patch, Value, WriteErrorKind};
 use tokio::time::{Instant, sleep};
 
 use super::failure::Finding;

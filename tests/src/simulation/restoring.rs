@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use embedded_dynamodb::Engine;
 use serde_json::{Value, json};
-use sharding::internal::{Deadline, Item, ShardCount, Survey};
-use sharding::{Conditions, Tags, WriteErrorKind};
+use sharding::internal::Deadline;
+use sharding::maintenance::Survey;
+use sharding::{Conditions, Item, ShardCount, Tags, WriteErrorKind};
 use tokio::time::sleep;
 
 use super::ending::{drain, newcomer, patiently, soon};

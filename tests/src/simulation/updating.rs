@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::internal::{Deadline, Item, TableEngine};
-use sharding::{Attributes, Conditions, IdempotencyKey, Patch, Tags, Value, WriteErrorKind};
+use sharding::internal::{Deadline, TableEngine};
+use sharding::{Attributes, Conditions, IdempotencyKey, Item, Patch, Tags, Value, WriteErrorKind};
 use tokio::time::sleep;
 
 use super::ending::{patiently, soon};

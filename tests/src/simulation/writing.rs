@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::internal::{Deadline, Item, TableEngine};
-use sharding::{Attributes, IdempotencyKey, Value, WriteError, WriteErrorKind, Written};
+use sharding::internal::{Deadline, TableEngine};
+use sharding::{Attributes, IdempotencyKey, Item, Value, WriteError, WriteErrorKind, Written};
 use tokio::time::{Instant, sleep};
 
 use super::failure::Finding;

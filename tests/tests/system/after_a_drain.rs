@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{clients_over, create_tables, in_process_clients};
-use sharding::internal::{
-    Clock, Deadline, Drained, Environment, Item, PageQuery, ShardCount, TableEngine,
+use sharding::internal::{Clock, Deadline, Environment, PageQuery, TableEngine};
+use sharding::maintenance::Drained;
+use sharding::{
+    Attributes, Item, PartitionKey, Placement, ShardCount, SortKey, SortKeyType, TableConfig, Value,
 };
-use sharding::{Attributes, PartitionKey, Placement, SortKey, SortKeyType, TableConfig, Value};
 use system_tests::{Fate, TestClock, Wire, config, large_or, large_tests};
 use tokio::time::{Instant, sleep};
 

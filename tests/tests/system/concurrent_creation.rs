@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use local::ServeOptions;
 use serde_json::json;
-use sharding::PartitionKey;
-use sharding::internal::{Deadline, ShardCount};
+use sharding::internal::Deadline;
+use sharding::{PartitionKey, ShardCount};
 use system_tests::{TestEdition, config};
 use tokio::task::JoinSet;
 

@@ -220,7 +220,7 @@ async fn pages_of_other_sites_are_kept_out() {
 #[tokio::test]
 async fn neither_a_load_nor_an_open_request_keeps_the_edition_alive() {
     let mut one_shard = config();
-    one_shard.policy.max_shards = sharding::internal::ShardCount::ONE;
+    one_shard.policy.max_shards = sharding::ShardCount::ONE;
     let options =
         ServeOptions { partitions: 2, partition_write_units: 50, ..ServeOptions::default() };
     let edition = TestEdition::start(options, one_shard).await;

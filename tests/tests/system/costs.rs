@@ -10,8 +10,10 @@ use std::time::Duration;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{clients_over, in_process_clients};
-use sharding::internal::{Environment, Item, PAGES, PageQuery, ShardNumber, TableEngine};
-use sharding::{Attributes, Conditions, Merge, PartitionKey, Patch, Tags, Value};
+use sharding::internal::{Environment, PAGES, PageQuery, TableEngine};
+use sharding::{
+    Attributes, Conditions, Item, Merge, PartitionKey, Patch, ShardNumber, Tags, Value,
+};
 use system_tests::many_keys::{OPERATIONS, Side};
 use system_tests::metadata::claimed_tables;
 use system_tests::pages::{Keys, PageBench, WIDTHS, starts};

@@ -3,8 +3,8 @@
 
 use embedded_dynamodb::{Engine, InProcess};
 use local::in_process_clients;
-use sharding::internal::{Item, TableEngine};
-use sharding::{Attributes, PartitionKey, SortKey};
+use sharding::internal::TableEngine;
+use sharding::{Attributes, Item, PartitionKey, SortKey};
 use system_tests::metadata::{self, number};
 use system_tests::{config, count, soon, sort_key};
 

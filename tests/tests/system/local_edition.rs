@@ -31,7 +31,7 @@ async fn a_data_directory_keeps_items_and_metadata() {
     };
     let first = TestEdition::start(options(), config()).await;
     assert_eq!(first.post("/items", &item("1")).await.status, 201);
-    let eight = sharding::internal::ShardCount::new(8).expect("a count");
+    let eight = sharding::ShardCount::new(8).expect("a count");
     let key = sharding::PartitionKey::new("k").expect("a key");
     let soon = sharding::internal::Deadline::now() + std::time::Duration::from_secs(10);
     first.table().set_shards(&key, eight, soon).await.expect("scaled");

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use sharding::internal::{Environment, Item, TableEngine};
-use sharding::{Attributes, PartitionKey, Value};
+use sharding::internal::{Environment, TableEngine};
+use sharding::{Attributes, Item, PartitionKey, Value};
 use system_tests::at_once::{self, StandingClock};
 use system_tests::{config, large_or, soon, sort_key};
 

@@ -114,7 +114,7 @@ async fn the_table_item_and_pages_are_no_keys() {
     let (keys, next) = table.list_keys(None, soon()).await.expect("a list");
     let keys: Vec<_> = keys.into_iter().map(|(key, _)| key).collect();
     assert_eq!((keys, next), (vec![key], None));
-    let mut survey = sharding::internal::Survey::default();
+    let mut survey = sharding::maintenance::Survey::default();
     assert_eq!(table.survey_metadata_page(&mut survey, None, soon()).await.expect("a page"), None);
     assert_eq!(survey.keys().len(), 0, "it does not count as damaged metadata");
 }

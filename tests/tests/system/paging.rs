@@ -9,8 +9,10 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{create_tables, in_process_clients};
 use proptest::prelude::*;
-use sharding::internal::{Deadline, Environment, Item, PageQuery, ShardCount, TableEngine};
-use sharding::{Attributes, Order, PartitionKey, Placement, SortKey, SortKeyType};
+use sharding::internal::{Deadline, Environment, PageQuery, TableEngine};
+use sharding::{
+    Attributes, Item, Order, PartitionKey, Placement, ShardCount, SortKey, SortKeyType,
+};
 use system_tests::{TestClock, config};
 
 /// The event between two pages.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{create_tables, in_process_clients};
-use sharding::internal::{Deadline, Environment, Item, PageQuery, TableEngine};
-use sharding::{Attributes, PartitionKey};
+use sharding::internal::{Deadline, Environment, PageQuery, TableEngine};
+use sharding::{Attributes, Item, PartitionKey};
 use system_tests::{TestClock, config, count, large_or, soon, sort_key};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess};
 use local::{clients_over, create_tables, in_process_clients};
-use sharding::internal::{Drained, Environment, Item, PageQuery, ShardCount, TableEngine};
-use sharding::{Attributes, PartitionKey, SortKey, SortKeyType, TableConfig};
+use sharding::internal::{Environment, PageQuery, TableEngine};
+use sharding::maintenance::Drained;
+use sharding::{Attributes, Item, PartitionKey, ShardCount, SortKey, SortKeyType, TableConfig};
 use system_tests::{Call, Fate, TestClock, Wire, config, count, soon};
 
 const THROTTLED: &str = r#"{"__type":"x#ThrottlingException","message":"hot","throttlingReasons":[{"reason":"IndexReadKeyRangeThroughputExceeded","resource":"arn"}]}"#;

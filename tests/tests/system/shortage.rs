@@ -7,11 +7,9 @@ use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{clients_over, in_process_clients};
-use sharding::internal::{
-    Clock, Deadline, Environment, Item, ScalingDecision, ScalingEvent, ScalingStep, TableEngine,
-    WarmThroughput,
-};
-use sharding::{Attributes, PartitionKey, TableConfig, Value};
+use sharding::internal::{Clock, Deadline, Environment, TableEngine};
+use sharding::maintenance::{ScalingDecision, ScalingEvent, ScalingStep, WarmThroughput};
+use sharding::{Attributes, Item, PartitionKey, TableConfig, Value};
 use system_tests::metadata::claimed_tables;
 use system_tests::{TestClock, config, soon, sort_key};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};

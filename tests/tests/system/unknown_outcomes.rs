@@ -9,10 +9,11 @@ use aws_credential_types::provider::{ProvideCredentials, future};
 use aws_sdk_dynamodb::config::{Credentials, IdentityCache};
 use embedded_dynamodb::{Engine, InProcess};
 use local::{clients_over, in_process_clients};
-use sharding::internal::{Deadline, Drained, Environment, Item, TableEngine};
+use sharding::internal::{Deadline, Environment, TableEngine};
+use sharding::maintenance::Drained;
 use sharding::{
-    Attributes, IdempotencyKey, PartitionKey, SortKey, SortKeyType, TableConfig, Value, WriteError,
-    WriteErrorKind, Written,
+    Attributes, IdempotencyKey, Item, PartitionKey, SortKey, SortKeyType, TableConfig, Value,
+    WriteError, WriteErrorKind, Written,
 };
 use system_tests::metadata::claimed_tables;
 use system_tests::{Call, Fate, TestClock, Wire, config, count};

@@ -10,8 +10,9 @@ use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{clients_over, create_tables, in_process_clients};
 use serde_json::{Value, json};
 use shard_scaler::{Clients, Failed, Scaler, ScalerConfig};
-use sharding::internal::{Clock, Deadline, Environment, ScalingActors, ShardCount, TableEngine};
-use sharding::{PartitionKey, TableConfig};
+use sharding::internal::{Clock, Deadline, Environment, TableEngine};
+use sharding::maintenance::ScalingActors;
+use sharding::{PartitionKey, ShardCount, TableConfig};
 use system_tests::{TestClock, config, event};
 use tokio::time::Instant;
 

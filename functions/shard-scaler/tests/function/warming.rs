@@ -10,9 +10,10 @@ use local::clients_over;
 use serde_json::{Value, json};
 use shard_scaler::{Clients, Failed, Scaler, ScalerConfig};
 use sharding::PartitionKey;
-use sharding::internal::{Deadline, WarmThroughput};
+use sharding::maintenance::WarmThroughput;
 use system_tests::event;
 use tokio::task::JoinSet;
+use tokio::time::Instant as Deadline;
 use tokio::time::sleep;
 
 const INSTANCES: usize = 20;

@@ -48,7 +48,6 @@ use crate::client::ShardedTable;
 use crate::client::content::NotOfType;
 use crate::config::TableConfig;
 use crate::engine::error::InvalidRequest;
-use crate::protocol::names::RESERVED;
 use crate::values::key::{KeyError, PartitionKey, SortKey, SortKeyType};
 use crate::values::value::{Attributes, Item, Value};
 use numbers::wrong_number;
@@ -63,7 +62,7 @@ fn span(operation: &'static str, table: &ShardedTable) -> Span {
 
 /// The time limit of a request.
 #[derive(Debug, Clone, Copy, Default)]
-enum Within {
+pub(in crate::client) enum Within {
     /// The table's default.
     #[default]
     Default,
@@ -74,7 +73,7 @@ enum Within {
 }
 
 impl Within {
-    fn deadline(self, config: &TableConfig) -> Instant {
+    pub(in crate::client) fn deadline(self, config: &TableConfig) -> Instant {
         match self {
             Self::Default => Instant::now() + config.timeout,
             Self::Timeout(timeout) => Instant::now() + timeout,
@@ -90,19 +89,19 @@ macro_rules! within {
             /// The time limit of the request, from the `.await` on. The default is
             /// [`TableConfig::timeout`](crate::TableConfig::timeout).
             pub fn timeout(mut self, timeout: std::time::Duration) -> Self {
-                self.within = super::Within::Timeout(timeout);
+                self.within = crate::client::request::Within::Timeout(timeout);
                 self
             }
 
             /// The instant by which the request must have ended, from `std` or from tokio.
             pub fn deadline(mut self, deadline: impl Into<tokio::time::Instant>) -> Self {
-                self.within = super::Within::Deadline(deadline.into());
+                self.within = crate::client::request::Within::Deadline(deadline.into());
                 self
             }
         }
     };
 }
-use within;
+pub(in crate::client) use within;
 
 /// The keys of one item, checked against the table's configuration.
 #[derive(Debug, Clone)]
@@ -138,12 +137,7 @@ fn partition_key(
     config: &TableConfig,
     key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
 ) -> Result<PartitionKey, InvalidRequest> {
-    let key = key.try_into().map_err(InvalidRequest::partition_key)?;
-    config
-        .shard_keys
-        .check(&key, config.policy.max_shards)
-        .map_err(InvalidRequest::partition_key)?;
-    Ok(key)
+    config.partition_key(key).map_err(InvalidRequest::partition_key)
 }
 
 /// A sort key of the table's type. In a table with numeric sort keys, text is parsed as a number.
@@ -204,8 +198,7 @@ fn unfit(name: &str, NotOfType { attribute, why }: NotOfType) -> InvalidRequest 
 
 /// Rejects names that belong to the keys or to the product.
 fn allowed(config: &TableConfig, name: &str) -> Result<(), InvalidRequest> {
-    let is_key = name == config.partition_key_name || name == config.sort_key_name;
-    if is_key || RESERVED.contains(&name) || name.is_empty() {
+    if config.is_reserved(name) || name.is_empty() {
         let why = "the name belongs to a key or to the product; any other name that is not empty is allowed";
         return Err(InvalidRequest::new(format!("attribute {name}"), why.to_owned()));
     }

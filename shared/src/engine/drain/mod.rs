@@ -5,6 +5,7 @@
 //! another one makes its own pass. [docs/protocol.md, Draining]
 
 pub(crate) mod begin;
+pub(crate) mod due;
 mod moves;
 pub(crate) mod pace;
 pub(in crate::engine) mod state;
@@ -19,7 +20,6 @@ use crate::engine::drain::state::OwnDrain;
 use crate::engine::events::{ScalingReason, ScalingStep};
 use crate::engine::retry::retrying;
 use crate::engine::views::keys::KeyJob;
-use crate::engine::width::ScaleError;
 use crate::engine::{Deadline, TableEngine};
 use crate::protocol::drain::{is_young, may_begin_at, may_finish_at, may_purge, sources};
 use crate::protocol::metadata::{Change, Drain, ShardMetadata};
@@ -73,21 +73,14 @@ impl TableEngine {
     /// call it at any time.
     ///
     /// # Errors
-    /// [`ScaleError::Table`] if the tables could not be used. The work so far is kept; the next
+    /// [`TableError`] if the tables could not be used. The work so far is kept; the next
     /// call continues.
     pub async fn drain(
         &self,
         key: &PartitionKey,
         deadline: Deadline,
-    ) -> Result<Drained, ScaleError> {
+    ) -> Result<Drained, TableError> {
         self.drain_within(key, &[], deadline).await
-    }
-
-    /// Whether the tombstones of a settled key may be removed now. Then [`drain`](Self::drain)
-    /// removes them.
-    #[must_use]
-    pub fn may_purge(&self, metadata: &ShardMetadata, now_seconds: u64) -> bool {
-        may_purge(metadata, &self.inner.config.waits(), now_seconds)
     }
 
     /// As [`drain`](Self::drain), within all of these budgets besides the configured pace.
@@ -99,7 +92,7 @@ impl TableEngine {
         key: &PartitionKey,
         budgets: &[&DrainBudget],
         deadline: Deadline,
-    ) -> Result<Drained, ScaleError> {
+    ) -> Result<Drained, TableError> {
         self.inner.claim_once(None, deadline).await?;
         let job = self.inner.job(key, deadline);
         // The remembered state belongs to one call at a time.
@@ -118,9 +111,9 @@ impl TableEngine {
                 // reports it again.
                 let record = job.record_from_now().await?;
                 job.step(&record, &Change::StopDrain { unmovable: true }).await?;
-                Err(error.into())
+                Err(error)
             }
-            done => Ok(done?),
+            done => done,
         }
     }
 }

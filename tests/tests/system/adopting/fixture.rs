@@ -6,8 +6,9 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess};
 use local::in_process_clients;
-use sharding::internal::{Environment, Item, Survey, TableEngine};
-use sharding::{TableConfig, Value};
+use sharding::internal::{Environment, TableEngine};
+use sharding::maintenance::Survey;
+use sharding::{Item, TableConfig, Value};
 pub(super) use system_tests::partition_key as key;
 use system_tests::{
     TestClock, config, engine_with_tables, numbers, read_items, scan_stored, soon, sort_key,

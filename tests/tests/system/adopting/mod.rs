@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use sharding::internal::{Deadline, DrainRefused, Drained, Environment, ShardNumber, TableEngine};
-use sharding::{Placement, TableError, WriteError, WriteErrorKind, Writes, Written};
+use sharding::internal::{Deadline, Environment, TableEngine};
+use sharding::maintenance::{DrainRefused, Drained};
+use sharding::{Placement, ShardNumber, TableError, WriteError, WriteErrorKind, Writes, Written};
 use system_tests::{TestClock, count, numbered, soon, sort_key};
 use tokio::time::sleep;
 

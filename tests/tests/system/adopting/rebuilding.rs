@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sharding::internal::{Drained, PageQuery, Rebuilt};
+use sharding::internal::PageQuery;
+use sharding::maintenance::{Drained, Rebuilt};
 use system_tests::metadata::{self, number};
 use system_tests::{count, numbered, scan_stored, soon};
 use tokio::time::sleep;

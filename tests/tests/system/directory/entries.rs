@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use sharding::PartitionKey;
-use sharding::internal::protocol::directory::LARGEST_PAGE_BYTES;
-use sharding::internal::{DrainRefused, FULL_PAGE_BYTES, PAGES, ScaleOutcome, ScalingDecision};
+use sharding::internal::{FULL_PAGE_BYTES, PAGES, protocol::directory::LARGEST_PAGE_BYTES};
+use sharding::maintenance::{DrainRefused, ScaleOutcome, ScalingDecision};
 use system_tests::metadata::{self, page_copy, page_key, text};
 use system_tests::{Call, Fate, count, numbered, report_throttles, soon};
 use tokio::time::sleep;
@@ -98,7 +98,7 @@ async fn a_full_page_refuses_a_first_growth_before_it_begins_and_nothing_else() 
     let event = events.try_recv().expect("an event");
     assert_eq!(
         event.step,
-        sharding::internal::ScalingStep::Unchanged(ScalingDecision::DirectoryFull)
+        sharding::maintenance::ScalingStep::Unchanged(ScalingDecision::DirectoryFull)
     );
 
     // Listed keys change as before, and a key on another page grows.

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use sharding::internal::{Layout, PageQuery, Rebuilt, Survey};
+use sharding::internal::{Layout, PageQuery};
+use sharding::maintenance::{Rebuilt, Survey};
 use sharding::{Placement, TableError, WriteErrorKind};
 use system_tests::metadata::{self, entry_name, number, page_key, text};
 use system_tests::{count, numbered, report_throttles, soon, sort_key};

@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 use aws_sdk_dynamodb::Client;
 use embedded_dynamodb::{Engine, InProcess};
 use local::{clients_over, in_process_clients};
-use sharding::internal::{Environment, Item, PageQuery, TableEngine};
-use sharding::{PartitionKey, TableConfig, Value, Written};
+use sharding::internal::{Environment, PageQuery, TableEngine};
+use sharding::{Item, PartitionKey, TableConfig, Value, Written};
 use system_tests::metadata::{self, claimed_tables};
 use system_tests::{
     Call, Fate, TestClock, Wire, config, partition_key, soon, sort_key, valued_item,

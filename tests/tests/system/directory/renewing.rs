@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use embedded_dynamodb::InProcess;
 use local::clients_over;
-use sharding::internal::{Environment, Item, MAX_LEASE, PAGES, TableEngine};
-use sharding::{Attributes, PartitionKey};
+use sharding::internal::{Environment, MAX_LEASE, PAGES, TableEngine};
+use sharding::{Attributes, Item, PartitionKey};
 use system_tests::metadata::page_copy;
 use system_tests::{Fate, TestClock, Wire, config, soon, sort_key};
 use tokio::task::JoinSet;

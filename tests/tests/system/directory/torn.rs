@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use sharding::Placement;
-use sharding::internal::{Clock, Deadline, Environment, ScaleOutcome, ShardNumber, TableEngine};
+use sharding::internal::{Clock, Deadline, Environment, TableEngine};
+use sharding::maintenance::ScaleOutcome;
+use sharding::{Placement, ShardNumber};
 use system_tests::at_once::StandingClock;
 use system_tests::metadata::{self, entry_name, number, number_of, page_key, text};
 use system_tests::{Call, Fate, count, numbered, soon, sort_key};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use sharding::internal::{PAGES, ScaleOutcome, ScalingDecision, TableEngine, WarmThroughput};
+use sharding::internal::{PAGES, TableEngine};
+use sharding::maintenance::{ScaleOutcome, ScalingDecision, WarmThroughput};
 use system_tests::metadata::{self, entry_name, page_copy, page_key};
 use system_tests::{Fate, Wire, count, numbered, report_throttles, soon};
 use tokio::time::sleep;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use embedded_dynamodb::InProcess;
 use local::in_process_clients;
-use sharding::internal::Drained;
+use sharding::maintenance::Drained;
 use sharding::{Conditions, Merge, Patch, Tags, Value};
 use system_tests::{Call, Fate, numbered, scan_stored, soon, sort_key};
 use tokio::time::sleep;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use sharding::Value;
-use sharding::internal::{Clock, Drained};
+use sharding::internal::Clock;
+use sharding::maintenance::Drained;
 use system_tests::{count, numbered, soon};
 use tokio::time::sleep;
 

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess};
 use local::{clients_over, in_process_clients};
-use sharding::internal::{
-    Deadline, Drained, Environment, Item, ScaleOutcome, ShardMetadata, TableEngine,
-};
-use sharding::{PartitionKey, Placement, TableConfig};
+use sharding::internal::{Deadline, Environment, TableEngine};
+use sharding::maintenance::{Drained, ScaleOutcome, ShardMetadata};
+use sharding::{Item, PartitionKey, Placement, TableConfig};
 use system_tests::{
     Call, Fate, TestClock, Wire, config, count, engine_with_tables, numbers, partition_key,
     read_items, scan_stored, soon, sort_key, valued_item,

@@ -9,7 +9,8 @@ mod waits;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use sharding::internal::{Clock, Deadline, DrainRefused, Drained, ScaleOutcome, TableEngine};
+use sharding::internal::{Clock, Deadline, TableEngine};
+use sharding::maintenance::{DrainRefused, Drained, ScaleOutcome};
 use sharding::{Placement, Writes};
 use system_tests::{count, numbered, report_throttles, soon, sort_key};
 use tokio::time::sleep;

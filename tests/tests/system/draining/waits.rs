@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use embedded_dynamodb::InProcess;
 use local::clients_over;
-use sharding::internal::{Deadline, Drained, Environment, PageQuery, TableEngine};
+use sharding::internal::{Deadline, Environment, PageQuery, TableEngine};
+use sharding::maintenance::Drained;
 use sharding::{ReadError, TableConfig, Writes};
 use system_tests::{
     Call, Fate, TestClock, Wire, config, count, engine_with_tables, numbered, soon,

@@ -66,7 +66,7 @@ async fn at_once<F: Future>(requests: impl Iterator<Item = F>) -> Vec<F::Output>
 
 async fn set_shards(edition: &TestEdition, key: &str, count: u32) {
     let key = sharding::PartitionKey::new(key).expect("a key");
-    let count = sharding::internal::ShardCount::new(count).expect("a count");
+    let count = sharding::ShardCount::new(count).expect("a count");
     let soon = sharding::internal::Deadline::now() + std::time::Duration::from_secs(20);
     edition.table().set_shards(&key, count, soon).await.expect("scaled");
 }

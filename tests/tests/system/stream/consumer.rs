@@ -9,11 +9,11 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value as Json, json};
-use sharding::Value;
-use sharding::internal::{Clock, Item, TableEngine};
+use sharding::internal::{Clock, TableEngine};
 use sharding::stream::{
     Change, ChangeTracker, Decoded, KeyWidths, Reading, StreamDecoder, StreamError, Tracked,
 };
+use sharding::{Item, Value};
 use system_tests::soon;
 use tokio::time::sleep;
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::internal::{Clock, Deadline, Drained, Item, TableEngine};
-use sharding::{Attributes, Value, WriteErrorKind};
+use sharding::internal::{Clock, Deadline, TableEngine};
+use sharding::maintenance::Drained;
+use sharding::{Attributes, Item, Value, WriteErrorKind};
 use system_tests::{TestClock, count, soon, sort_key};
 use tokio::time::{Instant, sleep};
 

@@ -1,0 +1,334 @@
+//! What an operator of a table does, and a schedule: shrink and settle keys, follow and repair the
+//! metadata, and publish the table's warm throughput.
+//!
+//! The table's writers need none of it. A program that runs it on a schedule calls
+//! [`list`](Maintenance::list), asks [`due`](Maintenance::due) for each key, and
+//! [`begin`](Maintenance::begin)s and [`drain`](Maintenance::drain)s what it names, about once a
+//! minute. Any number of programs may do so at once.
+//!
+//! ```
+//! # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+//! # in_process::with_table(async |table| {
+//! use sharding::maintenance::{Drained, ShrinkAndSettle};
+//!
+//! table.set_shards("black-friday", 4).await?;
+//! let (maintenance, plan) = (table.maintenance(), ShrinkAndSettle::default());
+//! let (mut after, now) = (None, 1_764_000_000);
+//! loop {
+//!     let (keys, next) = maintenance.list(after.as_ref()).await?;
+//!     for (key, metadata) in keys {
+//!         if let Some(due) = maintenance.due(&metadata, &plan, true, now) {
+//!             maintenance.begin(&key, due).await?;
+//!         }
+//!         if let Drained::Done { from, to, .. } = maintenance.drain(&key, &[]).await? {
+//!             println!("{key} went from {from} to {to} shards");
+//!         }
+//!     }
+//!     after = next;
+//!     if after.is_none() {
+//!         break;
+//!     }
+//! }
+//! # Ok(()) });
+//! ```
+
+use tokio::sync::broadcast;
+
+use crate::client::ShardedTable;
+use crate::client::request::{Within, within};
+use crate::engine::Deadline;
+use crate::table::error::TableError;
+use crate::values::key::{PartitionKey, ShardCount};
+
+pub use crate::config::{DrainPace, ScalingActors};
+pub use crate::engine::drain::Drained;
+pub use crate::engine::drain::begin::DrainRefused;
+pub use crate::engine::drain::due::{Due, ShrinkAndSettle};
+pub use crate::engine::drain::pace::DrainBudget;
+pub use crate::engine::events::{ScalingEvent, ScalingReason, ScalingStep};
+pub use crate::engine::survey::{Rebuilt, SurveyPage};
+pub use crate::engine::width::by_policy::ReportedKey;
+pub use crate::engine::width::{ScaleError, ScaleOutcome};
+pub use crate::policy::decision::ScalingDecision;
+pub use crate::policy::pressure::Pressure;
+pub use crate::protocol::directory::MAX_COPIES;
+pub use crate::protocol::history::{HistoryEntry, ShardHistory};
+pub use crate::protocol::metadata::{Drain, Phase, ShardMetadata};
+pub use crate::protocol::survey::{KeyFindings, Survey};
+pub use crate::table::ScanPosition;
+pub use crate::values::throughput::WarmThroughput;
+
+/// See the [module](self) and [`ShardedTable::maintenance`]. Each call has the timeout of a
+/// request, or the deadline that was set. A call that reaches its deadline keeps the work that it
+/// has done, and the next call continues.
+#[derive(Debug, Clone)]
+pub struct Maintenance {
+    table: ShardedTable,
+    within: Within,
+}
+
+impl Maintenance {
+    pub(crate) fn new(table: ShardedTable) -> Self {
+        Self { table, within: Within::default() }
+    }
+
+    fn until(&self) -> Deadline {
+        self.within.deadline(self.table.config())
+    }
+
+    /// Checks that the table accepts the writes that this process is configured for. The first
+    /// process of a new table stores its settings. The first write of a process does the same.
+    ///
+    /// # Errors
+    /// [`TableError::Unusable`] if the table accepts other writes, uses another protocol, or has
+    /// metadata of an earlier version: do not use the table. [`TableError::Lost`] if it has sharded
+    /// items and no metadata. Another [`TableError`] if the metadata table did not respond.
+    pub async fn claim(&self) -> Result<(), TableError> {
+        self.table.engine().claim_mode(self.until()).await
+    }
+
+    /// As [`claim`](Self::claim), for a process that only reads: it never stores settings.
+    ///
+    /// # Errors
+    /// As [`claim`](Self::claim).
+    pub async fn check(&self) -> Result<(), TableError> {
+        self.table.engine().check_mode(self.until()).await
+    }
+
+    /// As [`claim`](Self::claim), for a process that is about to [`rebuild`](Self::rebuild) the
+    /// metadata: lost metadata is no error. If the table's settings are lost, other processes refuse
+    /// to start until the rebuild has ended.
+    ///
+    /// # Errors
+    /// As [`claim`](Self::claim).
+    pub async fn claim_for_rebuild(&self) -> Result<(), TableError> {
+        self.table.engine().claim_for_rebuild(self.until()).await
+    }
+
+    /// Reads the metadata of a key, strongly consistent. `None` if it has never grown.
+    ///
+    /// # Errors
+    /// [`TableError::Lost`] if the directory lists the key and its metadata is gone; another
+    /// [`TableError`] if the metadata could not be read.
+    pub async fn metadata(&self, key: &PartitionKey) -> Result<Option<ShardMetadata>, TableError> {
+        self.table.engine().shards(key, self.until()).await
+    }
+
+    /// A page of the keys that have metadata, in no order, and the key to continue after. One
+    /// request. A key that is registered meanwhile may be missing.
+    ///
+    /// # Errors
+    /// [`TableError`] if the metadata could not be read.
+    pub async fn list(
+        &self,
+        after: Option<&PartitionKey>,
+    ) -> Result<(Vec<(PartitionKey, ShardMetadata)>, Option<PartitionKey>), TableError> {
+        self.table.engine().list_keys(after, self.until()).await
+    }
+
+    /// The events of this process's changes of shards from now on, in order. A slow receiver misses
+    /// old ones.
+    #[must_use]
+    pub fn events(&self) -> broadcast::Receiver<ScalingEvent> {
+        self.table.engine().scaling_events()
+    }
+
+    /// What is due for a key at this epoch second. `is_calm` says that the key was not throttled
+    /// lately; only a calm key shrinks.
+    #[must_use]
+    pub fn due(
+        &self,
+        metadata: &ShardMetadata,
+        plan: &ShrinkAndSettle,
+        is_calm: bool,
+        now_seconds: u64,
+    ) -> Option<Due> {
+        plan.due(self.table.config(), metadata, is_calm, now_seconds)
+    }
+
+    /// Begins what is due for a key. [`drain`](Self::drain) does the rest.
+    ///
+    /// # Errors
+    /// As [`shrink`](Self::shrink).
+    pub async fn begin(&self, key: &PartitionKey, due: Due) -> Result<(), DrainRefused> {
+        match due {
+            Due::Shrink(to) => self.shrink(key, to).await.map(drop),
+            Due::Settle => self.settle(key).await.map(drop),
+            Due::Open => self.finish_change(key).await.map(drop).map_err(DrainRefused::Table),
+            // The drain begins it.
+            Due::Purge => Ok(()),
+        }
+    }
+
+    /// Raises a key to this number of shards ahead of a known peak, as
+    /// [`ShardedTable::set_shards`], and says what was done.
+    ///
+    /// # Errors
+    /// [`ScaleError`]. A number below the present one is refused.
+    pub async fn grow(
+        &self,
+        key: &PartitionKey,
+        to: ShardCount,
+    ) -> Result<ScaleOutcome, ScaleError> {
+        self.table.engine().set_shards(key, to, self.until()).await
+    }
+
+    /// Lowers a key to this number of shards. [`drain`](Self::drain) then moves the items of the
+    /// others.
+    ///
+    /// # Errors
+    /// [`DrainRefused`] if the number is not lower, or the key is being changed.
+    pub async fn shrink(
+        &self,
+        key: &PartitionKey,
+        to: ShardCount,
+    ) -> Result<ShardMetadata, DrainRefused> {
+        self.table.engine().begin_shrink(key, to, self.until()).await
+    }
+
+    /// Begins to settle a key. Once [`drain`](Self::drain) has finished, every item is at its home,
+    /// and requests for one item look at one place.
+    ///
+    /// # Errors
+    /// [`DrainRefused`] if the key is being changed, or the table takes appends only.
+    pub async fn settle(&self, key: &PartitionKey) -> Result<ShardMetadata, DrainRefused> {
+        self.table.engine().begin_settle(key, self.until()).await
+    }
+
+    /// Begins to move a key's items from its bare partition key to its shards, in a table with
+    /// [`TableConfig::adopt_unsharded`](crate::TableConfig::adopt_unsharded).
+    ///
+    /// # Errors
+    /// [`DrainRefused`] if the key is being changed, or the table is not adopted.
+    pub async fn migrate(&self, key: &PartitionKey) -> Result<ShardMetadata, DrainRefused> {
+        self.table.engine().begin_migration(key, self.until()).await
+    }
+
+    /// Continues a key's drain until it is done, has to wait, or the deadline is near, within these
+    /// budgets besides the configured pace. It also removes the tombstones of a settled key, a
+    /// while later. Any process may call it at any time.
+    ///
+    /// # Errors
+    /// [`TableError`] if the tables could not be used. The work so far is kept.
+    pub async fn drain(
+        &self,
+        key: &PartitionKey,
+        budgets: &[&DrainBudget],
+    ) -> Result<Drained, TableError> {
+        self.table.engine().drain_within(key, budgets, self.until()).await
+    }
+
+    /// Finishes a change of a key's shards whose process stopped halfway.
+    ///
+    /// # Errors
+    /// [`TableError`] if the tables could not be used.
+    pub async fn finish_change(&self, key: &PartitionKey) -> Result<ScaleOutcome, TableError> {
+        self.table.engine().finish_change(key, self.until()).await
+    }
+
+    /// Decides by the policy about a key that a report names as throttled, such as an alarm's.
+    /// Changes nothing. `warm` is the table's warm throughput if the caller knows it; otherwise the
+    /// [published](Self::publish_warm_throughput) one counts.
+    ///
+    /// # Errors
+    /// [`TableError`] if the metadata could not be read.
+    pub async fn reported<'a>(
+        &'a self,
+        key: &'a PartitionKey,
+        warm: Option<WarmThroughput>,
+    ) -> Result<ReportedKey<'a>, TableError> {
+        self.table.engine().decide_by_report(key, warm, self.until()).await
+    }
+
+    /// Publishes the table's warm throughput to all its processes: the lowest of the main table and
+    /// its indexes. Writers then know the table's partitions, and how many shards help.
+    ///
+    /// # Errors
+    /// [`TableError`] if the metadata table could not be used: publish it again.
+    pub async fn publish_warm_throughput(&self, warm: WarmThroughput) -> Result<(), TableError> {
+        self.table.engine().publish_warm_throughput(warm, self.until()).await
+    }
+
+    /// The table's warm throughput, from the key's page of the directory. `None` if it was not
+    /// published.
+    ///
+    /// # Errors
+    /// [`TableError`] if the metadata table could not be read.
+    pub async fn warm_throughput(
+        &self,
+        key: &PartitionKey,
+    ) -> Result<Option<WarmThroughput>, TableError> {
+        self.table.engine().warm_throughput(key, self.until()).await
+    }
+
+    /// Raises the number of copies of each page of the directory, up to [`MAX_COPIES`], while
+    /// traffic runs. An instance reads one copy, so more copies spread many instances. A lower
+    /// number changes nothing.
+    ///
+    /// # Errors
+    /// [`TableError::Rejected`] for a number that is not allowed; another [`TableError`] if the
+    /// metadata table could not be used: run it again.
+    pub async fn raise_directory_copies(&self, copies: u32) -> Result<(), TableError> {
+        self.table.engine().raise_directory_copies(copies, self.until()).await
+    }
+
+    /// Compares the directory with the metadata, and writes what is missing, because a process may
+    /// have died between the two. Returns the number of entries that were behind.
+    ///
+    /// # Errors
+    /// [`TableError`] if the metadata table could not be used: run it again.
+    pub async fn repair_directory(&self) -> Result<u64, TableError> {
+        self.table.engine().repair_directory(self.until()).await
+    }
+
+    /// Adds to the survey the keys whose metadata cannot be parsed, or would hide items; from a page
+    /// of the metadata table. Returns the key to continue after. The first step of a rebuild.
+    ///
+    /// # Errors
+    /// [`TableError`] if the metadata table could not be read.
+    pub async fn survey_metadata_page(
+        &self,
+        survey: &mut Survey,
+        after: Option<&PartitionKey>,
+    ) -> Result<Option<PartitionKey>, TableError> {
+        self.table.engine().survey_metadata_page(survey, after, self.until()).await
+    }
+
+    /// Reads a page of the main table, strongly consistent, and adds it to the survey. One request.
+    /// The second step of a rebuild.
+    ///
+    /// # Errors
+    /// [`TableError`] if the table could not be read.
+    pub async fn survey_page(
+        &self,
+        survey: &mut Survey,
+        after: Option<&ScanPosition>,
+    ) -> Result<SurveyPage, TableError> {
+        self.table.engine().survey_page(survey, after, self.until()).await
+    }
+
+    /// Changes a key's metadata so that it covers every item that was found. It never removes a
+    /// shard. The third step of a rebuild, for each key of the survey.
+    ///
+    /// # Errors
+    /// [`TableError`] if the metadata could not be read or written: run it again.
+    pub async fn rebuild(
+        &self,
+        key: &PartitionKey,
+        findings: &KeyFindings,
+    ) -> Result<Rebuilt, TableError> {
+        self.table.engine().rebuild(key, findings, self.until()).await
+    }
+
+    /// The last step of a rebuild: does what [`repair_directory`](Self::repair_directory) does, and
+    /// recreates lost pages, and the items that are older than their entries. Returns the number of
+    /// entries that were behind, and of items that were recreated.
+    ///
+    /// # Errors
+    /// [`TableError`] if the metadata table could not be used: run it again.
+    pub async fn rebuild_directory(&self) -> Result<(u64, u64), TableError> {
+        self.table.engine().rebuild_directory(self.until()).await
+    }
+}
+
+within!(Maintenance);
