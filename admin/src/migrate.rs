@@ -5,9 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use clap::Args;
-use sharding::internal::{Deadline, ScaleError, TableEngine};
 use sharding::maintenance::{DrainRefused, Drained};
-use sharding::{PartitionKey, TableConfig, TableError};
+use sharding::{PartitionKey, ShardedTable, TableConfig, TableError};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, sleep};
@@ -96,7 +95,7 @@ pub async fn migrate(
         config = with_drain_wait(config, Duration::from_secs(seconds.into()));
     }
     let (table, items) = open(&options.table, config).await?;
-    Box::pin(table.claim_mode(Deadline::now() + PATIENCE)).await?;
+    table.maintenance().timeout(PATIENCE).claim().await?;
     let (mut migration, mut keys_before) = (Migration::default(), 0);
     loop {
         let bar = items_bar(items, "scanning");
@@ -138,10 +137,10 @@ pub async fn migrate(
 }
 
 /// Returns the keys that are being drained. Their drains also move the items of their bare keys.
-async fn draining_keys(table: &TableEngine) -> Result<Vec<PartitionKey>, TableError> {
+async fn draining_keys(table: &ShardedTable) -> Result<Vec<PartitionKey>, TableError> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
-        let (keys, next) = table.list_keys(after.as_ref(), Deadline::now() + PATIENCE).await?;
+        let (keys, next) = table.maintenance().timeout(PATIENCE).list(after.as_ref()).await?;
         let draining = keys.into_iter().filter(|(_, metadata)| metadata.draining().is_some());
         all.extend(draining.map(|(key, _)| key));
         match next {
@@ -152,7 +151,7 @@ async fn draining_keys(table: &TableEngine) -> Result<Vec<PartitionKey>, TableEr
 }
 
 async fn migrate_keys(
-    table: &TableEngine,
+    table: &ShardedTable,
     options: &MigrateOptions,
     keys: BTreeMap<PartitionKey, u64>,
     migration: &mut Migration,
@@ -187,13 +186,13 @@ async fn migrate_keys(
 /// Migrates one key; the error is the reason that it was left. Other keys get a turn while this one
 /// waits.
 async fn migrate_key(
-    table: &TableEngine,
+    table: &ShardedTable,
     key: &PartitionKey,
     slots: &Semaphore,
 ) -> Result<(), String> {
     for _ in 0..TURNS {
         let turn = slots.acquire().await;
-        match table.begin_migration(key, Deadline::now() + PATIENCE).await {
+        match table.maintenance().timeout(PATIENCE).migrate(key).await {
             // A drain that is already running does the same, whatever its purpose.
             Ok(_) | Err(DrainRefused::Busy(_)) => {}
             Err(DrainRefused::Table(error)) if error.is_retryable() => {
@@ -206,7 +205,7 @@ async fn migrate_key(
         drop(turn);
         loop {
             let turn = slots.acquire().await;
-            let drained = table.drain(key, Deadline::now() + TURN).await;
+            let drained = table.maintenance().timeout(TURN).drain(key, &[]).await;
             drop(turn);
             match drained {
                 Ok(Drained::Done { .. }) => return Ok(()),
@@ -219,7 +218,7 @@ async fn migrate_key(
                 }
                 // The drain was throttled until the turn's end, or got no response. Its progress is
                 // stored.
-                Err(ScaleError::Table(error)) if error.is_retryable() => {
+                Err(error) if error.is_retryable() => {
                     sleep(BUSY_PAUSE).await;
                     break;
                 }

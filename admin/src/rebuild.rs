@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use clap::Args;
-use sharding::internal::Deadline;
 use sharding::maintenance::Rebuilt;
 use sharding::{TableConfig, TableError};
 use tokio::sync::Semaphore;
@@ -89,14 +88,13 @@ impl fmt::Display for Rebuild {
 pub async fn rebuild(options: &RebuildOptions, config: TableConfig) -> Result<Rebuild, TableError> {
     let (table, items) = open(&options.table, config).await?;
     // Any other claim refuses a table that has items but no metadata.
-    Box::pin(table.claim_for_rebuild(Deadline::now() + PATIENCE)).await?;
+    let maintenance = table.maintenance().timeout(PATIENCE);
+    maintenance.claim_for_rebuild().await?;
     let bar = items_bar(items, "scanning");
     let mut scan = TableScan::new(&table, &options.table, bar.clone());
     let mut after = None;
     loop {
-        after = table
-            .survey_metadata_page(&mut scan.survey, after.as_ref(), Deadline::now() + PATIENCE)
-            .await?;
+        after = maintenance.survey_metadata_page(&mut scan.survey, after.as_ref()).await?;
         if after.is_none() {
             break;
         }
@@ -119,7 +117,7 @@ pub async fn rebuild(options: &RebuildOptions, config: TableConfig) -> Result<Re
         let (slots, bar) = (Arc::clone(&slots), bar.clone());
         working.spawn(async move {
             let _slot = slots.acquire().await;
-            let rebuilt = table.rebuild(&key, &findings, Deadline::now() + PATIENCE).await;
+            let rebuilt = table.maintenance().timeout(PATIENCE).rebuild(&key, &findings).await;
             bar.inc(1);
             (key, rebuilt)
         });
@@ -138,7 +136,7 @@ pub async fn rebuild(options: &RebuildOptions, config: TableConfig) -> Result<Re
     }
     // Complete pages without a failed key would mean that the key never grew.
     if result.failed.is_empty() {
-        match Box::pin(table.rebuild_directory(Deadline::now() + DIRECTORY_PATIENCE)).await {
+        match table.maintenance().timeout(DIRECTORY_PATIENCE).rebuild_directory().await {
             Ok(done) => (result.behind, result.restored) = done,
             Err(error) => result.failed.push(("the directory".into(), error.to_string())),
         }

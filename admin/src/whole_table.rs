@@ -4,9 +4,8 @@ use clap::Args;
 use cli::output::bar_style;
 use connection::endpoint::configuration_for;
 use indicatif::ProgressBar;
-use sharding::internal::{Deadline, TableEngine};
 use sharding::maintenance::{ScanPosition, Survey, SurveyPage};
-use sharding::{TableConfig, TableError};
+use sharding::{ShardedTable, TableConfig, TableError};
 use tokio::time::{Duration, Instant, sleep_until};
 
 /// The time limit for one request with its retries.
@@ -32,7 +31,7 @@ pub struct TableOptions {
 pub(crate) async fn open(
     options: &TableOptions,
     config: TableConfig,
-) -> Result<(TableEngine, u64), TableError> {
+) -> Result<(ShardedTable, u64), TableError> {
     let aws = match &options.endpoint_url {
         Some(url) => configuration_for(url).await,
         None => api::aws_configuration().await,
@@ -48,12 +47,12 @@ pub(crate) async fn open(
         TableError::Unusable(why.into())
     })?;
     let items = described.table().and_then(|table| table.item_count()).unwrap_or_default();
-    Ok((TableEngine::new(&client, config), u64::try_from(items).unwrap_or_default()))
+    Ok((ShardedTable::new(&client, config), u64::try_from(items).unwrap_or_default()))
 }
 
 /// A scan of a table from its beginning, page by page, at the pace of the options.
 pub(crate) struct TableScan {
-    table: TableEngine,
+    table: ShardedTable,
     pub(crate) survey: Survey,
     after: Option<ScanPosition>,
     next_page: Instant,
@@ -62,7 +61,7 @@ pub(crate) struct TableScan {
 }
 
 impl TableScan {
-    pub(crate) fn new(table: &TableEngine, options: &TableOptions, bar: ProgressBar) -> Self {
+    pub(crate) fn new(table: &ShardedTable, options: &TableOptions, bar: ProgressBar) -> Self {
         let (table, next_page) = (table.clone(), Instant::now());
         Self {
             table,
@@ -78,9 +77,12 @@ impl TableScan {
     pub(crate) async fn page(&mut self) -> Result<bool, TableError> {
         sleep_until(self.next_page).await;
         let started = Instant::now();
-        let deadline = Deadline::now() + PATIENCE;
-        let page: SurveyPage =
-            self.table.survey_page(&mut self.survey, self.after.as_ref(), deadline).await?;
+        let page: SurveyPage = self
+            .table
+            .maintenance()
+            .timeout(PATIENCE)
+            .survey_page(&mut self.survey, self.after.as_ref())
+            .await?;
         if self.read_units > 0 {
             self.next_page = started
                 + Duration::from_secs_f64(page.consumed_capacity / f64::from(self.read_units));

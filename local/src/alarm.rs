@@ -9,10 +9,10 @@ use std::time::Duration;
 use embedded_dynamodb::Engine;
 use serde_json::{Value, json};
 use shard_scaler::Scaler;
-use sharding::internal::Deadline;
+use tokio::time::Instant as Deadline;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::http_api::{SCALER_TIME, now_seconds};
+use crate::http_api::SCALER_TIME;
 
 /// The alarm's name.
 const NAME: &str = "local-hot-partition";
@@ -36,7 +36,7 @@ pub(crate) async fn watch(engine: Engine, scaler: Scaler, period: Duration) {
         engine.set_alarm_state(NAME, new);
         tracing::info!(from = old, to = new, throttled, "the alarm changed its state");
         if new == "ALARM" {
-            let at = now_seconds();
+            let at = api::since_epoch().as_secs();
             let event = event(&table, &old, throttled, period);
             // The event is handled in the background, as a Lambda function does. Its outcome is in
             // the log.

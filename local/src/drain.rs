@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use shard_scaler::Scaler;
-use sharding::internal::Deadline;
+use tokio::time::Instant as Deadline;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::http_api::{SCALER_TIME, now_seconds};
+use crate::http_api::SCALER_TIME;
 
 /// Sends the schedule's event to the shard-scaler forever.
 pub(crate) async fn carry_on(scaler: Scaler, period: Duration) {
@@ -19,6 +19,8 @@ pub(crate) async fn carry_on(scaler: Scaler, period: Duration) {
     loop {
         ticks.tick().await;
         // The log contains a failure, and the next run repeats the work.
-        let _ = scaler.handle(&event, now_seconds(), Deadline::now() + SCALER_TIME).await;
+        let _ = scaler
+            .handle(&event, api::since_epoch().as_secs(), Deadline::now() + SCALER_TIME)
+            .await;
     }
 }

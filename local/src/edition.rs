@@ -8,11 +8,11 @@ use clap::Args;
 use connection::drain_wait::with_drain_wait;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use shard_scaler::{Clients as ScalerClients, Scaler, ScalerConfig};
-use sharding::internal::{Deadline, TableEngine};
 use sharding::maintenance::ScalingActors;
-use sharding::{ConfigError, TableConfig};
+use sharding::{ConfigError, ShardedTable, TableConfig};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+use tokio::time::Instant as Deadline;
 use tokio::time::{sleep, timeout};
 
 use crate::clients::{Clients, in_process_clients, remote_clients};
@@ -184,8 +184,8 @@ impl Edition {
         };
         tables::create_tables(&clients.dynamodb, &config).await.map_err(EditionError::Tables)?;
         let Clients { dynamodb: client, cloudwatch } = clients;
-        let table = TableEngine::new(&client, of_scaler.with_pace(config));
-        let claimed = Box::pin(table.claim_mode(Deadline::now() + START_TIMEOUT)).await;
+        let table = ShardedTable::new(&client, of_scaler.with_pace(config));
+        let claimed = table.maintenance().timeout(START_TIMEOUT).claim().await;
         claimed.map_err(|error| EditionError::Tables(error.to_string()))?;
         let clients = ScalerClients { dynamodb: client, cloudwatch };
         let scaler = Scaler::new(table.clone(), clients, of_scaler);
@@ -223,7 +223,7 @@ impl Edition {
 
     /// The table that the functions use.
     #[must_use]
-    pub const fn table(&self) -> &TableEngine {
+    pub const fn table(&self) -> &ShardedTable {
         &self.functions.table
     }
 
@@ -284,7 +284,7 @@ impl Edition {
         }
         console.stop_load();
         watching.shutdown().await;
-        if timeout(GRACE, table.finish_background_work()).await.is_err() {
+        if timeout(GRACE, table.close()).await.is_err() {
             tracing::warn!("some background work is unfinished; the next start continues it");
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! The API on one port. Every request goes to the handler of the function that API Gateway would
 //! invoke.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use api::{Function, MAX_PAYLOAD_BYTES, Problem, route};
 use axum::Router;
@@ -10,7 +10,8 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::Method;
 use shard_scaler::{Failed, Scaler};
-use sharding::internal::{Deadline, TableEngine};
+use sharding::ShardedTable;
+use tokio::time::Instant as Deadline;
 use tokio::time::Instant;
 
 use crate::traffic::Meter;
@@ -31,7 +32,7 @@ const DESCRIPTION: &str = "/openapi.yaml";
 /// The shared state of the handlers.
 #[derive(Debug, Clone)]
 pub(crate) struct Functions {
-    pub(crate) table: TableEngine,
+    pub(crate) table: ShardedTable,
     pub(crate) scaler: Scaler,
     pub(crate) meter: Meter,
 }
@@ -94,7 +95,7 @@ async fn invoke_scaler(functions: &Functions, body: &[u8]) -> Response {
         }
     };
     let deadline = Deadline::now() + SCALER_TIME;
-    let handled = functions.scaler.handle(&event, now_seconds(), deadline).await;
+    let handled = functions.scaler.handle(&event, api::since_epoch().as_secs(), deadline).await;
     to_axum(api::json(200, &handled.unwrap_or_else(Failed::into_response)))
 }
 
@@ -105,9 +106,4 @@ pub(crate) fn to_axum(response: http::Response<lambda_http::Body>) -> Response {
         lambda_http::Body::Binary(bytes) => Body::from(bytes),
         _ => Body::empty(),
     })
-}
-
-#[expect(clippy::disallowed_methods, reason = "time enters the program here")]
-pub(crate) fn now_seconds() -> u64 {
-    std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

@@ -48,7 +48,7 @@ impl TestEdition {
         let options = ServeOptions { port: 0, dynamodb_port: 0, ..options };
         let edition = Edition::start(&options, config).await.expect("the edition starts");
         let (api, dynamodb) = edition.addresses().expect("the ports are known");
-        let (engine, table) = (edition.engine().cloned(), edition.table().clone());
+        let (engine, table) = (edition.engine().cloned(), edition.table().engine().clone());
         let (stop, stopped) = oneshot::channel();
         let server = tokio::spawn(edition.serve(async {
             // A dropped sender also stops the server.

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use sharding::internal::{Deadline, ScaleError, TableEngine};
-use sharding::maintenance::ScaleOutcome;
+use sharding::internal::{Deadline, TableEngine};
+use sharding::maintenance::{ScaleError, ScaleOutcome};
 use sharding::{Attributes, Item, PartitionKey, ShardCount, SortKey, SortKeyType, Value};
 
 /// A deadline that is long enough for an operation of milliseconds.

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use lambda_http::Request;
 use serde_json::value::RawValue;
 use sharding::{
-    Attributes, IdempotencyKey, Item, MAX_ITEM_BYTES, PartitionKey, ShardedTable,
-    SortKey, SortKeyType,
+    Attributes, IdempotencyKey, Item, MAX_ITEM_BYTES, PartitionKey, ShardedTable, SortKey,
+    SortKeyType,
 };
 
 use crate::item::read_attributes;

@@ -125,12 +125,12 @@ async fn get_items(
 
 /// The problem of a failed page. Everything but the cursor has been checked before.
 fn read_problem(error: ReadError) -> Problem {
-    match error {
-        ReadError::Invalid(wrong) if wrong.what() == "cursor" => {
-            Problem::bad("invalid_cursor", "cursor", wrong.why())
-        }
-        error => Problem::from_read(error),
+    if let ReadError::Invalid(wrong) = &error
+        && wrong.what() == "cursor"
+    {
+        return Problem::bad("invalid_cursor", "cursor", wrong.why());
     }
+    Problem::from_read(error)
 }
 
 fn page_query(

@@ -45,7 +45,7 @@ impl Console {
             Arc::clone(&self.feed),
         ));
         tasks.spawn(decisions::listen(
-            self.functions.table.scaling_events(),
+            self.functions.table.maintenance().events(),
             Arc::clone(&self.feed),
         ));
     }

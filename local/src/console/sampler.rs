@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use embedded_dynamodb::{Engine, PartitionHeat, Traffic};
-use sharding::internal::Deadline;
 use sharding::maintenance::ShardMetadata;
 use sharding::{PartitionKey, ShardCount};
 use tokio::task::JoinSet;
@@ -92,7 +91,8 @@ pub(super) async fn sample(
 /// Returns the table's warm throughput. It is part of the directory page of every key in use.
 async fn warm_write_units(functions: &Functions, key: Option<&Key>) -> Option<u64> {
     let key = PartitionKey::new(&key?.partition_key).ok()?;
-    let warm = functions.table.warm_throughput(&key, Deadline::now() + METADATA_TIME).await.ok()?;
+    let warm =
+        functions.table.maintenance().timeout(METADATA_TIME).warm_throughput(&key).await.ok()?;
     warm.map(|warm| warm.write_units)
 }
 
@@ -158,7 +158,7 @@ impl Keys {
         for (stored, seen) in
             engine.map(|engine| engine.take_key_heat(&config.table_name)).unwrap_or_default()
         {
-            let Some((key, _)) = config.shard_keys.parse(&stored) else { continue };
+            let Some((key, _)) = config.parse_shard_key(&stored) else { continue };
             let heat = self.0.entry(key.as_str().to_owned()).or_default();
             heat.heat += seen.write_units + seen.throttled as f64;
             heat.throttled += seen.throttled;
@@ -182,7 +182,7 @@ impl Keys {
             asked.spawn(async move {
                 let logical = PartitionKey::new(&name).ok()?;
                 let metadata =
-                    table.shards(&logical, Deadline::now() + METADATA_TIME).await.ok()?;
+                    table.maintenance().timeout(METADATA_TIME).metadata(&logical).await.ok()?;
                 let first = table.config().adopt_shards;
                 let metadata = metadata.unwrap_or_else(|| ShardMetadata::unregistered_with(first));
                 let key = Key {

@@ -105,8 +105,7 @@ fn compare(acknowledged: &[u64], found: &[u64]) -> Checked {
 mod tests {
     use embedded_dynamodb::InProcess;
     use serde_json::json;
-    use sharding::internal::Deadline;
-    use sharding::{PartitionKey, SortKey, TableConfig};
+    use sharding::TableConfig;
 
     use super::*;
     use crate::{Edition, ServeOptions, in_process_clients};
@@ -145,13 +144,7 @@ mod tests {
         assert_eq!(check(functions, &[]).await, Checked::default());
         assert_eq!(check(functions, &acknowledged).await, whole);
 
-        let key = PartitionKey::new(KEY).expect("a key");
-        let deadline = Deadline::now() + Duration::from_secs(5);
-        edition
-            .table()
-            .delete(&key, &SortKey::String("1004".into()), deadline)
-            .await
-            .expect("it is deleted");
+        edition.table().delete(KEY, "1004").await.expect("it is deleted");
         assert_eq!(check(functions, &acknowledged).await, Checked { missing: 1, ..whole });
 
         let engine = edition.engine().expect("the engine is embedded").clone();

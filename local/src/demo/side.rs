@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use shard_scaler::ScalerConfig;
-use sharding::internal::Deadline;
 use sharding::maintenance::{ScalingDecision, ScalingEvent, ScalingStep};
 use sharding::{PARTITION_WRITE_UNITS, PartitionKey, ShardCount, TableConfig};
 use tokio::sync::broadcast::Receiver;
@@ -161,7 +160,7 @@ impl Side {
         let (generated, checked) = (Generated::keeping(), Arc::default());
         let checks = check_on(edition.functions().clone(), generated.clone(), Arc::clone(&checked));
         Ok(Self {
-            events: edition.table().scaling_events(),
+            events: edition.table().maintenance().events(),
             warming: tokio::spawn(shortage::warm(edition.functions().scaler.clone())),
             partitions: options.partitions.into(),
             said: HashSet::new(),
@@ -208,8 +207,12 @@ impl Side {
             self.late.add_writes(&counts);
         }
         // If the number of shards cannot be read in time, the last one is used.
-        let soon = Deadline::now() + METADATA_TIME;
-        let metadata = functions.table.shards(&PartitionKey::new(KEY)?, soon).await;
+        let metadata = functions
+            .table
+            .maintenance()
+            .timeout(METADATA_TIME)
+            .metadata(&PartitionKey::new(KEY)?)
+            .await;
         let shards = metadata.map_or_else(
             |_| self.seconds.last().map_or(1, |second| second.shards),
             |metadata| metadata.map_or(1, |metadata| metadata.number_of_shards.get()),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::internal::{Clock, Deadline, ScaleError, TableEngine};
+use sharding::internal::{Clock, Deadline, TableEngine};
 use sharding::maintenance::{Drain, DrainPace, DrainRefused, Drained, ShardMetadata};
 use sharding::{ShardCount, TableConfig};
 use tokio::time::error::Elapsed;
@@ -245,7 +245,7 @@ async fn continue_drain(
     let lasts = if rng.random_range(0..3) == 0 { rng.random_range(1..1_500) } else { 60_000 };
     let key = key(which);
     let run = table.drain(&key, Deadline::now() + PATIENCE);
-    let drained: Result<Result<Drained, ScaleError>, Elapsed> =
+    let drained: Result<Result<Drained, sharding::TableError>, Elapsed> =
         timeout(Duration::from_millis(lasts), run).await;
     let soon = match &drained {
         Ok(Ok(Drained::Waiting { until })) => {

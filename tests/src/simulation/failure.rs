@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use sharding::internal::ScaleError;
-use sharding::maintenance::DrainRefused;
+use sharding::maintenance::{DrainRefused, ScaleError};
 use sharding::{ReadError, TableError};
 
 /// Why a run failed.

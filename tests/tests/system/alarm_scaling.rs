@@ -143,8 +143,11 @@ async fn twenty_hot_keys_are_relieved_within_five_seconds_of_the_alarm() {
 
     let clients =
         shard_scaler::Clients { dynamodb: clients.dynamodb, cloudwatch: clients.cloudwatch };
-    let scaler =
-        shard_scaler::Scaler::new(table.clone(), clients, shard_scaler::ScalerConfig::default());
+    let scaler = shard_scaler::Scaler::new(
+        sharding::ShardedTable::over(table.clone()),
+        clients,
+        shard_scaler::ScalerConfig::default(),
+    );
     let began = Instant::now();
     let event = event_of_now("shard-scaler-alarm-direct");
     let response = scaler

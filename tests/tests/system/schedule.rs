@@ -43,7 +43,7 @@ async fn fixture(change: impl FnOnce(&mut TableConfig, &mut ScalerConfig)) -> Fi
         Environment::seeded(clock.clone(), 7),
     );
     let clients = Clients { dynamodb: clients.dynamodb, cloudwatch: clients.cloudwatch };
-    let scaler = Scaler::new(table.clone(), clients, of_scaler);
+    let scaler = Scaler::new(sharding::ShardedTable::over(table.clone()), clients, of_scaler);
     Fixture { engine, table, scaler, clock }
 }
 
@@ -89,7 +89,8 @@ impl Fixture {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_gives_up_half_of_its_shards_when_its_demand_has_been_low_for_long_and_not_before() {
-    let fixture = fixture(|_, scaler| scaler.shrink_after = Duration::from_secs(600)).await;
+    let fixture =
+        fixture(|_, scaler| scaler.shrink_and_settle.shrink_after = Duration::from_secs(600)).await;
     fixture.store(numbered(0..1)).await;
     fixture.grow(2).await;
     // 100 write units per second, for much longer than an idle key keeps its width.
@@ -124,7 +125,9 @@ async fn a_key_gives_up_half_of_its_shards_when_its_demand_has_been_low_for_long
 
 #[tokio::test(start_paused = true)]
 async fn a_key_gives_up_no_more_than_half_in_one_window() {
-    let fixture = fixture(|_, scaler| scaler.shrink_after = Duration::from_secs(3_600)).await;
+    let fixture =
+        fixture(|_, scaler| scaler.shrink_and_settle.shrink_after = Duration::from_secs(3_600))
+            .await;
     fixture.store(numbered(0..40)).await;
     fixture.grow(16).await;
     let mut seen = Vec::new();
@@ -156,7 +159,7 @@ async fn a_key_gives_up_no_more_than_half_in_one_window() {
 async fn a_key_that_never_grew_is_not_shrunk_however_many_shards_its_table_began_with() {
     let fixture = fixture(|of_table, scaler| {
         (of_table.adopt_shards, of_table.register_keys) = (count(10), true);
-        scaler.shrink_after = Duration::from_secs(600);
+        scaler.shrink_and_settle.shrink_after = Duration::from_secs(600);
     })
     .await;
     fixture.store(numbered(0..20)).await;
@@ -187,7 +190,9 @@ async fn a_closing_that_its_actor_has_left_is_opened() {
 
 #[tokio::test(start_paused = true)]
 async fn the_schedule_settles_a_key_once_after_its_last_change() {
-    let fixture = fixture(|_, scaler| scaler.settle_after = Duration::from_secs(3_600)).await;
+    let fixture =
+        fixture(|_, scaler| scaler.shrink_and_settle.settle_after = Duration::from_secs(3_600))
+            .await;
     fixture.store(numbered(0..20)).await;
     sleep(Duration::from_secs(4_000)).await;
     assert_eq!(
@@ -220,7 +225,8 @@ async fn the_schedule_settles_a_key_once_after_its_last_change() {
 
 #[tokio::test(start_paused = true)]
 async fn an_item_that_cannot_be_read_ends_a_shrink_until_it_is_requested_again() {
-    let fixture = fixture(|_, scaler| scaler.shrink_after = Duration::from_secs(60)).await;
+    let fixture =
+        fixture(|_, scaler| scaler.shrink_and_settle.shrink_after = Duration::from_secs(60)).await;
     fixture.store(numbered(0..10)).await;
     fixture.grow(4).await;
     fixture.store(numbered(10..40)).await;

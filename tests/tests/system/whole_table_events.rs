@@ -46,7 +46,8 @@ async fn fixture(change: impl FnOnce(&mut TableConfig)) -> Fixture {
     let table =
         TableEngine::with_environment(&client, of_table, Environment::seeded(clock.clone(), 7));
     let clients = Clients { dynamodb: clients.dynamodb, cloudwatch: clients.cloudwatch };
-    let scaler = Scaler::new(table.clone(), clients, ScalerConfig::default());
+    let scaler =
+        Scaler::new(sharding::ShardedTable::over(table.clone()), clients, ScalerConfig::default());
     Fixture { client, table, scaler, clock }
 }
 

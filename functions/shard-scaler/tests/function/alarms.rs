@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use shard_scaler::{Clients, Failed, Scaler, ScalerConfig};
 use sharding::internal::{Clock, Deadline, Environment, TableEngine};
 use sharding::maintenance::ScalingActors;
-use sharding::{PartitionKey, ShardCount, TableConfig};
+use sharding::{PartitionKey, ShardCount, ShardedTable, TableConfig};
 use system_tests::{TestClock, config, event};
 use tokio::time::Instant;
 
@@ -53,7 +53,7 @@ pub(super) async fn fixture(
         Environment::seeded(clock.clone(), 7),
     );
     let clients = Clients { dynamodb: clients.dynamodb, cloudwatch: clients.cloudwatch };
-    let scaler = Scaler::new(table.clone(), clients, of_scaler);
+    let scaler = Scaler::new(ShardedTable::over(table.clone()), clients, of_scaler);
     Fixture { engine, table, scaler, aws, clock }
 }
 

@@ -9,8 +9,8 @@ use embedded_dynamodb::{PartitionLimits, WhileWarming};
 use local::clients_over;
 use serde_json::{Value, json};
 use shard_scaler::{Clients, Failed, Scaler, ScalerConfig};
-use sharding::PartitionKey;
 use sharding::maintenance::WarmThroughput;
+use sharding::{PartitionKey, ShardedTable};
 use system_tests::event;
 use tokio::task::JoinSet;
 use tokio::time::Instant as Deadline;
@@ -73,7 +73,7 @@ impl Fixture {
     fn other_instance(&self, config: ScalerConfig) -> Scaler {
         let clients = clients_over(self.aws.shared());
         Scaler::new(
-            self.table.clone(),
+            ShardedTable::over(self.table.clone()),
             Clients { dynamodb: clients.dynamodb, cloudwatch: clients.cloudwatch },
             config,
         )
