@@ -9,7 +9,7 @@ use connection::drain_wait::with_drain_wait;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use shard_scaler::{Clients as ScalerClients, Scaler, ScalerConfig};
 use sharding::maintenance::ScalingActors;
-use sharding::{ConfigError, ShardedTable, TableConfig};
+use sharding::{ConfigError, ShardedTable, TableConfig, TableError, create_tables};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::Instant as Deadline;
@@ -20,7 +20,7 @@ use crate::console::Console;
 use crate::guard::Hosts;
 use crate::http_api::Functions;
 use crate::traffic::Meter;
-use crate::{alarm, drain, dynamodb_port, http_api, shortage, tables};
+use crate::{alarm, drain, dynamodb_port, http_api, shortage};
 
 /// When the edition stops, open requests get this time to finish, and then background work does.
 const GRACE: Duration = Duration::from_secs(5);
@@ -182,11 +182,12 @@ impl Edition {
             Some(_) => Some(listen(options.host, options.dynamodb_port, "--dynamodb-port").await?),
             None => None,
         };
-        tables::create_tables(&clients.dynamodb, &config).await.map_err(EditionError::Tables)?;
+        let unusable = |error: TableError| EditionError::Tables(error.to_string());
+        create_tables(&clients.dynamodb, &config).await.map_err(unusable)?;
         let Clients { dynamodb: client, cloudwatch } = clients;
         let table = ShardedTable::new(&client, of_scaler.with_pace(config));
         let claimed = table.maintenance().timeout(START_TIMEOUT).claim().await;
-        claimed.map_err(|error| EditionError::Tables(error.to_string()))?;
+        claimed.map_err(unusable)?;
         let clients = ScalerClients { dynamodb: client, cloudwatch };
         let scaler = Scaler::new(table.clone(), clients, of_scaler);
         // In an AWS account, a schedule does this before the first request.

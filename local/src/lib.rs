@@ -13,9 +13,7 @@ mod guard;
 mod http_api;
 pub mod load;
 mod shortage;
-mod tables;
 mod traffic;
 
 pub use clients::{Clients, clients_over, in_process_clients};
 pub use edition::{Edition, EditionError, ServeOptions};
-pub use tables::create_tables;

@@ -1,7 +1,6 @@
 //! The parts that the functions, the local edition and the tests of this repository use. They are
 //! not part of the crate's interface: any release may change them.
 
-pub use crate::policy::capacity::CapacityScope;
 pub use crate::policy::collisions;
 pub use crate::policy::decision::{LOOK_AGAIN, ShrinkDecision};
 pub use crate::policy::pressure::{PressureTracker, Seen, few_items};

@@ -27,6 +27,7 @@ pub mod stream;
 mod table;
 mod values;
 
+pub use crate::policy::capacity::CapacityScope;
 pub use crate::protocol::tag::{Conditions, ItemTag, Tags};
 pub use crate::protocol::version::Version;
 pub use crate::values::idempotency::{IdempotencyKey, IdempotencyKeyError};
@@ -51,5 +52,7 @@ pub use config::{ConfigError, TableConfig, Writes};
 pub use engine::error::{InvalidRequest, ReadError, WriteError, WriteErrorKind};
 #[cfg(feature = "client")]
 pub use engine::results::Written;
+#[cfg(feature = "client")]
+pub use table::create::create_tables;
 #[cfg(feature = "client")]
 pub use table::error::{Cause, TableError};

@@ -4,10 +4,9 @@ use std::collections::HashMap;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
-use local::create_tables;
 use sharding::internal::protocol::directory::{Division, KeyDigest};
 use sharding::internal::{PAGES, TableEngine};
-use sharding::{PartitionKey, TableConfig, Writes};
+use sharding::{PartitionKey, TableConfig, Writes, create_tables};
 
 use crate::soon;
 

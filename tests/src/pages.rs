@@ -8,9 +8,9 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, ReturnConsumedCapacity, WriteRequest};
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
-use local::{create_tables, in_process_clients};
+use local::in_process_clients;
 use sharding::internal::{Deadline, PageQuery, ShardKeys, TableEngine};
-use sharding::{PartitionKey, Placement, ShardCount, SortKey, SortKeyType, Version};
+use sharding::{PartitionKey, Placement, ShardCount, SortKey, SortKeyType, Version, create_tables};
 use tokio::task::JoinSet;
 
 use crate::config;

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess};
-use local::{create_tables, in_process_clients};
+use local::in_process_clients;
 use sharding::internal::{PageQuery, TableEngine};
-use sharding::{Item, PartitionKey, Value};
+use sharding::{Item, PartitionKey, Value, create_tables};
 
 use crate::{config, soon};
 

@@ -25,7 +25,7 @@ impl CapacityScope {
     /// Parses one reason, for example `TableWriteKeyRangeThroughputExceeded`.
     ///
     /// ```
-    /// use sharding::internal::CapacityScope;
+    /// use sharding::CapacityScope;
     /// assert_eq!(
     ///     CapacityScope::from_reason("TableWriteKeyRangeThroughputExceeded"),
     ///     CapacityScope::KeyRange,

@@ -86,7 +86,7 @@ fn the_changes_of_users_are_told_from_what_a_drain_does() {
     assert_eq!(decoded_as, expected);
     let Decoded::Change(replaced) = &decoded[2] else { panic!("{:?}", decoded[2]) };
     let fruit =
-        |item: &Option<crate::Item>| format!("{:?}", item.as_ref().expect("an image").attributes);
+        |item: &Option<crate::Item>| format!("{:?}", *item.as_ref().expect("an image").attributes);
     assert_eq!(fruit(&replaced.old), r#"{"fruit": S("grape"), "kg": N("2.50")}"#);
     assert_eq!(fruit(&replaced.new), r#"{"fruit": S("plum")}"#, "without the product's attributes");
     let Decoded::Change(buried) = &decoded[5] else { panic!("{:?}", decoded[5]) };

@@ -2,6 +2,7 @@
 
 pub(crate) mod attributes;
 mod condition;
+pub(crate) mod create;
 mod drain;
 pub(crate) mod error;
 mod evidence;

@@ -29,11 +29,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
-use local::{clients_over, create_tables, in_process_clients};
+use local::{clients_over, in_process_clients};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sharding::internal::{Environment, TableEngine};
-use sharding::{Attributes, PartitionKey, ShardCount, SortKey, SortKeyType, Value, Writes};
+use sharding::{
+    Attributes, PartitionKey, ShardCount, SortKey, SortKeyType, Value, Writes, create_tables,
+};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -207,7 +209,7 @@ async fn simulate(plan: Plan) -> Result<Totals, Failure> {
         &crate::config(),
     )
     .await;
-    created.map_err(Failure::Harness)?;
+    created.map_err(|error| Failure::Harness(error.to_string()))?;
     let world = Arc::new(World::new(engine.clone(), plan));
     if plan.adopting {
         adopting::store_bare(&engine, &world).await;

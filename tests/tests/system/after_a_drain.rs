@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
-use local::{clients_over, create_tables, in_process_clients};
+use local::{clients_over, in_process_clients};
 use sharding::internal::{Clock, Deadline, Environment, PageQuery, TableEngine};
 use sharding::maintenance::Drained;
 use sharding::{
-    Attributes, Item, PartitionKey, Placement, ShardCount, SortKey, SortKeyType, TableConfig, Value,
+    Attributes, Item, PartitionKey, Placement, ShardCount, SortKey, SortKeyType, TableConfig,
+    Value, create_tables,
 };
 use system_tests::{Fate, TestClock, Wire, config, large_or, large_tests};
 use tokio::time::{Instant, sleep};

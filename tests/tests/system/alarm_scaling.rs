@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
-use local::{ServeOptions, create_tables, in_process_clients};
+use local::{ServeOptions, in_process_clients};
 use serde_json::json;
 use sharding::internal::{Deadline, TableEngine};
 use sharding::maintenance::ScalingActors;
-use sharding::{Attributes, Item, PartitionKey, SortKey, SortKeyType, Value};
+use sharding::{Attributes, Item, PartitionKey, SortKey, SortKeyType, Value, create_tables};
 use system_tests::{TestEdition, config, event_of_now};
 use tokio::task::JoinSet;
 use tokio::time::Instant;

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess};
 use futures_util::TryStreamExt;
-use local::{create_tables, in_process_clients};
+use local::in_process_clients;
 use serde::{Deserialize, Serialize};
 use sharding::{
     Attributes, ReadError, ShardedTable, SortKey, SortKeyType, TableConfig, Value, WriteErrorKind,
-    Writes,
+    Writes, create_tables,
 };
 use system_tests::config;
 use tokio::time::Instant;

@@ -4,10 +4,10 @@
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess};
-use local::{Edition, EditionError, ServeOptions, create_tables, in_process_clients};
+use local::{Edition, EditionError, ServeOptions, in_process_clients};
 use serde_json::json;
 use sharding::internal::TableEngine;
-use sharding::{Placement, TableConfig, TableError, Writes};
+use sharding::{Placement, TableConfig, TableError, Writes, create_tables};
 use system_tests::{TestEdition, config, count, soon};
 
 async fn client() -> Client {

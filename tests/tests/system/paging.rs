@@ -7,11 +7,12 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
-use local::{create_tables, in_process_clients};
+use local::in_process_clients;
 use proptest::prelude::*;
 use sharding::internal::{Deadline, Environment, PageQuery, TableEngine};
 use sharding::{
     Attributes, Item, Order, PartitionKey, Placement, ShardCount, SortKey, SortKeyType,
+    create_tables,
 };
 use system_tests::{TestClock, config};
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
-use local::{create_tables, in_process_clients};
+use local::in_process_clients;
 use sharding::internal::{Deadline, Environment, PageQuery, TableEngine};
-use sharding::{Attributes, Item, PartitionKey};
+use sharding::{Attributes, Item, PartitionKey, create_tables};
 use system_tests::{TestClock, config, count, large_or, soon, sort_key};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};

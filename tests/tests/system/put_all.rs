@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess};
 use futures_util::{StreamExt, stream};
-use local::{create_tables, in_process_clients};
-use sharding::{Attributes, ShardedTable, WriteErrorKind};
+use local::in_process_clients;
+use sharding::{Attributes, ShardedTable, WriteErrorKind, create_tables};
 use system_tests::config;
 
 /// The most writes that are under way at once.

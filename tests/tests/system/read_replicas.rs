@@ -4,10 +4,12 @@
 use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess};
-use local::{clients_over, create_tables, in_process_clients};
+use local::{clients_over, in_process_clients};
 use sharding::internal::{Environment, PageQuery, TableEngine};
 use sharding::maintenance::Drained;
-use sharding::{Attributes, Item, PartitionKey, ShardCount, SortKey, SortKeyType, TableConfig};
+use sharding::{
+    Attributes, Item, PartitionKey, ShardCount, SortKey, SortKeyType, TableConfig, create_tables,
+};
 use system_tests::{Call, Fate, TestClock, Wire, config, count, soon};
 
 const THROTTLED: &str = r#"{"__type":"x#ThrottlingException","message":"hot","throttlingReasons":[{"reason":"IndexReadKeyRangeThroughputExceeded","resource":"arn"}]}"#;

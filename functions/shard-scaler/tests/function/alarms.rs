@@ -7,12 +7,12 @@ use std::time::Duration;
 use super::aws::{Aws, Reply};
 use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
-use local::{clients_over, create_tables, in_process_clients};
+use local::{clients_over, in_process_clients};
 use serde_json::{Value, json};
 use shard_scaler::{Clients, Failed, Scaler, ScalerConfig};
 use sharding::internal::{Clock, Deadline, Environment, TableEngine};
 use sharding::maintenance::ScalingActors;
-use sharding::{PartitionKey, ShardCount, ShardedTable, TableConfig};
+use sharding::{PartitionKey, ShardCount, ShardedTable, TableConfig, create_tables};
 use system_tests::{TestClock, config, event};
 use tokio::time::Instant;
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use embedded_dynamodb::{Engine, InProcess};
-use local::{create_tables, in_process_clients};
+use local::in_process_clients;
 use sharding::internal::{PAGES, TableEngine};
-use sharding::{TableError, WriteErrorKind};
+use sharding::{TableError, WriteErrorKind, create_tables};
 use system_tests::metadata::{self, TABLE_ITEM, number, number_of, page_copy};
 use system_tests::{Call, Fate, Wire, config, count, numbered, soon};
 use tokio::time::sleep;
