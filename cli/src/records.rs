@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_too_long_or_not_utf8_is_an_error_with_its_number() {
+    fn a_line_too_long_or_not_utf8_is_an_error_with_its_number() {
         let mut long = b"a\n".to_vec();
         long.resize(long.len() + usize::try_from(MAX_RECORD_BYTES).unwrap() + 1, b'x');
         for (content, why) in [(long, "longer than"), (b"a\n\xff\n".to_vec(), "not UTF-8")] {

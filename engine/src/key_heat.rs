@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counting_starts_with_the_first_take_and_each_take_clears_the_counts() {
+    fn counting_starts_at_the_first_take_and_each_take_clears_it() {
         let mut heats = KeyHeats::default();
         heats.note("items", r#"{"S":"k.1"}"#, 2.0, 0);
         assert!(heats.take("items").is_empty());

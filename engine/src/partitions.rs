@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn burst_is_spent_below_the_ceiling_and_earned_back_by_the_share() {
+    fn burst_is_spent_below_the_ceiling_and_earned_by_the_share() {
         let limits =
             PartitionLimits { provisioned_write_units: Some(10.0), split_after: None, ..ONE };
         let mut partitions = Partitions::new(limits, Duration::ZERO);
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn heat_splits_a_scattered_key_after_a_while_but_never_a_rising_one() {
+    fn heat_splits_a_scattered_key_in_time_but_never_a_rising_one() {
         let mut partitions = Partitions::new(ONE, Duration::ZERO);
         offer(&mut partitions, &k(), 1_000, 0, 59, scattered);
         assert_eq!(partitions.count(), 1);

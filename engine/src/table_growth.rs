@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_double_thirty_minutes_after_half_of_what_they_give_was_served() {
+    fn partitions_double_thirty_minutes_after_they_were_half_used() {
         let never = PartitionLimits { doubles_after: None, ..YOUNG };
         let provisioned = PartitionLimits { provisioned_write_units: Some(90.0), ..YOUNG };
         let sooner = PartitionLimits { doubles_after: Some(seconds(10)), ..YOUNG };
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_was_warmed_doubles_by_a_peak_of_its_new_size_only() {
+    fn a_warmed_table_doubles_only_by_a_peak_of_its_new_size() {
         let mut partitions = Partitions::new(YOUNG, Duration::ZERO);
         let keys = keys(YOUNG);
         serve(&mut partitions, &keys, Access::Write, 400.0, 0, 120);

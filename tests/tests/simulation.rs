@@ -159,7 +159,7 @@ fn no_seed_finds_a_violation_while_items_are_updated() {
 }
 
 #[test]
-fn no_seed_finds_a_violation_while_items_are_updated_and_keys_shrink_again() {
+fn no_seed_finds_a_violation_while_updated_keys_shrink_again() {
     let plan = |seed| Plan {
         updates: true,
         shrinking: Shrinking::AsBuilt,
@@ -235,7 +235,7 @@ fn no_seed_finds_a_violation_while_bare_items_are_migrated() {
 }
 
 #[test]
-fn no_seed_finds_a_violation_while_keys_of_an_append_only_table_shrink_again() {
+fn no_seed_finds_a_violation_while_keys_of_appends_shrink_again() {
     // Seeds 2 and 3 use shorter views, so more of their drains finish.
     let some = match variable("SIMULATION_SEED") {
         Some(_) => seeds(APPENDING_SEEDS[1]),

@@ -33,7 +33,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_policy_gives_more_than_the_fewest_for_shards_meet_on_partitions() {
+    fn the_policy_gives_more_than_the_fewest_as_shards_may_meet() {
         let rows = [
             // A rate that is 2 % too high is hardly throttled.
             (1_000, 1..=1),

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_larger_than_an_item_is_refused_without_a_field_for_the_size() {
+    fn a_line_larger_than_an_item_is_refused_without_a_size_field() {
         let long = |bytes: u64| Row { bytes, ..row(["a", "7", "1"], true) };
         let by_line = Roles::new(&AdviseOptions::of("f".into(), "k".into()));
         assert_eq!(by_line.write(&long(409_600)).unwrap().units, 400);

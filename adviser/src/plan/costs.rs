@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_make_the_functions_cheaper_and_a_steady_load_is_cheaper_provisioned() {
+    fn batches_save_on_functions_and_provisioned_units_on_tables() {
         let single = cost(CapacityMode::OnDemand, 1, None);
         assert!(cost(CapacityMode::OnDemand, 25, None).functions.usd < 0.6 * single.functions.usd);
         let provisioned = cost(CapacityMode::Provisioned, 1, None);

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_keeps_twice_what_it_has_taken_and_no_fewer_than_a_new_one_has() {
+    fn a_table_keeps_twice_what_it_took_or_what_a_new_one_has() {
         for (taken, kept) in
             [(0.0, 4), (2_000.0, 4), (2_001.0, 5), (5_000.0, 10), (1e9, MOST_PARTITIONS)]
         {

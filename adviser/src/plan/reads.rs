@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_of_a_hundred_is_about_as_slow_as_the_slowest_hundredth() {
+    fn the_slowest_of_a_hundred_is_near_the_slowest_hundredth() {
         assert!((slowest_of(1) - 1.0).abs() < 1e-9);
         assert!((slowest_of(69) - SLOW).abs() < 0.05, "{}", slowest_of(69));
     }

@@ -75,7 +75,7 @@ fn units(read: u64, write: u64, status: &str) -> Value {
 }
 
 #[test]
-fn an_increase_of_the_table_and_its_index_is_described_until_it_ends() {
+fn an_increase_of_table_and_index_is_described_until_it_ends() {
     let mut fixture = Fixture::new(PartitionLimits::default());
     let before = units(12_000, 4_000, "ACTIVE");
     assert_eq!(fixture.described(0), [before.clone(), before]);
@@ -125,7 +125,7 @@ fn units_are_nominal_whatever_the_partitions_give() {
 }
 
 #[test]
-fn a_new_table_has_what_it_asks_for_and_nothing_of_one_that_was_deleted() {
+fn a_new_table_has_what_it_asks_for_not_what_a_deleted_one_had() {
     let mut fixture = Fixture::new(PartitionLimits::default());
     fixture.send("UpdateTable", &update_of(&[(FIELD, writes(20_000))]), 0).expect("updated");
     fixture.send("DeleteTable", &json!({"TableName": "items"}), 100).expect("deleted");
@@ -243,7 +243,7 @@ fn a_request_is_refused_by_name_and_then_changes_nothing() {
 }
 
 #[test]
-fn an_increase_during_another_of_the_same_table_is_refused_or_joins_it() {
+fn an_increase_during_another_one_is_refused_or_joins_it() {
     let in_use = "#ResourceInUseException";
     for (while_warming, refusal, in_the_end) in
         [(WhileWarming::Refuses, Some(in_use), 8_000), (WhileWarming::Joins, None, 16_000)]

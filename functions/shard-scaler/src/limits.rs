@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alarm_of_an_index_names_the_limit_of_that_index_and_not_of_the_table() {
+    fn an_alarm_of_an_index_names_the_limit_of_that_index_only() {
         let metric = |name: &str, index: Option<&str>| AlarmMetric {
             name: name.into(),
             index: index.map(str::to_owned),

@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn throttles_of_a_period_that_began_before_the_change_had_taken_effect_do_not_count() {
+    fn throttles_of_a_period_from_before_the_change_do_not_count() {
         let throttles = Throttles { counts: BTreeMap::from([(60, 5), (120, 7), (180, 9)]) };
         let rows = [
             (None, (21, 0, 0)),

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_description_without_the_field_or_without_a_number_says_nothing() {
+    fn a_description_without_the_field_or_its_number_says_nothing() {
         let half = TableWarmThroughputDescription::builder().write_units_per_second(4_000).build();
         let tables = [
             TableDescription::builder().build(),

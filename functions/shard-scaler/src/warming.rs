@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn table_and_indexes_are_raised_together_and_only_those_that_lack_something() {
+    fn only_those_of_table_and_indexes_that_lack_units_are_raised() {
         let indexes = BTreeMap::from([
             ("ready".to_owned(), warm(50_000, 12_000)),
             ("slow".to_owned(), warm(2_000, 12_000)),

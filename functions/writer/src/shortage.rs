@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_current_shortage_that_a_writer_detected_requires_units() {
+    fn only_a_current_shortage_seen_by_a_writer_requires_units() {
         let reported = ScalingReason::Reported { throttled: 100 };
         let rows = [
             (short(NOW + 5, Some(24_000)), SEEN, Some(24_000)),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn events_that_arrive_during_a_report_become_one_report_of_the_highest_need() {
+    async fn events_during_a_report_become_one_report_of_the_highest_need() {
         let (events, receiver) = channel(16);
         send(&events, [8_000]);
         let (reported, rest) = (RefCell::new(Vec::new()), Cell::new(Some(events)));

@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_with_few_writes_does_not_grow_because_others_fill_the_table() {
+    fn a_key_of_few_writes_does_not_grow_when_others_fill_the_table() {
         let crowded = Crowded { until: 1_010, write_units: Some(96_000) };
         for (rate, width) in [(10.0, 1), (300.0, 1), (300.0, 6)] {
             let seen = Seen { rate, ..on(64, 5_000.0, width) };
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_turns_hot_while_it_shrinks_gets_all_its_shards_back() {
+    fn a_key_that_turns_hot_while_it_shrinks_gets_its_shards_back() {
         let drain = Drain { began: 100, busy_until: Some(200), in_doubt: false, emptied_at: None };
         let shrunk = ShardMetadata {
             read_shards: count(8),

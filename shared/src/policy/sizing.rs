@@ -67,7 +67,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_demand_gets_the_fewest_shards_that_lose_nearly_nothing_of_it() {
+    fn a_demand_gets_the_fewest_shards_that_lose_hardly_any_of_it() {
         let rows = [
             // Demand, partitions, and about the shards.
             (0.7, Some(4), 1..=1),

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_uses_its_shards_stays_busy_and_one_that_does_not_is_calm() {
+    fn a_key_that_uses_its_shards_stays_busy_and_any_other_is_calm() {
         let end = |days: u64| (1_440 * days + 1) * 60;
         assert_eq!(busy_at(&[(16, 800_000)]), end(1), "steady, as from the growth on");
         assert_eq!(busy_at(&[(16, 800_000), (16, 500_000)]), end(2), "a little less");

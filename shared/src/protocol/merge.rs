@@ -458,7 +458,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn paging_by_any_limit_yields_every_item_once_in_order_and_newest(
+        fn paging_by_any_limit_yields_the_newest_items_once_in_order(
             rows in prop_oneof![
                 proptest::collection::btree_map((1u32..8, 0u32..200), 1u32..1_000, 0..300),
                 // Evenly spaced, so that pages are predictable.

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_views_the_higher_generation_counts_for_as_long_as_the_later_one() {
+    fn joined_views_have_the_higher_generation_and_the_later_time() {
         let rows = [
             ((1, 10), (2, 10), (2, 10)),
             ((3, 10), (2, 20), (3, 20)),

@@ -98,7 +98,7 @@ fn the_changes_of_users_are_told_from_what_a_drain_does() {
 }
 
 #[test]
-fn a_kinesis_stream_gives_the_same_changes_though_it_repeats_and_reorders_them() {
+fn a_kinesis_stream_gives_the_same_changes_though_reordered() {
     let mut tracker = ChangeTracker::new(NonZeroUsize::new(100).unwrap());
     let mut decoded_as = Vec::new();
     for record in sample("stream-kinesis") {
@@ -396,7 +396,7 @@ fn the_mark_of_a_repetition_is_no_change() {
 }
 
 #[test]
-fn a_consumer_that_is_behind_a_drain_is_told_what_is_not_certain() {
+fn a_consumer_behind_a_drain_is_told_what_is_not_certain() {
     let goes = with_homes([1, 2, 5]);
     let widths = grown_twice(true, 103_000);
     let insert = |shard: u32, era| {
@@ -428,7 +428,7 @@ fn widths_that_were_read_too_long_before_the_record_are_refused() {
 }
 
 #[test]
-fn a_copy_that_expires_where_a_width_change_left_it_may_be_the_item() {
+fn an_expired_copy_left_by_a_width_change_may_be_the_item() {
     let goes = with_homes([1, 2, 5]);
     let mut old = version(1, 5_000);
     old["expires"] = json!({"N": "11000"});
@@ -470,7 +470,7 @@ fn in_a_table_that_takes_appends_the_age_of_a_copy_tells_a_move() {
 }
 
 #[test]
-fn what_another_program_stores_in_an_adopted_table_is_a_change_without_a_version() {
+fn another_programs_item_in_an_adopted_table_has_no_version() {
     let config = TableConfig { adopt_unsharded: true, ..config() };
     let never = KeyWidths::never_grown(&config, 20_000);
     let migrated = KeyWidths::of(

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_era_comes_after_an_earlier_one_whatever_their_sequence_numbers_are() {
+    fn a_later_era_comes_last_whatever_the_sequence_numbers_are() {
         let mut tracker = tracker(10);
         let seen =
             [put("a", 2, 5), put("a", 1, 9), put("b", 1, 9), put("a", 2, 5), put("a", 2, 10)];
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_its_capacity_the_oldest_is_forgotten_and_nothing_is_left_of_it() {
+    fn beyond_its_capacity_the_oldest_is_forgotten_entirely() {
         let mut tracker = tracker(3);
         for sequence in 0..100 {
             assert_eq!(

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_table_can_serve_is_read_as_it_was_written_and_is_no_entry() {
+    fn what_the_table_can_serve_is_read_as_written_and_is_no_entry() {
         let warm = WarmThroughput { write_units: 24_000, read_units: 12_000 };
         assert_eq!(warm_to_text(warm), "24000 12000");
         let layout = Layout { generation: 2, ..Layout::unlisted(count(4)) };

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_derived_sort_key_depends_on_key_partition_and_index_and_keeps_a_time() {
+    fn a_derived_sort_key_depends_on_its_request_and_keeps_a_time() {
         let version = |sort_key: &str| Uuid::parse_str(sort_key).unwrap().get_version_num();
         let first = derived("a", "p", "x", 0);
         assert_eq!(version(&first), 8);

@@ -119,7 +119,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_edges_of_the_range_are_kept_and_what_lies_beyond_is_refused() {
+    fn the_edges_of_the_range_are_kept_and_all_beyond_is_refused() {
         for (text, value) in [
             ("-0.0", "0"),
             ("0e999", "0"),

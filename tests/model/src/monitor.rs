@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_without_a_response_may_take_effect_late_but_only_once() {
+    fn an_unanswered_write_may_take_effect_late_but_only_once() {
         let (late, read) = (Kind::Write('x'), Kind::Read);
         let found = |value| Some(Outcome::Found(Some(value)));
         let mut steps = vec![(1, late, None), (2, read, None), (2, read, found('o'))];

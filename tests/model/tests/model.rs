@@ -134,17 +134,17 @@ weakened! {
     without_the_wait_for_reads_an_item_is_missed: wait_for_reads, "settle | get", I1;
     without_the_wait_for_signatures_a_late_move_undoes_a_delete:
         wait_for_signatures & deletions_after_a_settle_stay, "a dead drainer's move | settle | delete get", I1 | I6;
-    a_move_without_a_response_that_counts_as_failed_undoes_a_delete:
+    an_unanswered_move_that_counts_as_failed_undoes_a_delete:
         unanswered_is_ambiguous & deletions_after_a_settle_stay, "settle, a move unanswered | delete", I1 | I6;
     without_the_wait_before_a_drain_a_late_put_is_lost: wait_before_a_drain, "settle | late put | get", I1 | I6;
-    without_the_wait_before_a_look_a_late_put_is_revealed_and_lost:
+    without_the_wait_before_a_look_a_late_put_is_seen_and_lost:
         wait_before_a_look, "settle | late put | look and delete, get", I1 | I6;
     without_the_wait_before_a_drain_a_late_delete_is_undone: wait_before_a_drain, "settle | late delete | get get", I1 | I6;
     without_the_wait_after_a_cut_off_a_late_delete_loses_an_item: wait_before_a_drain, "settle | shrink, drain", I1 | I6;
     tombstones_that_go_too_early_bring_an_item_back: tombstones_grow_old, "settle | delete get", I1;
     young_tombstones_that_go_let_a_duplicate_bring_an_item_back:
         tombstones_grow_old, "settle, purge | swap, twice, delete", I1 | I6;
-    a_plain_deletion_after_a_settle_lets_a_duplicate_bring_it_back:
+    after_a_settle_a_duplicate_undoes_a_plain_deletion:
         deletions_after_a_settle_stay, "settle, purge | swap, twice, delete", I1 | I6;
     an_actor_that_resumes_without_a_pass_deletes_under_a_read: own_pass, "settle, crash | settle | get", I1;
     a_drain_that_deletes_what_it_has_not_seen_loses_a_late_put: delete_as_seen, "migrate | late bare put | get", I1 | I6;

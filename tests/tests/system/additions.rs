@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use crate::child::{self, Running};
 
-const THIS: &str = "additions::the_sum_is_what_was_acknowledged_and_at_most_what_is_unknown_more";
+const THIS: &str = "additions::the_sum_is_what_was_acknowledged_and_part_of_the_unknown";
 const ITEM: &str = "/item?partition_key=hot&sort_key=counter";
 const ADD: &str = "application/vnd.dynamodb-write-sharding.add+json";
 const PROCESSES: usize = 2;
@@ -114,7 +114,7 @@ async fn kill(server: String, outcomes: Arc<Outcomes>, mut processes: Vec<Runnin
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_sum_is_what_was_acknowledged_and_at_most_what_is_unknown_more() {
+async fn the_sum_is_what_was_acknowledged_and_part_of_the_unknown() {
     if child::is_served().await {
         return;
     }

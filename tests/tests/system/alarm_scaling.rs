@@ -116,7 +116,7 @@ async fn the_alarm_relieves_three_hot_keys_and_later_a_fourth() {
 /// The time from the alarm to the activated width of twenty hot keys, on the simulated service's
 /// clock.
 #[tokio::test(start_paused = true)]
-async fn twenty_hot_keys_are_relieved_within_five_seconds_of_the_alarm() {
+async fn an_alarm_relieves_twenty_hot_keys_within_five_seconds() {
     let engine = Engine::in_memory().expect("an engine");
     let limits =
         PartitionLimits { partitions: 512, write_units: 1.0, ..PartitionLimits::default() };

@@ -140,7 +140,7 @@ fn of_oracle(events: &[usize]) -> u32 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn on_small_partitions_hot_keys_spread_as_far_as_helps_and_nothing_is_lost() {
+async fn on_small_partitions_hot_keys_spread_and_nothing_is_lost() {
     const LINES: usize = 6_000;
     let options_small = ServeOptions {
         partitions: SMALL.0,

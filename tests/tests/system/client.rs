@@ -44,7 +44,7 @@ async fn table() -> ShardedTable {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_item_comes_back_as_it_was_stored_and_another_type_names_what_does_not_fit() {
+async fn an_item_comes_back_as_stored_and_a_wrong_type_is_named() {
     let table = table().await;
     table.put("day", "order-1", &order(i64::MIN)).await.expect("stored");
     let read = table
@@ -81,7 +81,7 @@ async fn an_item_comes_back_as_it_was_stored_and_another_type_names_what_does_no
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_stored_is_an_error_of_the_request_and_nothing_is_sent() {
+async fn what_cannot_be_stored_is_an_error_and_nothing_is_sent() {
     let table = table().await;
     let own = |name: &str| table.put("day", "order-1", Attributes::from([(name, Value::Null)]));
     let reserved =

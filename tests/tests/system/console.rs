@@ -71,7 +71,7 @@ impl Events {
 }
 
 #[tokio::test]
-async fn the_stream_shows_a_hot_key_being_relieved_and_ends_with_the_edition() {
+async fn the_stream_shows_a_hot_keys_relief_and_ends_with_the_edition() {
     let options =
         ServeOptions { partitions: 32, partition_write_units: 50, ..ServeOptions::default() };
     let edition = TestEdition::start(options, config()).await;

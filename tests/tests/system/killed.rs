@@ -28,7 +28,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::child::{self, Running};
 
-const THIS: &str = "killed::a_process_that_is_killed_between_item_and_page_leaves_no_key_stuck";
+const THIS: &str = "killed::a_process_killed_between_item_and_page_leaves_no_key_stuck";
 const SCALER: &str = "/2015-03-31/functions/shard-scaler/invocations";
 const KEY: &str = "hot";
 /// The last change of each process. A growth sends six changes: the closing of the metadata item
@@ -160,7 +160,7 @@ async fn assert_finds(database: &TestEdition, acknowledged: &BTreeSet<String>, a
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_is_killed_between_item_and_page_leaves_no_key_stuck() {
+async fn a_process_killed_between_item_and_page_leaves_no_key_stuck() {
     if child::is_served().await {
         return;
     }

@@ -39,7 +39,7 @@ async fn stored(client: &Client) -> Option<(String, String)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_process_stores_what_the_table_takes_and_all_others_must_agree() {
+async fn the_first_process_stores_what_the_table_takes_and_all_agree() {
     for (own, name, other) in [(config(), "items", appends()), (appends(), "appends", config())] {
         let client = client().await;
         let (own, other) = (TableEngine::new(&client, own), TableEngine::new(&client, other));

@@ -131,7 +131,7 @@ async fn a_throttle_names_its_reason_in_the_class_of_the_billing_mode() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn batches_return_what_was_throttled_and_transactions_are_cancelled_as_a_whole() {
+async fn batches_return_what_is_throttled_and_transactions_fail_whole() {
     let (_, client) = tight_engine();
     table(&client, "on-demand", BillingMode::PayPerRequest).await;
     overdraw(&client, "on-demand", "hot").await;
@@ -215,7 +215,7 @@ async fn batches_return_what_was_throttled_and_transactions_are_cancelled_as_a_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn reads_are_limited_on_their_own_and_batch_reads_return_what_is_left() {
+async fn reads_have_their_own_limit_and_batches_return_what_is_left() {
     let (engine, client) = tight_engine();
     table(&client, "on-demand", BillingMode::PayPerRequest).await;
     client.put_item().table_name("on-demand").item("pk", text("hot")).send().await.expect("stored");
@@ -263,7 +263,7 @@ async fn warm_throughput(client: &Client, table: &str) -> (i64, i64, TableStatus
 }
 
 #[tokio::test(start_paused = true)]
-async fn warm_throughput_says_how_many_partitions_there_are_however_little_they_give() {
+async fn warm_throughput_tells_how_many_partitions_a_table_has() {
     let (engine, client) = tight_engine();
     for (table_name, billing) in
         [("on-demand", BillingMode::PayPerRequest), ("provisioned", BillingMode::Provisioned)]
@@ -298,7 +298,7 @@ async fn warm_throughput_says_how_many_partitions_there_are_however_little_they_
 }
 
 #[tokio::test]
-async fn the_port_gives_the_same_data_under_the_same_limits_as_the_api() {
+async fn the_port_gives_the_same_data_and_has_the_same_limits() {
     let options =
         ServeOptions { partitions: 64, partition_write_units: 5, ..ServeOptions::default() };
     let edition = TestEdition::start(options, config()).await;

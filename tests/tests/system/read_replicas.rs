@@ -104,7 +104,7 @@ async fn asks_the_replica(table: &TableEngine, wire: &Wire, key: &PartitionKey) 
 
 /// The metadata of an unlisted key does not show whether its bare items are being moved.
 #[tokio::test(start_paused = true)]
-async fn in_a_table_that_is_adopted_a_key_that_never_grew_is_read_from_the_table() {
+async fn in_an_adopted_table_a_never_grown_key_is_read_from_the_table() {
     for (adopts, has_grown, asks) in
         [(true, false, false), (true, true, true), (false, false, true)]
     {
@@ -122,7 +122,7 @@ async fn in_a_table_that_is_adopted_a_key_that_never_grew_is_read_from_the_table
 /// An index shows a drain's changes later, in no order. An item could be missing at both places, or
 /// present at both.
 #[tokio::test(start_paused = true)]
-async fn a_key_that_is_drained_is_read_from_the_table_until_indexes_have_caught_up() {
+async fn a_drained_key_is_read_from_the_table_until_indexes_catch_up() {
     let (table, wire) = replicated(config()).await;
     let key = PartitionKey::new("k").expect("a key");
     table.set_shards(&key, count(4), soon()).await.expect("scaled");

@@ -136,7 +136,7 @@ async fn many_slow_instances_size_a_key_together() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn under_real_load_the_width_rises_in_a_step_or_two_and_reads_miss_nothing() {
+async fn under_load_a_width_rises_in_a_step_or_two_and_no_read_misses() {
     let options =
         ServeOptions { partitions: 64, partition_write_units: 40, ..ServeOptions::default() };
     let edition = Arc::new(TestEdition::start(options, config()).await);

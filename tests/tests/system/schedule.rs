@@ -88,7 +88,7 @@ impl Fixture {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_gives_up_half_of_its_shards_when_its_demand_has_been_low_for_long_and_not_before() {
+async fn a_key_gives_up_half_of_its_shards_only_after_long_low_demand() {
     let fixture =
         fixture(|_, scaler| scaler.shrink_and_settle.shrink_after = Duration::from_secs(600)).await;
     fixture.store(numbered(0..1)).await;
@@ -156,7 +156,7 @@ async fn a_key_gives_up_no_more_than_half_in_one_window() {
 
 /// The key's writers do not record its load, so it would look calm under any load.
 #[tokio::test(start_paused = true)]
-async fn a_key_that_never_grew_is_not_shrunk_however_many_shards_its_table_began_with() {
+async fn a_key_that_never_grew_is_not_shrunk_below_its_first_width() {
     let fixture = fixture(|of_table, scaler| {
         (of_table.adopt_shards, of_table.register_keys) = (count(10), true);
         scaler.shrink_and_settle.shrink_after = Duration::from_secs(600);
@@ -224,7 +224,7 @@ async fn the_schedule_settles_a_key_once_after_its_last_change() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_item_that_cannot_be_read_ends_a_shrink_until_it_is_requested_again() {
+async fn an_unreadable_item_ends_a_shrink_until_it_is_requested_again() {
     let fixture =
         fixture(|_, scaler| scaler.shrink_and_settle.shrink_after = Duration::from_secs(60)).await;
     fixture.store(numbered(0..10)).await;

@@ -144,7 +144,7 @@ async fn write(table: TableEngine, instance: usize, pace: Duration, throttled: A
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_instances_one_reports_that_the_table_is_short_of_partitions() {
+async fn one_of_two_instances_reports_a_table_short_of_partitions() {
     let mut fixture = Fixture::new(config(), 2, Some(warm(1))).await;
     let (until, write_units) = fixture.next_shortage().await;
     // The demand is the capacity of five partitions, and some shards share a partition.

@@ -102,7 +102,7 @@ fn nth(operation: &'static str, which: usize, fate: Fate) -> impl Fn(&Call) -> F
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttle_after_a_lost_response_does_not_make_the_item_unstored() {
+async fn a_throttle_after_a_lost_response_does_not_unstore_the_item() {
     let bench = bench(|call| match (call.to_items, call.operation.as_str(), call.before) {
         (true, "PutItem", 0) => Fate::LoseResponse,
         (true, "PutItem", _) => Fate::Refuse(FULL),
@@ -121,7 +121,7 @@ async fn a_throttle_after_a_lost_response_does_not_make_the_item_unstored() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rejection_after_a_lost_response_does_not_make_the_item_unstored() {
+async fn a_rejection_after_a_lost_response_does_not_unstore_the_item() {
     for create in [false, true] {
         let bench = bench(|call| match (call.to_items, call.operation.as_str(), call.before) {
             (true, "PutItem", 0) => Fate::LoseResponse,
@@ -164,7 +164,7 @@ async fn a_write_knows_its_own_item_after_a_lost_response() {
 /// A repetition that finds a later write of another client must not replace it, because its first
 /// attempt may have been read.
 #[tokio::test(start_paused = true)]
-async fn a_repeated_put_does_not_replace_what_came_after_its_first_attempt() {
+async fn a_repeated_put_does_not_replace_a_write_after_its_first() {
     let open = Arc::new(AtomicBool::new(false));
     let decided = Arc::clone(&open);
     let bench = bench(move |call| match (call.to_items, call.operation.as_str(), call.before) {
@@ -227,7 +227,7 @@ fn value_of(text: &str) -> Attributes {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_creation_that_arrives_late_below_another_write_is_not_acknowledged_when_repeated() {
+async fn a_late_creation_below_another_write_is_not_acknowledged() {
     for creates in [true, false] {
         let late = LateCreation::happen(async |table, theirs| {
             let written = if creates {
@@ -254,7 +254,7 @@ async fn a_creation_that_arrives_late_below_another_write_is_not_acknowledged_wh
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_creation_that_was_deleted_with_a_tombstone_is_not_made_again_by_a_repetition() {
+async fn a_creation_under_a_tombstone_is_not_made_again_when_repeated() {
     let late = LateCreation::happen(async |table, theirs| {
         table.put(theirs, soon()).await.expect("stored");
         tokio::time::sleep(Duration::from_secs(3)).await;
@@ -272,7 +272,7 @@ async fn a_creation_that_was_deleted_with_a_tombstone_is_not_made_again_by_a_rep
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_creation_without_a_response_is_unknown_once_the_width_has_changed() {
+async fn an_unanswered_creation_is_unknown_once_the_width_has_changed() {
     let open = Arc::new(AtomicBool::new(false));
     let decided = Arc::clone(&open);
     // The first request is late. No other request of it passes until the other creation is
@@ -459,7 +459,7 @@ async fn a_move_whose_lease_ran_out_while_it_was_signed_is_not_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_is_not_registered_before_it_is_known_that_its_metadata_is_not_lost() {
+async fn no_key_is_registered_before_its_metadata_is_known_not_lost() {
     let open = Arc::new(AtomicBool::new(false));
     let decided = Arc::clone(&open);
     let registering = config().with(|config| config.register_keys = true);

@@ -120,7 +120,7 @@ fn throttled() -> Reply {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_report_does_not_grow_a_key_whose_throttles_are_from_before_it_was_relieved() {
+async fn throttles_from_before_a_key_was_relieved_do_not_grow_it() {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
     let began = Arc::new(AtomicU64::default());
@@ -166,7 +166,7 @@ async fn a_report_does_not_grow_a_key_whose_throttles_are_from_before_it_was_rel
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_that_its_actor_left_is_finished_though_its_throttles_are_old() {
+async fn an_abandoned_change_is_finished_though_its_throttles_are_old() {
     let fixture = fixture(
         |_, _| {},
         |operation, _| match operation {
@@ -200,7 +200,7 @@ async fn a_change_that_its_actor_left_is_finished_though_its_throttles_are_old()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grown_key_of_which_only_shard_1_is_throttled_grows_and_deciding_that_takes_two_reads() {
+async fn a_key_throttled_on_shard_one_only_grows_after_two_reads() {
     for dry_run in [true, false] {
         let fixture = fixture(
             |_, scaler| scaler.dry_run = dry_run,
@@ -284,7 +284,7 @@ async fn whatever_comes_of_a_firing_alarm_it_is_armed_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn alarms_are_set_back_by_name_each_whatever_becomes_of_the_others() {
+async fn each_named_alarm_is_set_back_whatever_becomes_of_the_others() {
     let fixture = fixture(
         |_, _| {},
         |operation, body| {
@@ -422,7 +422,7 @@ async fn only_failures_that_a_repetition_can_mend_are_errors() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn contributor_insights_that_tell_no_keys_are_named_with_the_command_that_helps() {
+async fn contributor_insights_without_keys_are_named_with_the_remedy() {
     let insights = |status: &str, rules: Value| json!({"ContributorInsightsStatus": status, "ContributorInsightsRuleList": rules});
     let accessed_only = json!(["DynamoDBContributorInsights-PKC-items-1700000000000"]);
     let throttled = json!(["DynamoDBContributorInsights-PKT-items-1700000000000"]);
@@ -486,7 +486,7 @@ fn replica_is_hot(operation: &str, body: &Value) -> Option<Reply> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_alarm_of_a_read_replica_grows_the_keys_that_the_replica_throttles() {
+async fn an_alarm_of_a_read_replica_grows_the_keys_throttled_there() {
     let fixture = fixture(
         |table, _| with_indexes(table),
         |operation, body| replica_is_hot(operation, body).unwrap_or(Reply::Engine),
@@ -512,7 +512,7 @@ async fn an_alarm_of_a_read_replica_grows_the_keys_that_the_replica_throttles() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_alarm_of_another_index_grows_nothing_and_says_what_the_index_needs() {
+async fn an_alarm_of_another_index_grows_nothing_and_says_its_need() {
     let fixture = fixture(|table, _| with_indexes(table), |_, _| Reply::Engine).await;
     let answer = fixture.send(&alarm("shard-scaler-alarm-index")).await.expect("handled");
     let advice = "give the index a partition key with more distinct values; more shards of the table's key need not help";
@@ -527,7 +527,7 @@ async fn an_alarm_of_another_index_grows_nothing_and_says_what_the_index_needs()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_alarm_that_names_no_limit_finds_those_of_the_table_and_of_every_index_in_one_request() {
+async fn an_alarm_without_a_limit_finds_all_limits_in_one_request() {
     let fixture = fixture(|table, _| with_indexes(table), |operation, body| match operation {
         "DescribeTable" => two_indexes(),
         "GetMetricData" => {
@@ -560,7 +560,7 @@ async fn an_alarm_that_names_no_limit_finds_those_of_the_table_and_of_every_inde
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_whose_keys_cannot_be_learnt_does_not_keep_the_tables_keys_from_relief() {
+async fn a_replica_with_unknown_keys_does_not_block_the_tables_keys() {
     let fixture = fixture(
         |table, _| with_indexes(table),
         |operation, body| match operation {

@@ -96,7 +96,7 @@ async fn a_report_that_may_not_be_read_is_named_too() {
 }
 
 #[tokio::test]
-async fn a_failure_that_passes_is_an_error_of_the_function_is_counted_and_is_in_the_log() {
+async fn a_passing_failure_is_a_function_error_counted_and_logged() {
     let edition = edition().await;
     let services = Services::start(&edition.dynamodb_url(), |operation| {
         (operation == "GetInsightRuleReport")
@@ -247,7 +247,7 @@ async fn a_refused_update_of_the_table_is_reported() {
 }
 
 #[tokio::test]
-async fn a_table_that_may_not_be_described_is_named_once_and_scaled_all_the_same() {
+async fn a_table_that_may_not_be_described_is_named_once_and_scaled() {
     let edition = edition().await;
     let services = Services::start(&edition.dynamodb_url(), |operation| {
         if operation == "DescribeTable" { denied("dynamodb:DescribeTable") } else { None }
@@ -291,7 +291,7 @@ async fn a_huge_report_of_keys_that_are_no_shard_keys_grows_nothing() {
 }
 
 #[tokio::test]
-async fn an_event_that_is_no_json_is_an_error_and_the_next_one_is_taken() {
+async fn an_event_that_is_no_json_is_an_error_and_the_next_is_taken() {
     let edition = edition().await;
     let services = Services::start(&edition.dynamodb_url(), |_| None).await;
     let mut scaler = scaler(&services, &[]).await;
@@ -307,7 +307,7 @@ async fn an_event_that_is_no_json_is_an_error_and_the_next_one_is_taken() {
 }
 
 #[tokio::test]
-async fn a_drain_does_not_begin_where_it_is_not_known_what_the_table_takes() {
+async fn no_drain_begins_while_it_is_unknown_what_the_table_takes() {
     let edition = edition().await;
     let services = Services::start(&edition.dynamodb_url(), |operation| {
         if operation == "DescribeTable" { denied("dynamodb:DescribeTable") } else { None }

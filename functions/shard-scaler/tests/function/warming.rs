@@ -104,7 +104,7 @@ fn units(write_units: u64, read_units: u64) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lowest_of_table_and_indexes_is_published_and_looked_at_once_a_minute() {
+async fn the_lowest_capacity_is_published_and_read_once_a_minute() {
     let fixture = new_table(ScalerConfig::default(), |operation, _| match operation {
         "DescribeTable" => described(json!({
             "TableStatus": "ACTIVE",
@@ -330,7 +330,7 @@ async fn a_budget_below_the_need_is_used_up_and_named() {
 
 /// Manually, or by its own growth.
 #[tokio::test(start_paused = true)]
-async fn a_table_that_can_serve_more_than_the_budget_is_not_limited_by_it() {
+async fn a_table_that_can_serve_more_is_not_limited_by_the_budget() {
     let fixture = new_table(budget(10_000, 0), |operation, _| match operation {
         "DescribeTable" => {
             described(json!({"TableStatus": "ACTIVE", "WarmThroughput": units(30_000, 90_000)}))
@@ -357,7 +357,7 @@ async fn the_first_event_after_a_raise_publishes_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_a_raise_is_under_way_the_schedule_looks_again_after_two_seconds() {
+async fn during_a_raise_the_schedule_looks_again_after_two_seconds() {
     let fixture = new_table(budget(40_000, 0), |_, _| Reply::Engine).await;
     let looks = || fixture.aws.asked("DescribeTable").len();
     fixture.send(&warm(24_000)).await.expect("handled");
@@ -372,7 +372,7 @@ async fn while_a_raise_is_under_way_the_schedule_looks_again_after_two_seconds()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_alarm_warms_a_table_that_is_short_of_partitions_within_the_budget() {
+async fn an_alarm_warms_a_table_short_of_partitions_within_the_budget() {
     let replies = |operation: &str, _: &Value| match operation {
         // In the minute after the one in which the key grew.
         "GetInsightRuleReport" => report(&["hot.1"], 1_700_000_100, 1_000_000.0),
@@ -414,7 +414,7 @@ async fn an_alarm_warms_a_table_that_is_short_of_partitions_within_the_budget() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_set_warms_the_table_and_its_indexes_in_advance_by_one_update() {
+async fn a_set_warms_table_and_indexes_in_advance_by_one_update() {
     let fixture = new_table(budget(40_000, 40_000), |operation, _| match operation {
         "DescribeTable" => described(json!({
             "TableStatus": "ACTIVE",

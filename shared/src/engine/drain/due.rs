@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_settle_where_items_expire_and_after_an_unfinished_shrink() {
+    fn keys_settle_where_items_expire_and_after_a_partial_shrink() {
         let items = TableConfig::new("items", "items-metadata");
         let expiring = items.clone().with(|config| config.ttl_attribute = Some("expires".into()));
         let appends = expiring.clone().with(|config| config.writes = Writes::Appends);

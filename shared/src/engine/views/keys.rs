@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_is_quiet_for_a_time_on_either_clock_and_on_the_same_table() {
+    fn an_instance_is_quiet_for_a_time_on_both_clocks_and_one_table() {
         let warm = |write_units| Some(WarmThroughput { write_units, read_units: 12_000 });
         let quiet = Quiet {
             since: at(10, 100),

@@ -59,7 +59,7 @@ fn an_update_pulls_what_stands_at_an_old_place() {
 }
 
 #[test]
-fn an_addition_is_made_in_place_only_where_the_copy_is_the_newest_for_sure() {
+fn an_addition_is_made_in_place_only_on_a_surely_newest_copy() {
     let one = Places { home: ShardNumber::FIRST, old: BTreeSet::new() };
     for (places, from) in [(one, Version::LOWEST), (two_places(), Version::lowest_of(3))] {
         let mut write = addition();
@@ -80,7 +80,7 @@ fn an_addition_is_made_in_place_only_where_the_copy_is_the_newest_for_sure() {
 }
 
 #[test]
-fn an_update_without_a_response_is_repeated_while_that_stands_from_which_it_was_made() {
+fn an_unanswered_update_is_repeated_while_its_base_stands() {
     let once = |id| Once { id: UpdateId::from_bytes([id; 8]), sent_at: 1_000 };
     let remembers = |id, known_since| Copy {
         applied: Some(Box::new(Applied { known_since, ..Applied::with(None, once(id), 1_000) })),
@@ -171,7 +171,7 @@ fn a_late_response_counts_only_where_the_era_certainly_lasts() {
 /// An instance can learn of a change within the instant in which it read the page that does not
 /// have it.
 #[test]
-fn what_was_found_under_one_view_says_nothing_under_another_of_the_same_instant() {
+fn what_one_view_found_says_nothing_under_another_as_old() {
     let places = Places { home: ShardNumber::FIRST, old: BTreeSet::from([ShardNumber::UNSHARDED]) };
     let of =
         |generation| View { layout: Layout { generation, ..view(1, 0).layout }, asked_at: at(0) };
@@ -204,7 +204,7 @@ fn a_copy_of_a_later_era_sends_a_write_to_the_keys_item_once() {
 /// Meanwhile the item may be put and deleted. A late attempt of that put would replace an older
 /// version.
 #[test]
-fn a_throttled_write_takes_a_new_version_unless_an_attempt_is_unanswered() {
+fn a_throttled_write_takes_a_new_version_if_all_is_answered() {
     let places = Places { home: ShardNumber::FIRST, old: BTreeSet::new() };
     let rows = [
         (&[Answer::Rejected][..], true),

@@ -98,7 +98,7 @@ async fn a_bare_key_that_looks_like_a_shard_keeps_its_items() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_item_whose_place_is_taken_can_be_read_and_is_written_once_it_has_another() {
+async fn an_item_without_its_place_is_written_once_it_has_another() {
     let fixture = fixture(|config| config.adopt_unsharded = true).await;
     fixture.store_plainly("orders", "order-0001", 1).await;
     fixture.store_plainly("orders.1", "order-0001", 2).await;
@@ -268,7 +268,7 @@ async fn a_migration_that_outlives_the_flag_moves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_append_that_meets_another_keys_item_on_shard_one_goes_home() {
+async fn an_append_that_meets_a_foreign_item_on_shard_one_goes_home() {
     let fixture = fixture(|config| {
         config.adopt_unsharded = true;
         config.writes = Writes::Appends;
@@ -309,7 +309,7 @@ async fn of_two_copies_of_another_programs_item_the_bare_one_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_item_whose_place_is_occupied_by_another_key_is_reported_and_stays() {
+async fn an_item_whose_place_another_key_holds_is_reported_and_stays() {
     let fixture = fixture(|config| config.adopt_unsharded = true).await;
     fixture.store_plainly("orders", "order-0001", 1).await;
     fixture.store_plainly("orders.1", "order-0001", 2).await;
@@ -329,7 +329,7 @@ async fn an_item_whose_place_is_occupied_by_another_key_is_reported_and_stays() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_table_with_a_fixed_number_of_shards_keeps_its_placement_and_count() {
+async fn a_table_of_fixed_shards_keeps_its_placement_and_their_number() {
     let fixture = fixture(|config| {
         config.placement = Placement::ModuloMd5;
         config.adopt_shards = count(10);

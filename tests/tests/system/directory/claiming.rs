@@ -34,7 +34,7 @@ async fn assert_claimed(client: &Client) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metadata_of_an_earlier_version_is_rejected_with_the_name_of_a_key() {
+async fn metadata_of_an_earlier_version_is_rejected_and_a_key_named() {
     let (_, client) = unclaimed().await;
     metadata::store(
         &client,
@@ -97,7 +97,7 @@ async fn sharded_items_without_any_metadata_are_a_loss() {
 
 /// The other process has run since before the loss, and its comparison must not end the rebuilding.
 #[tokio::test(start_paused = true)]
-async fn while_metadata_is_rebuilt_no_other_process_marks_the_directory_complete() {
+async fn during_a_rebuild_no_other_process_completes_the_directory() {
     let (_, client) = unclaimed().await;
     let before = TableEngine::new(&client, config());
     put(&before, "order", 1).await;
@@ -149,7 +149,7 @@ async fn of_many_processes_that_start_at_once_all_agree() {
 /// The process sees a new table. Before it creates the table item, another process creates it and
 /// writes.
 #[tokio::test(start_paused = true)]
-async fn a_process_that_is_overtaken_while_it_looks_at_a_new_table_agrees_with_the_first() {
+async fn a_process_overtaken_on_a_new_table_agrees_with_the_first() {
     for (held, grows) in [("metadata", true), ("items", false)] {
         let (engine, client) = unclaimed().await;
         let holds = move |call: &Call| {

@@ -114,7 +114,7 @@ async fn copies_are_raised_while_traffic_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_instance_that_runs_learns_of_new_copies_from_the_page_that_it_reads() {
+async fn a_running_instance_learns_of_new_copies_from_a_page() {
     let fixture = Fixture::new().await;
     let mut read = BTreeSet::new();
     let running: Vec<_> = (10..40).map(|seed| fixture.wired(seed, |_| Fate::Pass)).collect();
@@ -191,7 +191,7 @@ async fn copies_that_are_not_filled_are_written_and_not_read() {
 
 /// Without the entry, the copy would show a key that never grew.
 #[tokio::test(start_paused = true)]
-async fn a_new_copy_lists_a_key_whose_item_is_lost_before_it_may_be_read() {
+async fn a_new_copy_lists_a_key_of_a_lost_item_before_it_is_read() {
     let fixture = Fixture::new().await;
     let (table, mut expected) = (fixture.instance(1), Expected::new());
     table.set_shards(&key(), count(4), soon()).await.expect("grown");
@@ -218,7 +218,7 @@ async fn a_new_copy_lists_a_key_whose_item_is_lost_before_it_may_be_read() {
 
 /// The table item sets how many copies are written. The markers of pages set how many are read.
 #[tokio::test(start_paused = true)]
-async fn a_rebuild_writes_every_copy_that_is_read_where_the_table_item_knows_of_fewer() {
+async fn a_rebuild_writes_every_copy_even_those_the_table_item_lacks() {
     for (about, is_lost, loses_first, has_claimed) in [
         ("restored", false, false, false),
         ("restored, and its process has started normally", false, false, true),

@@ -72,7 +72,7 @@ fn neighbour() -> PartitionKey {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_page_refuses_a_first_growth_before_it_begins_and_nothing_else() {
+async fn a_full_page_refuses_only_a_first_growth_before_it_begins() {
     let fixture = Fixture::new().await;
     let (table, mut expected) = (fixture.instance(1), Expected::new());
     table.set_shards(&key(), count(2), soon()).await.expect("grown");
@@ -121,7 +121,7 @@ async fn a_full_page_refuses_a_first_growth_before_it_begins_and_nothing_else() 
 
 /// The closing would be in the metadata item, and could not be published.
 #[tokio::test(start_paused = true)]
-async fn a_page_at_its_size_limit_also_rejects_a_change_of_a_listed_key() {
+async fn a_page_at_its_size_limit_also_rejects_changes_of_listed_keys() {
     let fixture = Fixture::new().await;
     let table = fixture.instance(1);
     table.set_shards(&key(), count(4), soon()).await.expect("grown");

@@ -42,7 +42,7 @@ fn reports_lost<T: std::fmt::Debug, E: std::fmt::Display + std::fmt::Debug>(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_a_key_detects_that_its_item_is_lost_or_older_than_its_page() {
+async fn a_change_detects_an_item_lost_or_older_than_its_page() {
     // With items on other shards, without items, and with an item from before the last growth.
     for (about, items, is_restored) in
         [("items", 40, false), ("no items", 0, false), ("restored", 40, true)]
@@ -218,7 +218,7 @@ async fn a_key_is_rebuilt_from_its_page_as_well_as_from_its_items() {
 /// The items have an era that neither page nor item contain, because both were restored or are
 /// gone.
 #[tokio::test(start_paused = true)]
-async fn a_copy_of_a_later_era_than_page_and_item_makes_every_request_fail() {
+async fn a_copy_of_an_era_after_page_and_item_fails_every_request() {
     for is_gone in [true, false] {
         let fixture = Fixture::new().await;
         let (table, mut expected) = (fixture.instance(1), Expected::new());

@@ -18,7 +18,7 @@ use super::{Expected, Fixture, KEY, assert_finds, item, key, put, reads_of, stor
 const FULL: &str = r#"{"__type":"x#ThrottlingException","message":"full","throttlingReasons":[]}"#;
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_or_incomplete_page_does_not_mean_that_no_key_has_grown() {
+async fn a_missing_or_incomplete_page_does_not_mean_no_key_has_grown() {
     for about in ["missing", "not complete"] {
         let recorded = MetricRecorder::default();
         let _recorder = metrics::set_default_local_recorder(&recorded);
@@ -133,7 +133,7 @@ async fn an_entry_that_cannot_be_read_sends_its_key_to_the_item() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_metadata_table_is_unavailable_a_key_is_used_until_its_lease_ends() {
+async fn without_the_metadata_table_a_key_works_until_its_lease_ends() {
     let fixture = Fixture::new().await;
     let is_down = Arc::new(AtomicBool::new(false));
     let (table, _) = fixture.wired(1, refuses_metadata(&is_down));

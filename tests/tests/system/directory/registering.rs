@@ -14,7 +14,7 @@ fn changes(wire: &Wire) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_registration_the_first_write_stores_a_metadata_item_once() {
+async fn with_registration_the_first_write_stores_the_metadata_once() {
     let fixture = Fixture::with(config().with(|config| config.register_keys = true)).await;
     let (table, wire) = fixture.wired(1, |_| Fate::Pass);
     let (other, of_other) = fixture.wired(2, |_| Fate::Pass);

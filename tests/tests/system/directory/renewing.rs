@@ -47,7 +47,7 @@ async fn write(table: &TableEngine, key: &str) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_instance_that_is_busy_reads_a_page_once_in_four_fifths_of_its_lease_and_never_waits_for_it()
+async fn a_busy_instance_reads_a_page_once_a_lease_and_never_waits()
  {
     const SECONDS: u64 = 60;
     let (table, wire) = distant().await;
@@ -69,7 +69,7 @@ async fn an_instance_that_is_busy_reads_a_page_once_in_four_fifths_of_its_lease_
 /// A function's time ends with its response, so everything that it has begun must have ended by
 /// then.
 #[tokio::test(start_paused = true)]
-async fn a_renewed_page_arrives_before_the_response_of_the_request_that_triggered_it() {
+async fn a_renewed_page_arrives_before_the_response_that_follows_it() {
     let (table, wire) = distant().await;
     write(&table, KEY).await;
     sleep(Duration::from_millis(900)).await;

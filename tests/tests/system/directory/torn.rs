@@ -153,7 +153,7 @@ async fn another_actor_completes_the_change_of_a_dead_one() {
 /// The request that detects the dead actor may end, or be frozen, before its wait for the open
 /// ends.
 #[tokio::test(start_paused = true)]
-async fn a_takeover_outlives_the_request_that_began_it_and_only_one_runs_at_a_time() {
+async fn a_takeover_outlives_its_request_and_only_one_runs_at_a_time() {
     let (fixture, _) = grown().await;
     fixture.close_item().await;
     for copy in [0, 1] {
@@ -257,7 +257,7 @@ async fn an_instance_that_knows_more_than_its_page_repairs_it() {
 /// A page that is behind by an era must have been restored. The items show it, and the metadata
 /// item is right.
 #[tokio::test(start_paused = true)]
-async fn a_page_that_is_an_era_behind_the_item_is_noticed_by_what_is_read_and_written() {
+async fn a_page_an_era_behind_its_item_is_noticed_by_reads_and_writes() {
     let (fixture, mut expected) = grown().await;
     let pages = [page_key(KEY, 0), page_key(KEY, 1)];
     let mut behind = Vec::new();
@@ -302,7 +302,7 @@ async fn a_page_that_is_an_era_behind_the_item_is_noticed_by_what_is_read_and_wr
 
 /// The outdated page and the current item are read at the same instant, as with a coarse clock.
 #[tokio::test(start_paused = true)]
-async fn a_write_goes_to_the_home_of_its_own_view_even_if_the_previous_view_is_as_new() {
+async fn a_write_goes_home_by_its_own_view_even_if_the_last_is_as_new() {
     let (fixture, mut expected) = grown().await;
     let mut behind = Vec::new();
     for copy in [0, 1] {

@@ -30,7 +30,7 @@ fn updates(wire: &Wire) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_capacity_is_written_to_every_differing_copy_and_known_to_all() {
+async fn the_capacity_is_written_to_differing_copies_and_known_to_all() {
     let fixture = Fixture::new().await;
     fixture.instance(1).raise_directory_copies(2, soon()).await.expect("raised");
     let (publisher, wire) = fixture.wired(2, |_| Fate::Pass);
@@ -58,7 +58,7 @@ async fn the_capacity_is_written_to_every_differing_copy_and_known_to_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_capacity_changes_no_entry_and_reaches_new_copies_before_they_are_read() {
+async fn the_capacity_changes_no_entry_and_reaches_new_copies_in_time() {
     let fixture = Fixture::new().await;
     let (table, mut expected) = (fixture.instance(1), Expected::new());
     table.set_shards(&key(), count(4), soon()).await.expect("grown");

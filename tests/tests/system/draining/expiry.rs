@@ -43,7 +43,7 @@ async fn what_expires_is_not_moved() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn old_copies_stay_until_their_expiry_even_if_the_items_were_written_again_at_home() {
+async fn old_copies_of_items_written_again_stay_until_their_expiry() {
     let fixture = fixture(|of_table| of_table.ttl_attribute = Some("expires".to_owned())).await;
     fixture.grow(8).await;
     let began = fixture.metadata().await.last_updated;

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use super::fixture::{fixture, item, key};
 
 #[tokio::test(start_paused = true)]
-async fn a_lower_width_is_a_candidate_for_the_length_of_a_lease_before_any_write_uses_it() {
+async fn a_lower_width_is_a_candidate_for_a_lease_before_it_is_used() {
     let fixture = fixture(|_| {}).await;
     fixture.grow(4).await;
     let widths = async || {
@@ -43,7 +43,7 @@ fn short_waits(of_table: &mut TableConfig) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_shorter_waits_a_writer_with_an_older_view_does_not_store_on_a_shard_that_was_given_up()
+async fn with_short_waits_no_write_by_an_old_view_uses_a_lost_shard()
  {
     // The wait for requests of the previous era and for reads, the lease, and the rounding to whole
     // seconds. An append-only table also waits for appends.
@@ -80,7 +80,7 @@ async fn with_shorter_waits_a_writer_with_an_older_view_does_not_store_on_a_shar
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_shorter_waits_a_read_that_took_longer_than_its_bound_claims_nothing() {
+async fn with_short_waits_a_read_longer_than_its_bound_claims_nothing() {
     let engine = engine_with_tables().await;
     let slow = |call: &Call| {
         if call.operation == "Query" { Fate::Delay(Duration::from_secs(2)) } else { Fate::Pass }
@@ -106,7 +106,7 @@ async fn with_shorter_waits_a_read_that_took_longer_than_its_bound_claims_nothin
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_that_takes_longer_to_move_than_the_lease_lasts_is_moved_all_the_same() {
+async fn a_page_that_moves_for_longer_than_a_lease_is_still_moved() {
     let fixture = fixture(|of_table| {
         short_waits(of_table);
         of_table.drain.units_per_second = 80;

@@ -186,7 +186,7 @@ async fn of_clients_that_race_with_one_tag_exactly_one_wins() {
 }
 
 #[tokio::test]
-async fn an_invalid_condition_is_rejected_by_name_and_nothing_is_stored() {
+async fn an_invalid_condition_is_rejected_by_name_and_stores_nothing() {
     let edition = start(config()).await;
     for (method, header) in [
         ("GET", "if-match"),

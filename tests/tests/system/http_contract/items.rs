@@ -51,7 +51,7 @@ async fn an_item_comes_back_as_it_went_in() {
 }
 
 #[tokio::test]
-async fn numbers_and_what_json_has_no_type_for_come_back_digit_for_digit() {
+async fn numbers_and_types_that_json_lacks_come_back_digit_for_digit() {
     let edition = start(config()).await;
     let attributes = concat!(
         r#"{"binary":{"$binary":"AAEC/w=="},"binary_set":{"$binary_set":["AA==","AQ=="]},"empty":"","empty_list":[],"empty_map":{},"#,

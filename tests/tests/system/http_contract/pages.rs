@@ -7,7 +7,7 @@ use system_tests::config;
 use super::{assert_problem, number_table, set_shards, start};
 
 #[tokio::test]
-async fn pages_are_right_for_number_keys_both_orders_and_ranges_over_many_shards() {
+async fn pages_are_right_for_number_keys_both_orders_and_ranges() {
     let edition = start(number_table()).await;
     set_shards(&edition, "numbers", 8).await;
     let numbers: Vec<i64> = (-60..60).map(|n| n * 7).collect();
@@ -60,7 +60,7 @@ async fn a_prefix_reads_its_part_in_order() {
 /// The size limit of a Lambda response. The body is a string in it, so the escapes of the JSON are
 /// escaped once more.
 #[tokio::test]
-async fn a_page_fits_into_a_response_of_lambda_whatever_its_items_hold() {
+async fn a_page_fits_into_a_lambda_response_whatever_its_items_hold() {
     let edition = start(config()).await;
     for sort_key in 0..7 {
         let item = json!({"partition_key": "k", "sort_key": sort_key.to_string(), "attributes": {"text": "\u{1}".repeat(400_000)}});

@@ -193,7 +193,7 @@ async fn a_create_only_post_knows_its_own_earlier_attempt() {
 }
 
 #[tokio::test]
-async fn a_repeated_post_changes_nothing_after_a_put_whatever_the_number_of_shards() {
+async fn a_repeated_post_after_a_put_changes_nothing_on_any_width() {
     let edition = start(config()).await;
     let body =
         json!({"partition_key": "k", "attributes": {"state": "new"}}).to_string().into_bytes();
@@ -263,7 +263,7 @@ async fn an_idempotency_key_without_effect_is_rejected_by_name() {
 }
 
 #[tokio::test]
-async fn a_creation_with_a_used_idempotency_key_and_other_attributes_is_rejected() {
+async fn a_used_idempotency_key_with_other_attributes_is_rejected() {
     let edition = start(config()).await;
     let create = async |value: u32, key: &str| {
         let body = json!({"partition_key": "k", "sort_key": "s", "attributes": {"value": value}})
