@@ -11,18 +11,18 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, sleep};
 
-use crate::whole_table::{PATIENCE, TableOptions, TableScan, items_bar, open};
+use crate::whole_table::{REQUEST_TIMEOUT, TableOptions, TableScan, items_bar, open};
 use connection::drain_wait::with_drain_wait;
 
 /// Keys that are migrated at the same time. Most of them wait.
-const KEYS_OF_A_ROUND: usize = 2_000;
+const MAX_KEYS_PER_ROUND: usize = 2_000;
 /// The longest turn of a key before other keys that wait get their turn.
-const TURN: Duration = Duration::from_secs(20);
+const TURN_TIMEOUT: Duration = Duration::from_secs(20);
 /// The pause before a busy key is retried.
 const BUSY_PAUSE: Duration = Duration::from_secs(5);
 /// The most times that a key may be busy, turn hot or be throttled before it is left to another
 /// run.
-const TURNS: u32 = 60;
+const MAX_TURNS: u32 = 60;
 
 const UNKNOWN_ITEMS: &str = concat!(
     "an item that the API stored cannot be read, or its key is not a partition key, SHARD_SEPARATOR and a number. ",
@@ -95,7 +95,7 @@ pub async fn migrate(
         config = with_drain_wait(config, Duration::from_secs(seconds.into()));
     }
     let (table, items) = open(&options.table, config).await?;
-    table.maintenance().timeout(PATIENCE).claim().await?;
+    table.maintenance().timeout(REQUEST_TIMEOUT).claim().await?;
     let (mut migration, mut keys_before) = (Migration::default(), 0);
     loop {
         let bar = items_bar(items, "scanning");
@@ -114,7 +114,7 @@ pub async fn migrate(
             }
             let found = scan.survey.take_unsharded().into_iter();
             round.extend(found.filter(|(key, _)| !migration.failed.contains_key(key.as_str())));
-            if round.len() >= KEYS_OF_A_ROUND || !more {
+            if round.len() >= MAX_KEYS_PER_ROUND || !more {
                 found_any |= !round.is_empty();
                 migrate_keys(&table, options, std::mem::take(&mut round), &mut migration, &bar)
                     .await;
@@ -140,7 +140,7 @@ pub async fn migrate(
 async fn draining_keys(table: &ShardedTable) -> Result<Vec<PartitionKey>, TableError> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
-        let (keys, next) = table.maintenance().timeout(PATIENCE).list(after.as_ref()).await?;
+        let (keys, next) = table.maintenance().timeout(REQUEST_TIMEOUT).list(after.as_ref()).await?;
         let draining = keys.into_iter().filter(|(_, metadata)| metadata.draining().is_some());
         all.extend(draining.map(|(key, _)| key));
         match next {
@@ -190,9 +190,9 @@ async fn migrate_key(
     key: &PartitionKey,
     slots: &Semaphore,
 ) -> Result<(), String> {
-    for _ in 0..TURNS {
+    for _ in 0..MAX_TURNS {
         let turn = slots.acquire().await;
-        match table.maintenance().timeout(PATIENCE).migrate(key).await {
+        match table.maintenance().timeout(REQUEST_TIMEOUT).migrate(key).await {
             // A drain that is already running does the same, whatever its purpose.
             Ok(_) | Err(DrainRefused::Busy(_)) => {}
             Err(DrainRefused::Table(error)) if error.is_retryable() => {
@@ -205,7 +205,7 @@ async fn migrate_key(
         drop(turn);
         loop {
             let turn = slots.acquire().await;
-            let drained = table.maintenance().timeout(TURN).drain(key, &[]).await;
+            let drained = table.maintenance().timeout(TURN_TIMEOUT).drain(key, &[]).await;
             drop(turn);
             match drained {
                 Ok(Drained::Done { .. }) => return Ok(()),

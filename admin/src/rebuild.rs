@@ -10,10 +10,10 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Duration;
 
-use crate::whole_table::{PATIENCE, TableOptions, TableScan, items_bar, open};
+use crate::whole_table::{REQUEST_TIMEOUT, TableOptions, TableScan, items_bar, open};
 
 /// The time limit for the comparison of the directory with all metadata.
-const DIRECTORY_PATIENCE: Duration = Duration::from_secs(600);
+const DIRECTORY_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The options of `rebuild`.
 #[derive(Debug, Clone, Args)]
@@ -88,7 +88,7 @@ impl fmt::Display for Rebuild {
 pub async fn rebuild(options: &RebuildOptions, config: TableConfig) -> Result<Rebuild, TableError> {
     let (table, items) = open(&options.table, config).await?;
     // Any other claim refuses a table that has items but no metadata.
-    let maintenance = table.maintenance().timeout(PATIENCE);
+    let maintenance = table.maintenance().timeout(REQUEST_TIMEOUT);
     maintenance.claim_for_rebuild().await?;
     let bar = items_bar(items, "scanning");
     let mut scan = TableScan::new(&table, &options.table, bar.clone());
@@ -117,7 +117,7 @@ pub async fn rebuild(options: &RebuildOptions, config: TableConfig) -> Result<Re
         let (slots, bar) = (Arc::clone(&slots), bar.clone());
         working.spawn(async move {
             let _slot = slots.acquire().await;
-            let rebuilt = table.maintenance().timeout(PATIENCE).rebuild(&key, &findings).await;
+            let rebuilt = table.maintenance().timeout(REQUEST_TIMEOUT).rebuild(&key, &findings).await;
             bar.inc(1);
             (key, rebuilt)
         });
@@ -136,7 +136,7 @@ pub async fn rebuild(options: &RebuildOptions, config: TableConfig) -> Result<Re
     }
     // Complete pages without a failed key would mean that the key never grew.
     if result.failed.is_empty() {
-        match table.maintenance().timeout(DIRECTORY_PATIENCE).rebuild_directory().await {
+        match table.maintenance().timeout(DIRECTORY_TIMEOUT).rebuild_directory().await {
             Ok(done) => (result.behind, result.restored) = done,
             Err(error) => result.failed.push(("the directory".into(), error.to_string())),
         }

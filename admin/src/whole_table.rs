@@ -9,7 +9,7 @@ use sharding::{ShardedTable, TableConfig, TableError};
 use tokio::time::{Duration, Instant, sleep_until};
 
 /// The time limit for one request with its retries.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The endpoint of the tables, and the pace of the scan.
 #[derive(Debug, Clone, Args)]
@@ -80,7 +80,7 @@ impl TableScan {
         let page: SurveyPage = self
             .table
             .maintenance()
-            .timeout(PATIENCE)
+            .timeout(REQUEST_TIMEOUT)
             .survey_page(&mut self.survey, self.after.as_ref())
             .await?;
         if self.read_units > 0 {

@@ -12,7 +12,7 @@ use shard_scaler::Scaler;
 use tokio::time::Instant as Deadline;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::http_api::SCALER_TIME;
+use crate::http_api::SCALER_TIMEOUT;
 
 /// The alarm's name.
 const NAME: &str = "local-hot-partition";
@@ -42,7 +42,7 @@ pub(crate) async fn watch(engine: Engine, scaler: Scaler, period: Duration) {
             // the log.
             let scaler = scaler.clone();
             tokio::spawn(
-                async move { scaler.handle(&event, at, Deadline::now() + SCALER_TIME).await },
+                async move { scaler.handle(&event, at, Deadline::now() + SCALER_TIMEOUT).await },
             );
         }
     }

@@ -8,7 +8,7 @@ use shard_scaler::Scaler;
 use tokio::time::Instant as Deadline;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::http_api::SCALER_TIME;
+use crate::http_api::SCALER_TIMEOUT;
 
 /// Sends the schedule's event to the shard-scaler forever.
 pub(crate) async fn carry_on(scaler: Scaler, period: Duration) {
@@ -20,7 +20,7 @@ pub(crate) async fn carry_on(scaler: Scaler, period: Duration) {
         ticks.tick().await;
         // The log contains a failure, and the next run repeats the work.
         let _ = scaler
-            .handle(&event, api::since_epoch().as_secs(), Deadline::now() + SCALER_TIME)
+            .handle(&event, api::since_epoch().as_secs(), Deadline::now() + SCALER_TIMEOUT)
             .await;
     }
 }

@@ -23,7 +23,7 @@ use crate::traffic::Meter;
 use crate::{alarm, drain, dynamodb_port, http_api, shortage};
 
 /// When the edition stops, open requests get this time to finish, and then background work does.
-const GRACE: Duration = Duration::from_secs(5);
+const GRACE_PERIOD: Duration = Duration::from_secs(5);
 /// How long the start waits for the metadata table.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -275,7 +275,7 @@ impl Edition {
         };
         let too_long = async {
             until(stopped).await;
-            sleep(GRACE).await;
+            sleep(GRACE_PERIOD).await;
         };
         tokio::select! {
             served = servers => served?,
@@ -285,7 +285,7 @@ impl Edition {
         }
         console.stop_load();
         watching.shutdown().await;
-        if timeout(GRACE, table.close()).await.is_err() {
+        if timeout(GRACE_PERIOD, table.close()).await.is_err() {
             tracing::warn!("some background work is unfinished; the next start continues it");
         }
         Ok(())

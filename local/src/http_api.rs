@@ -17,17 +17,17 @@ use tokio::time::Instant;
 use crate::traffic::Meter;
 
 /// The template's timeout of the writer and the reader, less the margin for the response.
-const FUNCTION_TIME: Duration = Duration::from_millis(9_600);
+const FUNCTION_TIMEOUT: Duration = Duration::from_millis(9_600);
 /// The template's timeout of the shard-scaler.
-pub(crate) const SCALER_TIME: Duration = Duration::from_secs(59);
+pub(crate) const SCALER_TIMEOUT: Duration = Duration::from_secs(59);
 /// The part of `longest_read` that a request may take.
-const PART_OF_BOUND: f64 = 0.9;
+const READ_TIME_SHARE: f64 = 0.9;
 /// The route of Lambda's own Invoke API, so that `aws lambda invoke --endpoint-url` reaches the
 /// shard-scaler.
-const INVOKE_SCALER: &str = "/2015-03-31/functions/shard-scaler/invocations";
+const INVOKE_ROUTE: &str = "/2015-03-31/functions/shard-scaler/invocations";
 
 /// The route of the API's OpenAPI description.
-const DESCRIPTION: &str = "/openapi.yaml";
+const DESCRIPTION_ROUTE: &str = "/openapi.yaml";
 
 /// The shared state of the handlers.
 #[derive(Debug, Clone)]
@@ -47,12 +47,12 @@ impl Functions {
         if function.unwrap_or(Function::Reader) == Function::Reader {
             // If reads have a shorter limit, a page ends early within the limit instead of failing.
             let deadline =
-                began + FUNCTION_TIME.min(self.table.config().longest_read.mul_f64(PART_OF_BOUND));
+                began + FUNCTION_TIMEOUT.min(self.table.config().longest_read.mul_f64(READ_TIME_SHARE));
             let response = reader::handle(&self.table, request, deadline).await;
             self.meter.read(response.status(), began.elapsed());
             response
         } else {
-            let response = writer::handle(&self.table, request, began + FUNCTION_TIME).await;
+            let response = writer::handle(&self.table, request, began + FUNCTION_TIMEOUT).await;
             self.meter.write(&response, began.elapsed());
             response
         }
@@ -69,10 +69,10 @@ async fn handle(State(functions): State<Functions>, request: Request) -> Respons
         let problem = Problem::body_too_large(MAX_PAYLOAD_BYTES + 1, MAX_PAYLOAD_BYTES + 1);
         return to_axum(problem.into_response());
     };
-    if parts.uri.path() == DESCRIPTION && parts.method == Method::GET {
+    if parts.uri.path() == DESCRIPTION_ROUTE && parts.method == Method::GET {
         return description();
     }
-    if parts.uri.path() == INVOKE_SCALER && parts.method == Method::POST {
+    if parts.uri.path() == INVOKE_ROUTE && parts.method == Method::POST {
         return invoke_scaler(&functions, &body).await;
     }
     let request = http::Request::from_parts(parts, lambda_http::Body::Binary(body.to_vec()));
@@ -94,7 +94,7 @@ async fn invoke_scaler(functions: &Functions, body: &[u8]) -> Response {
             );
         }
     };
-    let deadline = Deadline::now() + SCALER_TIME;
+    let deadline = Deadline::now() + SCALER_TIMEOUT;
     let handled = functions.scaler.handle(&event, api::since_epoch().as_secs(), deadline).await;
     to_axum(api::json(200, &handled.unwrap_or_else(Failed::into_response)))
 }

@@ -6,7 +6,7 @@ use shard_scaler::Scaler;
 use tokio::time::Instant as Deadline;
 use writer::shortage;
 
-use crate::http_api::SCALER_TIME;
+use crate::http_api::SCALER_TIMEOUT;
 
 /// Makes the shard-scaler raise the table's warm throughput whenever a writer reports a shortage of
 /// partitions. It runs forever.
@@ -18,7 +18,7 @@ pub(crate) async fn warm(scaler: Scaler) {
             let event = json!({"action": "warm", "write_units": write_units});
             // The log contains a failure, and the next report repeats the request.
             let _ = scaler
-                .handle(&event, api::since_epoch().as_secs(), Deadline::now() + SCALER_TIME)
+                .handle(&event, api::since_epoch().as_secs(), Deadline::now() + SCALER_TIMEOUT)
                 .await;
         }
     };

@@ -2,9 +2,9 @@
 //! not part of the crate's interface: any release may change them.
 
 pub use crate::policy::collisions;
-pub use crate::policy::decision::{LOOK_AGAIN, ShrinkDecision};
+pub use crate::policy::decision::{RECHECK_PERIOD, ShrinkDecision};
 pub use crate::policy::pressure::{PressureTracker, Seen, few_items};
-pub use crate::policy::rules::{LONGEST_GATHERING, ScalingPolicy, TOGETHER};
+pub use crate::policy::rules::{MAX_SAMPLING_PERIOD, ScalingPolicy, POOLING_PERIOD};
 pub use crate::policy::sizing::Sizing;
 pub use crate::protocol::directory::{FULL_PAGE_BYTES, PAGES, SPLIT_PAGE_BYTES};
 pub use crate::protocol::growth::GrowthRecord;
@@ -29,7 +29,7 @@ mod of_the_client {
     pub use crate::engine::read::Page;
     pub use crate::engine::read::paging::PageAt;
     pub use crate::engine::retry::longest_pause;
-    pub use crate::engine::width::by_policy::EVIDENCE_LASTS;
+    pub use crate::engine::width::by_policy::EVIDENCE_PERIOD;
     pub use crate::engine::write::update::Updated;
     pub use crate::engine::{Deadline, TableEngine};
     #[cfg(feature = "test-switches")]

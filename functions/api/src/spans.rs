@@ -27,13 +27,13 @@ use crate::trigger::Trigger;
 
 /// Variables that turn spans on. The exporter reads them, too.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
-/// Variables that set the exporter's timeout. The default is [`EXPORT_TIME`].
+/// Variables that set the exporter's timeout. The default is [`EXPORT_TIMEOUT`].
 const TIMEOUTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT"];
 /// The variable that selects the spans to send. The default is all.
 const SAMPLER: &str = "OTEL_TRACES_SAMPLER";
 /// The default timeout of an export. Spans are sent after the response, but before Lambda freezes
 /// the function: the time is billed, and the next invocation waits for it.
-const EXPORT_TIME: Duration = Duration::from_millis(500);
+const EXPORT_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long the exporter pauses after a collector did not respond in time.
 const PAUSE: Duration = Duration::from_secs(30);
 /// The header that propagates an X-Ray trace.
@@ -54,7 +54,7 @@ impl Spans {
         }
         let mut exporter = opentelemetry_otlp::SpanExporter::builder().with_http();
         if !TIMEOUTS.iter().any(|name| is_set(name)) {
-            exporter = exporter.with_timeout(EXPORT_TIME);
+            exporter = exporter.with_timeout(EXPORT_TIMEOUT);
         }
         let mut provider = SdkTracerProvider::builder()
             .with_batch_exporter(exporter.build()?)
@@ -85,7 +85,7 @@ impl Spans {
                 return;
             }
             let flushed = provider.force_flush();
-            let is_slow = flushed.is_err() || began.elapsed() >= EXPORT_TIME;
+            let is_slow = flushed.is_err() || began.elapsed() >= EXPORT_TIMEOUT;
             *paused_until = is_slow.then(|| began + PAUSE);
             if let Err(error) = flushed {
                 tracing::warn!(%error, "the spans of an invocation could not be sent");

@@ -14,12 +14,12 @@ use tokio::time::Instant as Deadline;
 const RESPONSE_MARGIN: Duration = Duration::from_millis(400);
 /// The time limit if the context has no real deadline, as in emulators. The template sets the same
 /// timeout.
-const WITHOUT_DEADLINE: Duration = Duration::from_secs(9);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(9);
 /// Lambda's limit of an invocation.
-const LONGEST_INVOCATION: Duration = Duration::from_secs(15 * 60);
+const MAX_INVOCATION_TIME: Duration = Duration::from_secs(15 * 60);
 
 /// How long the start waits for the metadata table. Lambda limits the start to ten seconds.
-const START_PATIENCE: Duration = Duration::from_secs(8);
+const START_TIMEOUT: Duration = Duration::from_secs(8);
 /// The pause between two attempts of a start that lacks a permission. A new role takes some time to
 /// propagate.
 const PERMISSION_PAUSE: Duration = Duration::from_secs(1);
@@ -61,7 +61,7 @@ pub(crate) async fn start_table(access: Access) -> Result<(ShardedTable, SdkConf
 /// # Errors
 /// The errors of [`Maintenance::claim`](sharding::maintenance::Maintenance::claim).
 pub async fn agree(table: &ShardedTable, access: Access) -> Result<(), TableError> {
-    let deadline = Deadline::now() + START_PATIENCE;
+    let deadline = Deadline::now() + START_TIMEOUT;
     loop {
         let maintenance = table.maintenance().deadline(deadline);
         let agreed = match access {
@@ -94,8 +94,8 @@ pub fn since_epoch() -> Duration {
 #[must_use]
 pub fn invocation_deadline(context: &Context) -> Deadline {
     let left = Duration::from_millis(context.deadline).saturating_sub(since_epoch());
-    let usable = if left.is_zero() || left > LONGEST_INVOCATION {
-        WITHOUT_DEADLINE
+    let usable = if left.is_zero() || left > MAX_INVOCATION_TIME {
+        DEFAULT_TIMEOUT
     } else {
         left.saturating_sub(RESPONSE_MARGIN)
     };

@@ -19,7 +19,7 @@ pub struct Clients {
 }
 
 /// Responses to too many requests. (CloudWatch and DynamoDB API references, "Common errors".)
-const THROTTLED: [&str; 5] = [
+const THROTTLING_ERRORS: [&str; 5] = [
     "Throttling",
     "ThrottlingException",
     "RequestLimitExceeded",
@@ -63,7 +63,7 @@ fn is_retryable<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> b
     match error {
         SdkError::ServiceError(service) => {
             let code = service.err().code().unwrap_or_default();
-            THROTTLED.contains(&code) || service.raw().status().is_server_error()
+            THROTTLING_ERRORS.contains(&code) || service.raw().status().is_server_error()
         }
         SdkError::ConstructionFailure(_) => false,
         _ => true,

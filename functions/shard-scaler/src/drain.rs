@@ -19,12 +19,12 @@ use crate::response::{Failure, KeyOutcome, KeyReport, Outcome, Report, to_json};
 use crate::throttled_keys::Insights;
 
 /// The largest number of keys that are drained at once. Each shard of each key has its own pace.
-const AT_ONCE: usize = 8;
+const CONCURRENCY: usize = 8;
 /// The largest number of keys for which one run of the schedule begins something. The rest can
 /// wait.
-const MOST_BEGUN: usize = 20;
+const MAX_STARTED_KEYS: usize = 20;
 /// The largest number of keys that the response names, besides the counts.
-const MOST_NAMED: usize = 100;
+const MAX_NAMED_KEYS: usize = 100;
 /// The longest time of one run: if only one shard-scaler runs at a time, an alarm waits for it.
 const RUN_TIME: Duration = Duration::from_secs(20);
 /// How long a run works on one key before the others have their turn.
@@ -88,14 +88,14 @@ impl Scaler {
             }
         };
         let (maintenance, plan) = (self.table.maintenance(), self.config.shrink_and_settle);
-        let slots = Arc::new(Semaphore::new(AT_ONCE));
+        let slots = Arc::new(Semaphore::new(CONCURRENCY));
         let mut draining = JoinSet::new();
         let mut begun_now = 0;
         let (looked_at, interrupted) = self
             .look_at_keys(deadline, |key, metadata| {
                 let is_calm = throttled.as_ref().is_some_and(|throttled| !throttled.contains(&key));
                 let due = || maintenance.due(metadata, &plan, is_calm, now_seconds);
-                let begin = (begun_now < MOST_BEGUN).then(due).flatten();
+                let begin = (begun_now < MAX_STARTED_KEYS).then(due).flatten();
                 if metadata.draining().is_none() && begin.is_none() {
                     return;
                 }
@@ -111,7 +111,7 @@ impl Scaler {
             tracing::info!(audit = true, answer = %to_json(report), "drain");
         }
         let count = keys.len();
-        keys.truncate(MOST_NAMED);
+        keys.truncate(MAX_NAMED_KEYS);
         let outcome = match interrupted {
             Some(error) => Err(Failure::new(&error, error.is_retryable())),
             None => Ok(Outcome::Handled),

@@ -14,16 +14,16 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 /// The most alarms of one `rearm`.
-const MOST_ALARMS: usize = 20;
+const MAX_ALARMS: usize = 20;
 /// The longest name of an alarm. (CloudWatch API reference, "SetAlarmState".)
-const LONGEST_ALARM_NAME: usize = 255;
+const MAX_ALARM_NAME_CHARS: usize = 255;
 
 /// Where an alarm's state, name, time and metrics are, as JSON pointers.
 type AlarmFormat = [&'static str; 4];
 /// The format of direct events and of EventBridge.
-const NATIVE: AlarmFormat = ["/state/value", "/alarmName", "/state/timestamp", "/configuration"];
+const NATIVE_FORMAT: AlarmFormat = ["/state/value", "/alarmName", "/state/timestamp", "/configuration"];
 /// The format of the JSON text in an event of SNS.
-const OF_SNS: AlarmFormat = ["/NewStateValue", "/AlarmName", "/StateChangeTime", "/Trigger"];
+const SNS_FORMAT: AlarmFormat = ["/NewStateValue", "/AlarmName", "/StateChangeTime", "/Trigger"];
 
 /// An event, as far as the shard-scaler uses it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -225,18 +225,18 @@ impl TryFrom<Value> for AlarmNames {
 
     fn try_from(given: Value) -> Result<Self, String> {
         let refused = |what: String| {
-            let each = format!("each a string of 1 to {LONGEST_ALARM_NAME} characters");
-            format!("{what}; allowed: a list of 1 to {MOST_ALARMS} names of alarms, {each}")
+            let each = format!("each a string of 1 to {MAX_ALARM_NAME_CHARS} characters");
+            format!("{what}; allowed: a list of 1 to {MAX_ALARMS} names of alarms, {each}")
         };
         let names = given.as_array().ok_or_else(|| refused(format!("it is {given}")))?;
-        if !(1..=MOST_ALARMS).contains(&names.len()) {
+        if !(1..=MAX_ALARMS).contains(&names.len()) {
             return Err(refused(format!("it has {} entries", names.len())));
         }
         let checked = names.iter().zip(1..).map(|(given, entry)| {
             let no_text = || refused(format!("its entry {entry} is {given}"));
             let name = given.as_str().ok_or_else(no_text)?;
             match name.chars().count() {
-                1..=LONGEST_ALARM_NAME => Ok(name.to_owned()),
+                1..=MAX_ALARM_NAME_CHARS => Ok(name.to_owned()),
                 length => Err(refused(format!("its entry {entry} has {length} characters"))),
             }
         });
@@ -251,12 +251,12 @@ impl Alarm {
             return records.iter().filter_map(Self::of_sns).collect();
         }
         let envelopes = [event.get("alarmData"), event.get("detail")].into_iter().flatten();
-        envelopes.filter_map(|alarm| Self::of(alarm, NATIVE)).collect()
+        envelopes.filter_map(|alarm| Self::of(alarm, NATIVE_FORMAT)).collect()
     }
 
     fn of_sns(record: &Value) -> Option<Self> {
         let message = record.pointer("/Sns/Message")?.as_str()?;
-        Self::of(&serde_json::from_str(message).ok()?, OF_SNS)
+        Self::of(&serde_json::from_str(message).ok()?, SNS_FORMAT)
     }
 
     fn of(alarm: &Value, [state, name, changed_at, metrics]: AlarmFormat) -> Option<Self> {

@@ -17,12 +17,12 @@ const WINDOW: Duration = Duration::from_secs(300);
 const PERIOD_SECONDS: i32 = 60;
 /// If at least this share of the provisioned units is consumed, the table is taken to be the limit,
 /// and not one of its partitions.
-const NEARLY_ALL: f64 = 0.9;
+const EXHAUSTED_SHARE: f64 = 0.9;
 /// The largest number of indexes that are checked, in one request with the table. A request allows
 /// 500 metrics. (CloudWatch API reference, "GetMetricData".)
-const MOST_INDEXES: usize = 20;
+const MAX_INDEXES: usize = 20;
 /// The table's consumption, for the case that no metric names a limit.
-const CONSUMED: [&str; 2] = ["ConsumedWriteCapacityUnits", "ConsumedReadCapacityUnits"];
+const CONSUMPTION_METRICS: [&str; 2] = ["ConsumedWriteCapacityUnits", "ConsumedReadCapacityUnits"];
 
 /// A limit that requests exceeded, and the remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -151,11 +151,11 @@ impl Clients {
             std::iter::once(None).chain(indexes.into_iter().map(Some)).collect();
         let of_place =
             |place: Option<&str>| Cause::METRICS.map(|(metric, _)| query(table, place, metric));
-        let queries = CONSUMED.map(|metric| query(table, None, metric)).into_iter();
+        let queries = CONSUMPTION_METRICS.map(|metric| query(table, None, metric)).into_iter();
         let sums = self
             .sums(queries.chain(places.iter().flat_map(|place| of_place(*place))), now_seconds)
             .await?;
-        let (consumed, throttled) = sums.split_at_checked(CONSUMED.len()).unwrap_or_default();
+        let (consumed, throttled) = sums.split_at_checked(CONSUMPTION_METRICS.len()).unwrap_or_default();
 
         let mut limits = Limits::default();
         for (place, sums) in places.iter().zip(throttled.chunks(Cause::METRICS.len())) {
@@ -173,7 +173,7 @@ impl Clients {
         if let Some(units) = capacity(&described).provisioned {
             let [written, read] =
                 [0, 1].map(|index| consumed.get(index).copied().unwrap_or_default());
-            let nearly = |used: f64, of: u64| used / WINDOW.as_secs_f64() >= of as f64 * NEARLY_ALL;
+            let nearly = |used: f64, of: u64| used / WINDOW.as_secs_f64() >= of as f64 * EXHAUSTED_SHARE;
             limits.add(None, nearly(written, units.write).then_some(Cause::ProvisionedWrites));
             limits.add(None, nearly(read, units.read).then_some(Cause::ProvisionedReads));
         }
@@ -221,13 +221,13 @@ fn indexes<'a>(table: &'a TableDescription, replicas: &[String]) -> Vec<&'a str>
     let mut names: Vec<&str> =
         table.global_secondary_indexes().iter().filter_map(|index| index.index_name()).collect();
     names.sort_by_key(|name| !replicas.iter().any(|replica| replica == name));
-    if names.len() > MOST_INDEXES {
+    if names.len() > MAX_INDEXES {
         tracing::warn!(
             indexes = names.len(),
-            looked_at = MOST_INDEXES,
+            looked_at = MAX_INDEXES,
             "not all indexes are looked at"
         );
-        names.truncate(MOST_INDEXES);
+        names.truncate(MAX_INDEXES);
     }
     names
 }

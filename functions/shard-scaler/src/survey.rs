@@ -21,15 +21,15 @@ use crate::response::{Failure, Outcome, Report, to_json};
 use crate::telemetry;
 
 /// The largest number of keys that are processed at once.
-const AT_ONCE: usize = 32;
+const CONCURRENCY: usize = 32;
 /// No further page is read once this number of keys is waiting.
-const MOST_KEYS: usize = 300;
+const MAX_WAITING_KEYS: usize = 300;
 /// The share of the time for reading the table. The rest is for the keys that were found.
-const LOOKING: f64 = 0.5;
+const READING_SHARE: f64 = 0.5;
 /// The part of the time that is reserved for the response.
 const RESPONSE_TIME: Duration = Duration::from_secs(3);
 /// The largest number of failed keys that are named.
-const MOST_NAMED: usize = 100;
+const MAX_NAMED_KEYS: usize = 100;
 /// Why a rebuild changes nothing.
 const TOO_LARGE: &str = "the table is larger than one invocation can look at; nothing was changed: \
                          take the command `admin rebuild`";
@@ -123,7 +123,7 @@ impl Scaler {
             let found = look.survey.take_unsharded();
             look.unsharded_items += found.values().sum::<u64>();
             look.keys.extend(found.into_keys());
-            if look.next.is_none() || look.keys.len() >= MOST_KEYS || Deadline::now() >= until {
+            if look.next.is_none() || look.keys.len() >= MAX_WAITING_KEYS || Deadline::now() >= until {
                 return look;
             }
         }
@@ -245,7 +245,7 @@ impl Scaler {
 
 fn look_until(deadline: Deadline) -> Deadline {
     let now = Deadline::now();
-    now + deadline.saturating_duration_since(now).mul_f64(LOOKING)
+    now + deadline.saturating_duration_since(now).mul_f64(READING_SHARE)
 }
 
 /// Processes the keys, several at once, and counts the results.
@@ -253,7 +253,7 @@ async fn each<K, F>(survey: &Survey, keys: Vec<K>, work: impl Fn(K) -> F) -> Wor
 where
     F: Future<Output = Result<&'static str, (PartitionKey, String)>> + Send + 'static,
 {
-    let slots = Arc::new(Semaphore::new(AT_ONCE));
+    let slots = Arc::new(Semaphore::new(CONCURRENCY));
     let mut working = JoinSet::new();
     for key in keys {
         let (slots, working_on) = (Arc::clone(&slots), work(key));
@@ -276,6 +276,6 @@ where
         };
         *done.keys.entry(name).or_default() += 1;
     }
-    done.failed.truncate(MOST_NAMED);
+    done.failed.truncate(MAX_NAMED_KEYS);
     done
 }

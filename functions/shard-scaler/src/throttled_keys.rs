@@ -21,7 +21,7 @@ use crate::response::{Failure, to_json};
 use crate::telemetry;
 
 /// The largest number that DynamoDB's rules report. (CloudWatch API reference.)
-const MOST_CONTRIBUTORS: i32 = 25;
+const MAX_CONTRIBUTORS: i32 = 25;
 /// The rule that counts throttled partition keys.
 const RULE_KIND: &str = "-PKT-";
 /// The least time span of the report.
@@ -30,7 +30,7 @@ const WINDOW: Duration = Duration::from_secs(120);
 const PERIOD: u64 = 60;
 /// How many seconds after the recorded second a change is effective. That second counts as a whole,
 /// and earlier views expire within 1.2 s.
-const TAKES_EFFECT: u64 = 3;
+const EFFECT_DELAY_SECONDS: u64 = 3;
 
 /// The findings about the throttled table and indexes.
 #[derive(Debug, Default)]
@@ -103,7 +103,7 @@ impl Throttles {
         for (began, count) in &self.counts {
             match last_change {
                 Some(at) if began + PERIOD <= at => since.before += count,
-                Some(at) if *began < at.saturating_add(TAKES_EFFECT) => since.meanwhile += count,
+                Some(at) if *began < at.saturating_add(EFFECT_DELAY_SECONDS) => since.meanwhile += count,
                 Some(_) | None => since.after += count,
             }
         }
@@ -315,7 +315,7 @@ impl Clients {
             .start_time(time(from))
             .end_time(time(now_seconds))
             .period(PERIOD as i32)
-            .max_contributor_count(MOST_CONTRIBUTORS)
+            .max_contributor_count(MAX_CONTRIBUTORS)
             .send()
             .await
             .map_err(ClientError::of("GetInsightRuleReport"))?;

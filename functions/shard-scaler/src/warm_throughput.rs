@@ -18,11 +18,11 @@ use crate::Scaler;
 use crate::clients::{ClientError, Clients, capacity};
 
 /// The time between two reads of one process.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const RECHECK_PERIOD: Duration = Duration::from_secs(60);
 /// The same while a raise is in progress, so that its end is published soon.
-const LOOK_AGAIN_WHILE_WARMING: Duration = Duration::from_secs(2);
+const WARMING_RECHECK_PERIOD: Duration = Duration::from_secs(2);
 /// The longest time that reading and publishing may delay an event.
-const LONGEST_LOOK: Duration = Duration::from_secs(5);
+const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The result of DescribeTable.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,7 +129,7 @@ impl Looks {
         let (at, described) = self.last.as_ref()?;
         let is_warming =
             self.has_asked || described.as_ref().is_some_and(|described| described.is_warming);
-        let pause = if is_warming { LOOK_AGAIN_WHILE_WARMING } else { LOOK_AGAIN };
+        let pause = if is_warming { WARMING_RECHECK_PERIOD } else { RECHECK_PERIOD };
         (Deadline::now() < *at + pause).then_some(described.as_ref())
     }
 }
@@ -157,7 +157,7 @@ impl Scaler {
     /// the lowest of the table and its indexes, or `None` if it is not known. Errors are reported,
     /// and do not make the event fail.
     pub async fn learn_warm_throughput(&self, deadline: Deadline) -> Option<WarmThroughput> {
-        let deadline = deadline.min(Deadline::now() + LONGEST_LOOK);
+        let deadline = deadline.min(Deadline::now() + LOOK_TIMEOUT);
         let mut looks = timeout_at(deadline, self.looks.lock()).await.ok()?;
         if let Some(recent) = looks.recent() {
             return recent.map(DescribedThroughput::lowest);
@@ -175,7 +175,7 @@ impl Scaler {
         if self.config.dry_run || described.is_warming {
             return;
         }
-        let deadline = deadline.min(Deadline::now() + LONGEST_LOOK);
+        let deadline = deadline.min(Deadline::now() + LOOK_TIMEOUT);
         // Boxed, because the SDK's futures nest deeply.
         let maintenance = self.maintenance(deadline);
         let publishing = maintenance.publish_warm_throughput(described.lowest());

@@ -23,17 +23,17 @@ use crate::telemetry;
 use crate::warm_throughput::{DescribedThroughput, Looks, NotKnown};
 
 /// The largest number of units that an event may request.
-const MOST_UNITS: u64 = 1_000_000_000;
+const MAX_UNITS: u64 = 1_000_000_000;
 /// The note in every response about a raise. `adviser plan` has the prices.
-const ONCE: &str =
+const COST_NOTE: &str =
     "charged once for each unit that is added; it cannot be undone; the price: docs/costs.md";
 
 /// DynamoDB rejected the raise because another update is in progress.
-const IN_USE: &str = "UpdateTable: ResourceInUseException: \
+const UPDATE_IN_PROGRESS: &str = "UpdateTable: ResourceInUseException: \
                       another update of the table is under way";
 
 /// The budget allows none of the needed units.
-const NOT_ALLOWED: &str = "the shard-scaler may not raise it; by hand: aws dynamodb update-table --warm-throughput (docs/operations.md)";
+const RAISE_NOT_ALLOWED: &str = "the shard-scaler may not raise it; by hand: aws dynamodb update-table --warm-throughput (docs/operations.md)";
 
 /// The result for needed warm throughput.
 #[derive(Debug, Serialize)]
@@ -173,7 +173,7 @@ impl Steps {
 
     fn raise(self, status: Option<String>) -> Raise {
         let added = self.added();
-        Raise { table: self.table, indexes: self.indexes, added, note: ONCE, status }
+        Raise { table: self.table, indexes: self.indexes, added, note: COST_NOTE, status }
     }
 }
 
@@ -217,8 +217,8 @@ impl Clients {
 pub(crate) fn checked(asked: WarmUnits) -> Result<WarmThroughput, EventError> {
     let number = |field: &str, asked: Option<WholeNumber>| {
         let asked = asked.unwrap_or_default();
-        let number = u64::try_from(asked.0).ok().filter(|units| *units <= MOST_UNITS);
-        let why = format_args!("it is {asked}; allowed: 0 to {MOST_UNITS}");
+        let number = u64::try_from(asked.0).ok().filter(|units| *units <= MAX_UNITS);
+        let why = format_args!("it is {asked}; allowed: 0 to {MAX_UNITS}");
         number.ok_or_else(|| EventError::new(field, why))
     };
     let write_units = number("write_units", asked.write_units)?;
@@ -278,7 +278,7 @@ impl Scaler {
     ) -> WarmReport {
         let report = |limited_by, outcome| WarmReport { needed, limited_by, outcome };
         if needed.lowest(budget) == WarmThroughput::default() {
-            return report(limited(needed, budget), unchanged(NOT_ALLOWED));
+            return report(limited(needed, budget), unchanged(RAISE_NOT_ALLOWED));
         }
         let Ok(mut looks) = timeout_at(deadline, self.looks.lock()).await else {
             return report(None, Err(Failure::new("DescribeTable: no answer in time", true)));
@@ -328,7 +328,7 @@ impl Scaler {
         let table = &self.table.config().table_name;
         match timeout_at(deadline, self.clients.warm(table, &steps)).await {
             Ok(Ok(Some(status))) => Ok(WarmOutcome::Warming(steps.raise(Some(status)))),
-            Ok(Ok(None)) => unchanged(IN_USE),
+            Ok(Ok(None)) => unchanged(UPDATE_IN_PROGRESS),
             Ok(Err(error)) => {
                 tracing::error!(%error, "the table's warm throughput could not be raised");
                 Err(Failure::new(&error, error.is_retryable))

@@ -21,7 +21,7 @@ use crate::shortage;
 /// The timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// The maximum length of a function's name or ARN. [Lambda API reference, Invoke]
-const LONGEST_NAME: usize = 170;
+const MAX_NAME_CHARS: usize = 170;
 
 /// A client of the shard-scaler's function.
 #[derive(Debug, Clone)]
@@ -113,7 +113,7 @@ impl ShardScaler {
 fn is_function(value: &str) -> bool {
     let is_allowed =
         |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '$');
-    (1..=LONGEST_NAME).contains(&value.len()) && value.chars().all(is_allowed)
+    (1..=MAX_NAME_CHARS).contains(&value.len()) && value.chars().all(is_allowed)
 }
 
 /// Returns the cause as one line, without the response that the SDK's own text contains.
@@ -137,7 +137,7 @@ mod tests {
     fn the_function_has_a_valid_name_or_is_absent() {
         assert_eq!(ShardScaler::function(|_| None), Ok(None));
         assert_eq!(function(""), Ok(None));
-        let longest = "f".repeat(LONGEST_NAME);
+        let longest = "f".repeat(MAX_NAME_CHARS);
         let arn = "arn:aws:lambda:us-east-1:123456789012:function:f:$LATEST";
         for name in ["stack-ShardScalerFunction-1a2B", arn, &longest] {
             assert_eq!(function(name), Ok(Some(name.to_owned())));

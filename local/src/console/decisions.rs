@@ -17,7 +17,7 @@ use super::stream::Feed;
 use crate::decisions::Decision;
 
 /// The page shows a repeated decision against scaling a key again after this pause.
-const REPEAT_AFTER: Duration = Duration::from_secs(60);
+const REPEAT_PERIOD: Duration = Duration::from_secs(60);
 
 pub(super) async fn listen(mut events: Receiver<ScalingEvent>, feed: Arc<Feed>) {
     let mut id = 0;
@@ -29,7 +29,7 @@ pub(super) async fn listen(mut events: Receiver<ScalingEvent>, feed: Arc<Feed>) 
                     // The same decision may repeat many times; the page shows it once.
                     ScalingStep::Unchanged(decision) => {
                         let now = Instant::now();
-                        unchanged.retain(|_, (_, at)| now.duration_since(*at) < REPEAT_AFTER);
+                        unchanged.retain(|_, (_, at)| now.duration_since(*at) < REPEAT_PERIOD);
                         let before = unchanged.insert(event.partition_key.clone(), (decision, now));
                         if before.is_some_and(|(before, _)| {
                             discriminant(&before) == discriminant(&decision)

@@ -18,18 +18,18 @@ use crate::http_api::Functions;
 
 const PERIOD: Duration = Duration::from_secs(1);
 /// The lower bound of a sample's duration. The first sample is taken at once.
-const LEAST_SECONDS: f64 = 0.1;
+const MIN_SECONDS: f64 = 0.1;
 /// The maximum number of partitions in a sample.
-const SHOWN_PARTITIONS: usize = 1_000;
+const MAX_SHOWN_PARTITIONS: usize = 1_000;
 /// The maximum number of keys in a sample.
-const SHOWN_KEYS: usize = 8;
+const MAX_SHOWN_KEYS: usize = 8;
 /// The part of its heat that a key keeps from one sample to the next. It keeps a key on the page
 /// for a while after its traffic ends.
-const KEPT_HEAT: f64 = 0.9;
+const KEPT_HEAT_SHARE: f64 = 0.9;
 /// Keys with less heat are removed.
-const COLD: f64 = 0.05;
+const MIN_HEAT: f64 = 0.05;
 /// The time limit for reading the metadata of one key.
-const METADATA_TIME: Duration = Duration::from_millis(500);
+const METADATA_TIMEOUT: Duration = Duration::from_millis(500);
 
 pub(super) async fn sample(
     functions: Functions,
@@ -45,7 +45,7 @@ pub(super) async fn sample(
     loop {
         ticks.tick().await;
         // A busy machine may sample late, so all counts are converted to rates per second.
-        let passed = last.elapsed().as_secs_f64().max(LEAST_SECONDS);
+        let passed = last.elapsed().as_secs_f64().max(MIN_SECONDS);
         last = Instant::now();
         let per_second = |count: u64| (count as f64 / passed).round() as u64;
         let table = &functions.table.config().table_name;
@@ -92,14 +92,14 @@ pub(super) async fn sample(
 async fn warm_write_units(functions: &Functions, key: Option<&Key>) -> Option<u64> {
     let key = PartitionKey::new(&key?.partition_key).ok()?;
     let warm =
-        functions.table.maintenance().timeout(METADATA_TIME).warm_throughput(&key).await.ok()?;
+        functions.table.maintenance().timeout(METADATA_TIMEOUT).warm_throughput(&key).await.ok()?;
     warm.map(|warm| warm.write_units)
 }
 
 /// Reduces the partitions to the maximum number, by keeping the hottest of each group of
 /// neighbours.
 fn shown(partitions: Vec<Partition>) -> Vec<Partition> {
-    let group = partitions.len().div_ceil(SHOWN_PARTITIONS).max(1);
+    let group = partitions.len().div_ceil(MAX_SHOWN_PARTITIONS).max(1);
     let hottest = |group: &[Partition]| {
         let heat =
             |one: &&Partition, other: &&Partition| one.write_units.total_cmp(&other.write_units);
@@ -151,7 +151,7 @@ struct KeyHeat {
 impl Keys {
     fn update(&mut self, functions: &Functions, engine: Option<&Engine>, load: &Load) {
         for key in self.0.values_mut() {
-            key.heat *= KEPT_HEAT;
+            key.heat *= KEPT_HEAT_SHARE;
             key.throttled = 0;
         }
         let config = functions.table.config();
@@ -169,20 +169,20 @@ impl Keys {
                 self.0.entry(key).or_default().heat = 1.0;
             }
         }
-        self.0.retain(|_, key| key.heat >= COLD);
+        self.0.retain(|_, key| key.heat >= MIN_HEAT);
     }
 
     async fn hottest(&self, functions: &Functions, passed: f64) -> Vec<Key> {
         let mut hottest: Vec<(&String, &KeyHeat)> = self.0.iter().collect();
         hottest.sort_by(|(_, a), (_, b)| b.heat.total_cmp(&a.heat));
         let mut asked = JoinSet::new();
-        for (rank, (name, key)) in hottest.into_iter().take(SHOWN_KEYS).enumerate() {
+        for (rank, (name, key)) in hottest.into_iter().take(MAX_SHOWN_KEYS).enumerate() {
             let throttled = (key.throttled as f64 / passed).round() as u64;
             let (table, name) = (functions.table.clone(), name.clone());
             asked.spawn(async move {
                 let logical = PartitionKey::new(&name).ok()?;
                 let metadata =
-                    table.maintenance().timeout(METADATA_TIME).metadata(&logical).await.ok()?;
+                    table.maintenance().timeout(METADATA_TIMEOUT).metadata(&logical).await.ok()?;
                 let first = table.config().adopt_shards;
                 let metadata = metadata.unwrap_or_else(|| ShardMetadata::unregistered_with(first));
                 let key = Key {

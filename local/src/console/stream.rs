@@ -16,11 +16,11 @@ use super::numbered::Numbered;
 use super::sample::Sample;
 
 /// The number of past samples that a new page receives.
-const SAMPLES: usize = 120;
+const MAX_PAST_SAMPLES: usize = 120;
 /// The number of past decisions that a new page receives.
-const DECISIONS: usize = 50;
+const MAX_PAST_DECISIONS: usize = 50;
 /// The maximum number of events queued for a slow page. The page misses older ones.
-const WAITING: usize = 16;
+const MAX_QUEUED_EVENTS: usize = 16;
 
 /// A serialized event.
 #[derive(Debug, Clone)]
@@ -46,7 +46,7 @@ struct Past {
 
 impl Default for Feed {
     fn default() -> Self {
-        Self { past: Mutex::default(), live: broadcast::Sender::new(WAITING) }
+        Self { past: Mutex::default(), live: broadcast::Sender::new(MAX_QUEUED_EVENTS) }
     }
 }
 
@@ -58,14 +58,14 @@ impl Feed {
         // The lock is held while sending, so that a page that connects now gets the sample once.
         let mut past = self.lock();
         past.last = Some(Arc::clone(&whole));
-        keep(&mut past.samples, short, SAMPLES);
+        keep(&mut past.samples, short, MAX_PAST_SAMPLES);
         self.send("sample", whole);
     }
 
     pub(super) fn decision(&self, decision: &Numbered) {
         let Some(decision) = text(decision) else { return };
         let mut past = self.lock();
-        keep(&mut past.decisions, Arc::clone(&decision), DECISIONS);
+        keep(&mut past.decisions, Arc::clone(&decision), MAX_PAST_DECISIONS);
         self.send("decision", decision);
     }
 

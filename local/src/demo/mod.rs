@@ -27,7 +27,7 @@ pub use side::{Outcome, Second};
 /// The key of the demo.
 const KEY: &str = "hot";
 /// The load before the step is the load after it, divided by this number.
-const CALM_PART: u32 = 10;
+const CALM_DIVISOR: u32 = 10;
 
 /// The options of the demo.
 #[derive(Debug, Clone, Args)]
@@ -111,7 +111,7 @@ pub async fn play(
     let screen = Screen::new(&options);
     let began = Instant::now();
     let say = |at: u32, text: &str| screen.say(&format!("{at:>3} s  {text}"), &print);
-    let calm = (options.writes / CALM_PART).max(1);
+    let calm = (options.writes / CALM_DIVISOR).max(1);
     say(0, &format!("both keys get {calm} writes a second: calm"))?;
     sharded.load(calm);
     single.load(calm);

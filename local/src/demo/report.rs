@@ -11,7 +11,7 @@ use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
-use super::side::ENOUGH;
+use super::side::FULL_LOAD_SHARE;
 use super::{Checked, Outcome, Second, Story};
 
 const OURS: RGBColor = RGBColor(0, 114, 178);
@@ -89,7 +89,7 @@ fn numbers_to_the_right(mut table: Table) -> String {
 /// Describes a load that was smaller than requested.
 fn offered_only(story: &Story, outcome: &Outcome) -> Option<String> {
     let wanted = story.options.writes;
-    let is_less = outcome.offered < ENOUGH * f64::from(wanted);
+    let is_less = outcome.offered < FULL_LOAD_SHARE * f64::from(wanted);
     let offered = HumanCount(outcome.offered.round() as u64);
     is_less.then(|| {
         format!(
@@ -161,7 +161,7 @@ fn draw_writes(
     let seconds = f64::from(story.options.seconds);
     let offered = f64::from(story.options.writes);
     let step = f64::from(story.options.step_at());
-    let calm = offered / f64::from(super::CALM_PART);
+    let calm = offered / f64::from(super::CALM_DIVISOR);
     let times = offered / f64::from(story.options.partition_write_units);
     let caption = match offered_only(story, &story.sharded) {
         None => format!(

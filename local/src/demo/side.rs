@@ -19,15 +19,15 @@ use crate::traffic::{Counts, Generated, LoadPlan, generate};
 use crate::{Edition, ServeOptions, shortage};
 
 /// The maximum ratio of throttled attempts to accepted writes that counts as relief.
-const TOLERATED: f64 = 0.01;
+const MAX_THROTTLED_SHARE: f64 = 0.01;
 /// The number of consecutive seconds that make a relief.
 const STEADY_SECONDS: usize = 3;
 /// The part of the requested writes that counts as the whole load.
-pub(super) const ENOUGH: f64 = 0.95;
+pub(super) const FULL_LOAD_SHARE: f64 = 0.95;
 /// Writes that a window may miss at its two edges.
-const AT_EDGES: f64 = 2.0;
+const MAX_EDGE_WRITES: f64 = 2.0;
 /// The time limit for reading the metadata.
-const METADATA_TIME: Duration = Duration::from_secs(1);
+const METADATA_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The measurements of one second.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -210,7 +210,7 @@ impl Side {
         let metadata = functions
             .table
             .maintenance()
-            .timeout(METADATA_TIME)
+            .timeout(METADATA_TIMEOUT)
             .metadata(&PartitionKey::new(KEY)?)
             .await;
         let shards = metadata.map_or_else(
@@ -307,9 +307,9 @@ fn relieved_after(seconds: &[Second], step_at: f64, requested: f64) -> Option<f6
     let hot: Vec<&Second> = seconds.iter().filter(|second| second.at > step_at + 0.5).collect();
     let first = hot.windows(STEADY_SECONDS).find(|window| {
         let handled: f64 = window.iter().map(|second| second.accepted + second.failed).sum();
-        handled + AT_EDGES >= ENOUGH * requested * STEADY_SECONDS as f64
+        handled + MAX_EDGE_WRITES >= FULL_LOAD_SHARE * requested * STEADY_SECONDS as f64
             && window.iter().all(|second| {
-                second.accepted > 0.0 && second.throttled <= TOLERATED * second.accepted
+                second.accepted > 0.0 && second.throttled <= MAX_THROTTLED_SHARE * second.accepted
             })
     })?;
     first.first().map(|second| (second.at - step_at).max(0.0))

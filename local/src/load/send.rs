@@ -16,12 +16,12 @@ use super::lines::{Fields, Line, Lines, LoadError};
 use cli::output::bar_style;
 
 /// The maximum number of failures in the summary.
-const LISTED: usize = 20;
+const MAX_LISTED_FAILURES: usize = 20;
 /// The number of keys whose shards the summary lists.
-const LISTED_KEYS: usize = 5;
+const MAX_LISTED_KEYS: usize = 5;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const MIN_PAUSE: Duration = Duration::from_millis(100);
+const MAX_PAUSE: Duration = Duration::from_secs(2);
 
 /// The outcome of a load.
 #[derive(Debug, Default, Clone)]
@@ -66,11 +66,11 @@ impl fmt::Display for Summary {
             );
             writeln!(f, "  {key}: {} lines, {shards}", HumanCount(*lines))?;
         }
-        for (line, why) in self.failed.iter().take(LISTED) {
+        for (line, why) in self.failed.iter().take(MAX_LISTED_FAILURES) {
             writeln!(f, "  line {line}: {why}")?;
         }
-        if self.failed.len() > LISTED {
-            writeln!(f, "  and {} more", HumanCount((self.failed.len() - LISTED) as u64))?;
+        if self.failed.len() > MAX_LISTED_FAILURES {
+            writeln!(f, "  and {} more", HumanCount((self.failed.len() - MAX_LISTED_FAILURES) as u64))?;
         }
         Ok(())
     }
@@ -169,7 +169,7 @@ pub(super) async fn store(
     summary.failed.sort();
     let mut keys: Vec<_> = by_key.into_iter().collect();
     keys.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    for (key, lines) in keys.into_iter().take(LISTED_KEYS) {
+    for (key, lines) in keys.into_iter().take(MAX_LISTED_KEYS) {
         let shards = api.shards(&key).await;
         summary.keys.push((key, lines, shards));
     }
@@ -192,7 +192,7 @@ impl Api {
     /// Sends a batch until every item is stored, rejected permanently, or out of attempts.
     async fn store(&self, batch: Vec<Line>) -> Outcome {
         let mut total = Outcome::default();
-        let (mut left, mut pause) = (batch, FIRST_PAUSE);
+        let (mut left, mut pause) = (batch, MIN_PAUSE);
         for attempt in 1..=self.attempts {
             if left.is_empty() {
                 break;
@@ -212,7 +212,7 @@ impl Api {
             left = sent.again.into_iter().map(|(line, _)| line).collect();
             if !left.is_empty() {
                 sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                pause = (pause * 2).min(MAX_PAUSE);
             }
         }
         total

@@ -8,7 +8,7 @@ use lambda_http::{Body, Response};
 use serde::Deserialize;
 
 /// The maximum number of latencies between two samples. Further ones are dropped.
-const MOST_LATENCIES: usize = 100_000;
+const MAX_LATENCIES: usize = 100_000;
 
 /// The requests since the last sample.
 #[derive(Debug, Clone, Default)]
@@ -43,7 +43,7 @@ pub(crate) struct Latencies(Vec<Duration>);
 
 impl Latencies {
     fn record(&mut self, took: Duration) {
-        if self.0.len() < MOST_LATENCIES {
+        if self.0.len() < MAX_LATENCIES {
             self.0.push(took);
         }
     }

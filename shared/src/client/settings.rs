@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::{ConfigError, MOST_SHARDS, TableConfig};
+use crate::config::{ConfigError, MAX_SHARDS_LIMIT, TableConfig};
 use crate::protocol::names::RESERVED;
 use crate::values::key::{KeyError, PartitionKey, Separator, ShardCount, ShardKeys, ShardNumber};
 
@@ -160,6 +160,6 @@ impl TableConfig {
 
 fn count(variable: &'static str, shards: u32) -> Result<ShardCount, ConfigError> {
     let allowed = "a whole number from 1 to 10000";
-    let good = ShardCount::new(shards).filter(|count| u64::from(count.get()) <= MOST_SHARDS);
+    let good = ShardCount::new(shards).filter(|count| u64::from(count.get()) <= MAX_SHARDS_LIMIT);
     good.ok_or_else(|| ConfigError::Wrong { variable, value: shards.to_string(), allowed })
 }

@@ -42,9 +42,9 @@ impl ScalingActors {
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a throttled write is repeated. An instance of Lambda serves one request at a time, so
 /// a write that waits for a full partition keeps others from partitions with room.
-const THROTTLED_FOR: Duration = Duration::from_secs(2);
+const THROTTLED_RETRY_TIMEOUT: Duration = Duration::from_secs(2);
 /// The largest allowed value of `MAX_SHARDS`.
-pub(crate) const MOST_SHARDS: u64 = 10_000;
+pub(crate) const MAX_SHARDS_LIMIT: u64 = 10_000;
 
 /// The settings of one sharded table. All processes of a table use the same values, except for
 /// [`timeout`](Self::timeout).
@@ -224,7 +224,7 @@ impl TableConfig {
             sort_key_type: SortKeyType::String,
             placement: Placement::default(),
             timeout: TIMEOUT,
-            throttled_for: THROTTLED_FOR,
+            throttled_for: THROTTLED_RETRY_TIMEOUT,
             shard_keys: ShardKeys::default(),
             policy: ScalingPolicy::default(),
             lease: MAX_LEASE,

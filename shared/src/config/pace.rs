@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::protocol::view::{LONGEST_READ, SIGNATURE_VALIDITY};
 
 /// The largest difference between the clocks of two actors. Waits are longer by this margin.
-const MARGIN: Duration = Duration::from_secs(60);
+const CLOCK_MARGIN: Duration = Duration::from_secs(60);
 
 /// The pace and the waits of a drain.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,8 +24,8 @@ pub struct DrainPace {
 impl Default for DrainPace {
     fn default() -> Self {
         Self {
-            wait_for_requests: SIGNATURE_VALIDITY + MARGIN,
-            wait_for_reads: LONGEST_READ + MARGIN,
+            wait_for_requests: SIGNATURE_VALIDITY + CLOCK_MARGIN,
+            wait_for_reads: LONGEST_READ + CLOCK_MARGIN,
             units_per_second: 300,
         }
     }

@@ -8,7 +8,7 @@ use crate::policy::pressure::Pressure;
 use crate::values::key::{PartitionKey, ShardCount};
 
 /// The number of events that are kept for a slow receiver. It misses older ones.
-pub(super) const KEPT: usize = 256;
+pub(super) const MAX_KEPT_EVENTS: usize = 256;
 
 /// One step of a change, or a decision against a change.
 #[derive(Debug, Clone, PartialEq, Eq)]

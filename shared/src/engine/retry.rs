@@ -9,9 +9,9 @@ use crate::engine::environment::Environment;
 use crate::table::error::TableError;
 
 /// The longest pause before the first repetition. It doubles with each further one.
-const FIRST_PAUSE: Duration = Duration::from_millis(25);
+const MAX_FIRST_PAUSE: Duration = Duration::from_millis(25);
 /// The longest pause of all.
-const LONGEST_PAUSE: Duration = Duration::from_millis(800);
+const MAX_PAUSE: Duration = Duration::from_millis(800);
 /// How often the first and the longest pause are doubled before the repetition of a throttled write
 /// of a page. A page takes few writes a second, and all changes of its keys wait for them.
 const SLOW_DOUBLINGS: u32 = 3;
@@ -20,7 +20,7 @@ const SLOW_DOUBLINGS: u32 = 3;
 /// drawn between zero and it: exponential back-off with full jitter.
 #[must_use]
 pub fn longest_pause(retries: u32) -> Duration {
-    FIRST_PAUSE.saturating_mul(1 << retries.min(10)).min(LONGEST_PAUSE)
+    MAX_FIRST_PAUSE.saturating_mul(1 << retries.min(10)).min(MAX_PAUSE)
 }
 
 /// The pauses between the attempts of a request.

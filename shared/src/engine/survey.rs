@@ -10,7 +10,7 @@ use crate::engine::retry::retrying;
 use crate::engine::views::keys::KeyJob;
 use crate::engine::width::ScaleOutcome;
 use crate::engine::{Deadline, Inner, TableEngine};
-use crate::protocol::layout::{HIGHEST_GENERATION, Layout};
+use crate::protocol::layout::{MAX_GENERATION, Layout};
 use crate::protocol::metadata::{Change, ShardMetadata};
 use crate::protocol::survey::{KeyFindings, Known, Place, Survey, Surveyed};
 use crate::protocol::view::View;
@@ -19,7 +19,7 @@ use crate::table::error::{Cause, TableError};
 use crate::values::key::{PartitionKey, ShardCount, ShardNumber};
 
 /// How often a rebuild starts again because another actor changed the metadata.
-const ATTEMPTS: u32 = 5;
+const MAX_ATTEMPTS: u32 = 5;
 
 /// A page of a survey.
 #[derive(Debug, Clone, PartialEq)]
@@ -133,7 +133,7 @@ impl TableEngine {
             return Ok(Rebuilt::Kept);
         }
         let (inner, job) = (&self.inner, self.inner.job(key, deadline));
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             let read =
                 retrying(&inner.environment, deadline, || inner.tables.get_raw_metadata(key))
                     .await?;
@@ -154,7 +154,7 @@ impl TableEngine {
                     read_shards: raw
                         .widest()
                         .map_or(nothing.read_shards, |widest| widest.max(nothing.read_shards)),
-                    generation: raw.generation().unwrap_or_default().min(HIGHEST_GENERATION / 2),
+                    generation: raw.generation().unwrap_or_default().min(MAX_GENERATION / 2),
                     era: raw.era().unwrap_or(nothing.era),
                     shard_history: raw.history(),
                     ..nothing

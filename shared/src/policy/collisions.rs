@@ -10,11 +10,11 @@
 use crate::values::key::ShardCount;
 
 /// Counts that are this much less likely than the most likely one are left out.
-const LEAST_LIKELY: f64 = 1e-15;
+const MIN_LIKELIHOOD_SHARE: f64 = 1e-15;
 /// Steps of the binary search for a demand.
-const STEPS: u32 = 60;
+const SEARCH_STEPS: u32 = 60;
 /// The search for a demand ends at this multiple of what all shards accept by themselves.
-const LARGEST: f64 = 1e6;
+const MAX_DEMAND_FACTOR: f64 = 1e6;
 /// The share of a demand that is throttled with this number of shards and of partitions. Without a
 /// number of partitions, each shard has its own.
 ///
@@ -38,8 +38,8 @@ pub fn throttled(demand: f64, shards: ShardCount, partitions: Option<u32>) -> f6
 /// The demand of which this share is throttled. This is the inverse of [`throttled`].
 #[must_use]
 pub(crate) fn demand(throttled_part: f64, shards: ShardCount, partitions: Option<u32>) -> f64 {
-    let (mut low, mut high) = (1.0 / LARGEST, f64::from(shards.get()) * LARGEST);
-    for _ in 0..STEPS {
+    let (mut low, mut high) = (1.0 / MAX_DEMAND_FACTOR, f64::from(shards.get()) * MAX_DEMAND_FACTOR);
+    for _ in 0..SEARCH_STEPS {
         let middle = f64::sqrt(low * high);
         if throttled(middle, shards, partitions) < throttled_part {
             low = middle
@@ -98,7 +98,7 @@ pub fn binomial(trials: u64, chance: f64) -> Vec<(u64, f64)> {
     let mut likelihood = 1.0;
     for count in (0..mode).rev() {
         likelihood *= (count + 1) as f64 / ((trials - count) as f64 * odds);
-        if likelihood < LEAST_LIKELY {
+        if likelihood < MIN_LIKELIHOOD_SHARE {
             break;
         }
         counts.push((count, likelihood));
@@ -106,7 +106,7 @@ pub fn binomial(trials: u64, chance: f64) -> Vec<(u64, f64)> {
     likelihood = 1.0;
     for count in mode..trials {
         likelihood *= (trials - count) as f64 * odds / (count + 1) as f64;
-        if likelihood < LEAST_LIKELY {
+        if likelihood < MIN_LIKELIHOOD_SHARE {
             break;
         }
         counts.push((count + 1, likelihood));

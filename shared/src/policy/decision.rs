@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::values::key::ShardCount;
 
 /// When an instance whose key cannot grow any further decides again.
-pub const LOOK_AGAIN: Duration = Duration::from_secs(10);
+pub const RECHECK_PERIOD: Duration = Duration::from_secs(10);
 
 /// The decision. A negative one contains what the caller needs next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,22 +13,22 @@ use crate::values::key::ShardCount;
 
 /// Observations count for one to two of these spans: long enough for a few writes of a slow
 /// instance, short enough to show a step at once.
-const SPAN: Duration = Duration::from_secs(2);
+const OBSERVATION_PERIOD: Duration = Duration::from_secs(2);
 /// New shards are on partitions that have saved up a second's units, so observations in this time
 /// are too good.
-const SAVED_UP: Duration = Duration::from_secs(1);
+const BURST_PERIOD: Duration = Duration::from_secs(1);
 /// A rate is of at least this time, because a few writes may come at once.
-const SHORTEST_RATED: Duration = Duration::from_millis(500);
+const MIN_RATE_PERIOD: Duration = Duration::from_millis(500);
 /// Standard deviations by which a share must be certain. Otherwise the unluckiest of many instances
 /// would decide for all.
-const CERTAIN: f64 = 3.0;
+const CERTAIN_DEVIATIONS: f64 = 3.0;
 /// A key is calm while less than this share of its first attempts is throttled.
-pub(super) const NEGLIGIBLE: f64 = 0.01;
+pub(super) const NEGLIGIBLE_SHARE: f64 = 0.01;
 /// With this number of writes, the demand is known within a few per cent if half is rejected, and
 /// within a third if it is fifty times what the shards take.
-const SURE_WRITES: u64 = 500;
+const SUFFICIENT_WRITES: u64 = 500;
 /// Each of few hot items is throttled at least this many times, on average.
-const TIMES_EACH: f64 = 4.0;
+const MIN_THROTTLES_PER_ITEM: f64 = 4.0;
 
 /// The writes of a key under one width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -114,19 +114,19 @@ impl Pressure {
     /// Certainly more than a negligible share of the first attempts is throttled.
     #[must_use]
     pub fn is_throttled(self) -> bool {
-        self.throttled_bound(CERTAIN) >= NEGLIGIBLE
+        self.throttled_bound(CERTAIN_DEVIATIONS) >= NEGLIGIBLE_SHARE
     }
 
     /// Certainly no more than that.
     #[must_use]
     pub fn is_calm(self) -> bool {
-        self.throttled_bound(-CERTAIN) < NEGLIGIBLE
+        self.throttled_bound(-CERTAIN_DEVIATIONS) < NEGLIGIBLE_SHARE
     }
 
     /// Whether more observations would hardly change the decision.
     #[must_use]
     pub fn is_sure(self) -> bool {
-        self.writes >= SURE_WRITES && (self.is_throttled() || self.is_calm())
+        self.writes >= SUFFICIENT_WRITES && (self.is_throttled() || self.is_calm())
     }
 
     /// Whether a backlog drains: a twentieth more is accepted than arrives.
@@ -205,18 +205,18 @@ impl RateMeter {
     /// Units a second.
     fn rate(&mut self, now: Duration) -> f64 {
         let age = self.turn(now);
-        let time = (age + self.previous.1).max(SAVED_UP);
+        let time = (age + self.previous.1).max(BURST_PERIOD);
         (self.current + self.previous.0) as f64 / time.as_secs_f64()
     }
 
     /// The time since the span began. A new one begins if it is too old.
     fn turn(&mut self, now: Duration) -> Duration {
         let age = now.saturating_sub(*self.began.get_or_insert(now));
-        if age < SPAN {
+        if age < OBSERVATION_PERIOD {
             return age;
         }
         let ended = (std::mem::take(&mut self.current), age);
-        self.previous = if age < 2 * SPAN { ended } else { (0, SPAN) };
+        self.previous = if age < 2 * OBSERVATION_PERIOD { ended } else { (0, OBSERVATION_PERIOD) };
         self.began = Some(now);
         Duration::ZERO
     }
@@ -237,7 +237,7 @@ pub fn few_items(writes: u64, hashes: u32) -> Option<u32> {
     // algorithm", 1990.)
     let all = f64::from(ITEM_HASHES);
     let items = -all * (1.0 - f64::from(hashes) / all).ln();
-    (hashes > 0 && writes as f64 >= items * TIMES_EACH).then_some(items as u32)
+    (hashes > 0 && writes as f64 >= items * MIN_THROTTLES_PER_ITEM).then_some(items as u32)
 }
 
 /// The hashes of items are numbers below this one.
@@ -250,7 +250,7 @@ impl PressureTracker {
             return;
         }
         let is_wider = self.width.is_some_and(|old| old < width);
-        self.unsettled_until = is_wider.then_some(now + SAVED_UP);
+        self.unsettled_until = is_wider.then_some(now + BURST_PERIOD);
         self.width = Some(width);
         self.forget(now);
     }
@@ -318,7 +318,7 @@ impl PressureTracker {
     fn rate_since_began(&self, now: Duration) -> f64 {
         let Pressure { writes, attempts, .. } = self.current;
         let units = if writes < 2 { 0.0 } else { attempts as f64 };
-        units / now.saturating_sub(self.began).max(SHORTEST_RATED).as_secs_f64()
+        units / now.saturating_sub(self.began).max(MIN_RATE_PERIOD).as_secs_f64()
     }
 
     fn turn(&mut self, now: Duration) {
@@ -326,10 +326,10 @@ impl PressureTracker {
             self.forget(now);
         }
         let age = now.saturating_sub(self.began);
-        if age >= SPAN {
+        if age >= OBSERVATION_PERIOD {
             let ended = std::mem::take(&mut self.current);
             self.is_overloaded &= ended.throttles > 0;
-            self.previous = if age < 2 * SPAN { ended } else { Pressure::default() };
+            self.previous = if age < 2 * OBSERVATION_PERIOD { ended } else { Pressure::default() };
             // What was observed before is too old to be reported.
             self.unreported = self.unreported.at_most(self.previous);
             (self.items, self.throttled_items) = (0, 0);

@@ -15,8 +15,8 @@
 use std::time::Duration;
 
 use crate::policy::collisions;
-use crate::policy::decision::{LOOK_AGAIN, ScalingDecision, ShrinkDecision};
-use crate::policy::pressure::{NEGLIGIBLE, Seen};
+use crate::policy::decision::{RECHECK_PERIOD, ScalingDecision, ShrinkDecision};
+use crate::policy::pressure::{NEGLIGIBLE_SHARE, Seen};
 use crate::policy::sizing::{self, Sizing};
 use crate::protocol::growth::GrowthRecord;
 use crate::protocol::metadata::{Phase, ShardMetadata};
@@ -35,9 +35,9 @@ pub struct ScalingPolicy {
 }
 
 /// The longest that a throttled writer waits for more samples.
-pub const LONGEST_GATHERING: Duration = Duration::from_millis(500);
+pub const MAX_SAMPLING_PERIOD: Duration = Duration::from_millis(500);
 /// How long an instance that has added to the pooled observations waits for the others.
-pub const TOGETHER: Duration = Duration::from_millis(250);
+pub const POOLING_PERIOD: Duration = Duration::from_millis(250);
 
 impl Default for ScalingPolicy {
     fn default() -> Self {
@@ -51,14 +51,14 @@ impl Default for ScalingPolicy {
 
 /// Clients that wait may hide this many times the demand that is observed, if all of their first
 /// attempts are throttled.
-const HIDDEN: f64 = 7.0;
+const MAX_HIDDEN_FACTOR: f64 = 7.0;
 /// A key whose own writes fill less than this part of a partition does not grow: it is throttled
 /// because other keys fill the rest.
-const LEAST_OWN: f64 = 1.0 / 3.0;
+const MIN_OWN_SHARE: f64 = 1.0 / 3.0;
 /// A growth is worth the pause of its writers from this factor on.
-const LEAST_STEP: f64 = 1.2;
+const MIN_GROWTH_FACTOR: f64 = 1.2;
 /// An earlier growth says nothing about the present demand.
-const FORGOTTEN_SECONDS: u64 = 3_600;
+const GROWTH_MEMORY_SECONDS: u64 = 3_600;
 /// A key that grew soon after a shrink keeps its width for this many times as long, because
 /// shrinking costs more than it saves there.
 const REGROWN_CALM_FACTOR: u64 = 4;
@@ -101,7 +101,7 @@ impl ScalingPolicy {
                 _ => ScalingDecision::ShortOfPartitions { until, write_units: None },
             };
         }
-        let until = now_seconds.saturating_add(LOOK_AGAIN.as_secs());
+        let until = now_seconds.saturating_add(RECHECK_PERIOD.as_secs());
         if let Some(items) = seen.hot_items.filter(|items| *items <= width.get()) {
             return ScalingDecision::HotItems { items, until };
         }
@@ -109,11 +109,11 @@ impl ScalingPolicy {
             let units = |partitions: u32| u64::from(partitions) * PARTITION_WRITE_UNITS * 3 / 2;
             ScalingDecision::Crowded { until, write_units: partitions.map(units) }
         };
-        if partitions.is_some() && seen.rate < LEAST_OWN * self.partition_write_units {
+        if partitions.is_some() && seen.rate < MIN_OWN_SHARE * self.partition_write_units {
             return crowded();
         }
         let sizing = sizing::size(self.demand(width, seen, -1.0), partitions, self.max_shards);
-        let least = (f64::from(width.get()) * LEAST_STEP).ceil() as u32;
+        let least = (f64::from(width.get()) * MIN_GROWTH_FACTOR).ceil() as u32;
         let is_short = matches!(sizing, Sizing::Short(shards) if shards.get() < least);
         if is_short || width >= self.max_shards {
             return self.short_of_partitions(width, seen, now_seconds);
@@ -157,7 +157,7 @@ impl ScalingPolicy {
         let most = self.max_shards;
         let by_rate = seen.partitions.map_or(most, |_| {
             // Each shard fills its part of a partition.
-            let filled = seen.rate / (LEAST_OWN * self.partition_write_units);
+            let filled = seen.rate / (MIN_OWN_SHARE * self.partition_write_units);
             match sizing::size(self.most_demand(width, seen), seen.partitions, most) {
                 Sizing::Enough(shards) => {
                     shards.max(ShardCount::new(filled as u32).unwrap_or(shards))
@@ -213,7 +213,7 @@ impl ScalingPolicy {
     /// demand, but only as far as the key's own writes fill its partitions.
     fn most_demand(&self, width: ShardCount, seen: Seen) -> f64 {
         let own = seen.rate / self.partition_write_units;
-        own * (1.0 + HIDDEN * waiting(seen) * (own / f64::from(width.get())).min(1.0))
+        own * (1.0 + MAX_HIDDEN_FACTOR * waiting(seen) * (own / f64::from(width.get())).min(1.0))
     }
 
     /// Decides about a key that a report names, which says neither the demand nor its throttled
@@ -234,9 +234,9 @@ impl ScalingPolicy {
         }
         // The share of the partitions without a shard of the key.
         let unused = |of: u32| (1.0 - 1.0 / f64::from(of.max(1))).powf(width.get().into());
-        if let Some(partitions) = partitions.filter(|of| unused(*of) < NEGLIGIBLE) {
+        if let Some(partitions) = partitions.filter(|of| unused(*of) < NEGLIGIBLE_SHARE) {
             let write_units = Some(u64::from(partitions) * PARTITION_WRITE_UNITS * 2);
-            let until = now_seconds.saturating_add(LOOK_AGAIN.as_secs());
+            let until = now_seconds.saturating_add(RECHECK_PERIOD.as_secs());
             return ScalingDecision::ShortOfPartitions { until, write_units };
         }
         let to = width.get().saturating_mul(2).max(metadata.read_shards.get());
@@ -252,7 +252,7 @@ impl ScalingPolicy {
         now_seconds: u64,
     ) -> Option<u64> {
         let wait = self.cooldown_seconds.saturating_mul(1 << fruitless.min(16));
-        let wait = wait.min(FORGOTTEN_SECONDS.max(self.cooldown_seconds));
+        let wait = wait.min(GROWTH_MEMORY_SECONDS.max(self.cooldown_seconds));
         let until = metadata.last_change()?.saturating_add(wait);
         (now_seconds < until).then_some(until)
     }
@@ -261,7 +261,7 @@ impl ScalingPolicy {
     #[must_use]
     pub fn record(&self, metadata: &ShardMetadata, seen: Seen, now_seconds: u64) -> GrowthRecord {
         let last = metadata.last_growth();
-        let is_recent = last.is_some_and(|at| now_seconds < at.saturating_add(FORGOTTEN_SECONDS));
+        let is_recent = last.is_some_and(|at| now_seconds < at.saturating_add(GROWTH_MEMORY_SECONDS));
         let before = if is_recent { metadata.growth } else { GrowthRecord::default() };
         before.grown(seen.pressure.throttled_percent())
     }
@@ -314,7 +314,7 @@ fn rejected_demand(width: ShardCount, seen: Seen, z: f64) -> f64 {
 
 /// The shards for throttles of clients that wait, which hide a part of their demand.
 fn waiting_step(width: ShardCount, seen: Seen) -> u32 {
-    (f64::from(width.get()) * (1.0 + HIDDEN * waiting(seen))).ceil() as u32
+    (f64::from(width.get()) * (1.0 + MAX_HIDDEN_FACTOR * waiting(seen))).ceil() as u32
 }
 
 /// The share of the first attempts whose throttles show clients that wait. Where clients do not

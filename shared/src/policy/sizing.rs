@@ -12,10 +12,10 @@ use crate::values::key::ShardCount;
 /// A key gets room for this multiple of its demand, because a backlog has to drain.
 const HEADROOM: f64 = 1.4;
 /// Less than this share of a demand is lost if a key has enough shards.
-const LOST: f64 = 0.004;
+const MAX_LOST_SHARE: f64 = 0.004;
 /// A table should have this many times the partitions that a demand fills, so that few shards meet
 /// on one. A table whose partitions are not known counts as one that does.
-const ROOMY: f64 = 4.0;
+const PARTITION_HEADROOM: f64 = 4.0;
 /// The shards for a demand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sizing {
@@ -46,18 +46,18 @@ pub(crate) fn size(demand: f64, partitions: Option<u32>, most: ShardCount) -> Si
         let is_enough = |shards| throttled(demand, shards, partitions) <= goal;
         collisions::fewest(most, is_enough).unwrap_or(most)
     };
-    if throttled(demand * HEADROOM, most, partitions) <= LOST {
-        return Sizing::Enough(fewest(demand * HEADROOM, LOST));
+    if throttled(demand * HEADROOM, most, partitions) <= MAX_LOST_SHARE {
+        return Sizing::Enough(fewest(demand * HEADROOM, MAX_LOST_SHARE));
     }
     // No number of shards makes room: the fewest that lose hardly more than the most would.
-    let useful = |demand: f64| fewest(demand, throttled(demand, most, partitions) + LOST / 2.0);
+    let useful = |demand: f64| fewest(demand, throttled(demand, most, partitions) + MAX_LOST_SHARE / 2.0);
     Sizing::Short(useful(demand).max(useful(demand * HEADROOM)))
 }
 
 /// The partitions that a table should have for a demand of one key.
 #[must_use]
 pub(crate) fn needed_partitions(demand: f64) -> u32 {
-    (demand * ROOMY).ceil() as u32
+    (demand * PARTITION_HEADROOM).ceil() as u32
 }
 
 #[cfg(test)]
@@ -94,7 +94,7 @@ mod tests {
             };
             let best = throttled(demand, count(200), Some(partitions));
             let lost = throttled(demand, shards, Some(partitions));
-            assert!(lost <= best + LOST / 2.0, "{demand} on {partitions}: {shards}");
+            assert!(lost <= best + MAX_LOST_SHARE / 2.0, "{demand} on {partitions}: {shards}");
             let needed = needed_partitions(demand);
             assert!(
                 matches!(size(demand, Some(needed), count(200)), Sizing::Enough(_)),

@@ -13,7 +13,7 @@ use crate::protocol::view::{Moment, View};
 use crate::protocol::write::Outcome;
 use crate::values::key::ShardNumber;
 
-const VIEW_RAN_OUT: &str =
+const VIEW_EXPIRED: &str =
     "an attempt got no response, and the view that it was placed by has run out";
 
 /// One append with its attempts.
@@ -58,7 +58,7 @@ impl Append {
         let (shard, asked_at) = self.unanswered.unwrap_or((home, view.map(|view| view.asked_at)));
         let lasts = |asked_at: Moment| now.since(asked_at).is_some_and(|age| age < self.lease);
         if self.unanswered.is_some() && !asked_at.is_none_or(lasts) {
-            return AppendNext::Done(Outcome::Unknown(VIEW_RAN_OUT));
+            return AppendNext::Done(Outcome::Unknown(VIEW_EXPIRED));
         }
         let version = self.version;
         let effect = Effect::Put { version, write_id: None };

@@ -17,11 +17,11 @@ use crate::values::value::Attributes;
 
 /// Clocks of writers differ by less than this. An update may have been made, and its id discarded,
 /// although it was sent later by the clock of its writer.
-const SKEW: Duration = Duration::from_secs(60);
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(60);
 
 /// How long a generation takes ids. An item remembers an update for a minute less than this at
 /// least, and for twice this time at most.
-pub const GENERATION: Duration = Duration::from_secs(120);
+pub const GENERATION_PERIOD: Duration = Duration::from_secs(120);
 
 /// Identifies one update of one item, in all its attempts and repetitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -118,12 +118,12 @@ impl Applied {
 
 /// The earliest time of a request that was certainly sent after this instant.
 const fn surely_after(instant: u64) -> u64 {
-    instant.saturating_add(SKEW.as_millis() as u64)
+    instant.saturating_add(MAX_CLOCK_SKEW.as_millis() as u64)
 }
 
 /// A generation that began then accepts no more ids.
 pub(crate) const fn youngest_too_old(once: Once) -> u64 {
-    once.sent_at.saturating_sub(GENERATION.as_millis() as u64)
+    once.sent_at.saturating_sub(GENERATION_PERIOD.as_millis() as u64)
 }
 
 #[cfg(test)]

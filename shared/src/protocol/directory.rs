@@ -37,9 +37,9 @@ pub const MAX_COPIES: u32 = 64;
 pub const FULL_PAGE_BYTES: usize = 256 * 1_024;
 /// No key of a page of at least this size changes its width. The rest up to 400 KiB is for
 /// unfinished changes and for drains.
-pub const LARGEST_PAGE_BYTES: usize = 390 * 1_024;
+pub const MAX_PAGE_BYTES: usize = 390 * 1_024;
 /// The share of [`FULL_PAGE_BYTES`] from which on a page is reported.
-pub const REPORTED_FILL: f64 = 0.5;
+pub const REPORTED_SHARE: f64 = 0.5;
 
 /// The bytes of a digest. For two keys with one digest, a caller would have to try 2^96 keys.
 const DIGEST_BYTES: usize = 24;

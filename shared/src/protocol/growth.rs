@@ -14,7 +14,7 @@ pub struct GrowthRecord {
 
 /// A growth has helped if it leaves less than this percentage of the rejections for each accepted
 /// attempt.
-const LEFT_PERCENT: u32 = 75;
+const MAX_REMAINING_PERCENT: u32 = 75;
 
 impl GrowthRecord {
     /// The record of a key that grows now, while this share of its attempts is rejected.
@@ -29,7 +29,7 @@ impl GrowthRecord {
     #[must_use]
     pub fn grown(self, rejected_percent: u32) -> Self {
         let accepted = |percent: u32| 100u32.saturating_sub(percent);
-        let before = LEFT_PERCENT * self.rejected_percent * accepted(rejected_percent);
+        let before = MAX_REMAINING_PERCENT * self.rejected_percent * accepted(rejected_percent);
         let helped = 100 * rejected_percent * accepted(self.rejected_percent) < before;
         let is_known = self.rejected_percent > 0;
         let fruitless = if is_known && !helped { self.fruitless.saturating_add(1) } else { 0 };

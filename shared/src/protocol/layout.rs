@@ -12,7 +12,7 @@ pub const FIRST_ERA: u64 = 1;
 /// The longest lag of an index behind its table that is assumed, in seconds. Usually an index lags
 /// by a fraction of a second, but DynamoDB gives no bound. (DynamoDB developer guide, "Using global
 /// secondary indexes".)
-pub const LONGEST_INDEX_LAG: u64 = 900;
+pub const MAX_INDEX_LAG_SECONDS: u64 = 900;
 
 /// Where the items of a key may be stored.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -48,7 +48,7 @@ pub struct Layout {
 /// their generations do.
 const GENERATION_DIGITS: usize = 12;
 /// The highest generation that fits into an entry.
-pub const HIGHEST_GENERATION: u64 = 999_999_999_999;
+pub const MAX_GENERATION: u64 = 999_999_999_999;
 
 impl Layout {
     /// The layout of a key that is not listed. `shards` is one, except in an adopted table that was
@@ -108,7 +108,7 @@ impl Layout {
     /// ```
     #[must_use]
     pub fn may_lag_in_indexes(&self, now_seconds: u64) -> bool {
-        let lags = |at: u64| now_seconds < at.saturating_add(LONGEST_INDEX_LAG);
+        let lags = |at: u64| now_seconds < at.saturating_add(MAX_INDEX_LAG_SECONDS);
         self.draining || self.drained_at.is_some_and(lags)
     }
 
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn the_entry_of_the_higher_generation_is_the_greater_text() {
         let entry = |generation, era| Layout { generation, era, ..grown() }.to_entry();
-        for pair in [1, 2, 9, 10, 1_700_000_000, HIGHEST_GENERATION].windows(2) {
+        for pair in [1, 2, 9, 10, 1_700_000_000, MAX_GENERATION].windows(2) {
             assert!(entry(pair[0], 9) < entry(pair[1], 1), "{pair:?}");
         }
     }

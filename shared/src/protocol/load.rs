@@ -23,14 +23,14 @@ pub struct Load {
 
 /// The number of units a minute that every shard is assumed to carry: a tenth of what a partition
 /// does.
-const LEAST_PER_SHARD: u64 = MOST_PER_SHARD / 10;
+const MIN_UNITS_PER_SHARD: u64 = MAX_UNITS_PER_SHARD / 10;
 /// The largest number of units a minute that a shard is assumed to carry: as much as a partition.
 /// The counted number may be higher, because a width may have changed within the minute.
-const MOST_PER_SHARD: u64 = 60 * PARTITION_WRITE_UNITS;
+const MAX_UNITS_PER_SHARD: u64 = 60 * PARTITION_WRITE_UNITS;
 /// Half of the shards may be left with this percentage of what shards have carried.
-const LEFT_PERCENT: u64 = 80;
+const MAX_LOAD_PERCENT: u64 = 80;
 /// If a recorded minute is farther in the future than this, a clock was wrong.
-const MOST_AHEAD: u64 = 5;
+const MAX_MINUTES_AHEAD: u64 = 5;
 
 impl Load {
     /// Judges the recorded minute by the width under which it was written.
@@ -49,9 +49,9 @@ impl Load {
     #[must_use]
     pub fn judged(self, width: ShardCount) -> Self {
         let now = self.units / u64::from(width.get());
-        let per_shard = self.per_shard.max(now).min(MOST_PER_SHARD);
-        let borne = per_shard.max(LEAST_PER_SHARD);
-        let is_busy = now.saturating_mul(2 * 100) > borne.saturating_mul(LEFT_PERCENT);
+        let per_shard = self.per_shard.max(now).min(MAX_UNITS_PER_SHARD);
+        let borne = per_shard.max(MIN_UNITS_PER_SHARD);
+        let is_busy = now.saturating_mul(2 * 100) > borne.saturating_mul(MAX_LOAD_PERCENT);
         let busy_at =
             if is_busy { self.minute.saturating_add(1).saturating_mul(60) } else { self.busy_at };
         Self { per_shard, busy_at: busy_at.max(self.busy_at), ..self }
@@ -77,7 +77,7 @@ impl Load {
     }
 
     fn is_ahead_of(self, minute: u64) -> bool {
-        self.minute > minute.saturating_add(MOST_AHEAD)
+        self.minute > minute.saturating_add(MAX_MINUTES_AHEAD)
     }
 }
 

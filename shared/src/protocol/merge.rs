@@ -14,9 +14,9 @@ use crate::values::spacing::Spacing;
 
 /// The number of standard deviations of a shard's part of the page that are requested on top of the
 /// mean. More would cost more than a second request.
-const SLACK: f64 = 0.4;
+const SLACK_DEVIATIONS: f64 = 0.4;
 /// The same if the range of the request limits the cost.
-const AMPLE: f64 = 3.0;
+const AMPLE_DEVIATIONS: f64 = 3.0;
 
 /// An item on its way through the merge.
 #[derive(Debug, Clone, PartialEq)]
@@ -325,10 +325,10 @@ impl<T> PageMerge<T> {
         let wanted = wanted.min(self.most).max(1);
         let mean = wanted as f64 / shards.max(1) as f64;
         let ask = if is_bounded {
-            (mean + AMPLE * mean.sqrt()).ceil() + 1.0
+            (mean + AMPLE_DEVIATIONS * mean.sqrt()).ceil() + 1.0
         } else {
             // Rounded up to whole read units, which are billed anyway.
-            (((mean + SLACK * mean.sqrt()) / self.items_per_unit).ceil() * self.items_per_unit)
+            (((mean + SLACK_DEVIATIONS * mean.sqrt()) / self.items_per_unit).ceil() * self.items_per_unit)
                 .floor()
         };
         if shards <= 1 { wanted } else { (ask as usize).clamp(1, wanted) }

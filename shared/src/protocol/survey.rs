@@ -16,7 +16,7 @@ use crate::values::key::{PartitionKey, ShardCount, ShardKeys, ShardNumber, SortK
 use crate::values::placement::Placement;
 
 /// A width is not accepted if chance alone leaves its upper shards empty less often than this.
-const NOT_BY_CHANCE: f64 = 1e-9;
+const MIN_CHANCE: f64 = 1e-9;
 
 /// The place of a stored item.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,7 +138,7 @@ impl KeyFindings {
         let latest = self.newest.1;
         let items = self.items.get(&latest).copied().unwrap_or_default();
         let by_chance = (f64::from(widest.get()) / f64::from(latest.get())).powf(items as f64);
-        if latest > widest && by_chance > NOT_BY_CHANCE { latest } else { widest }
+        if latest > widest && by_chance > MIN_CHANCE { latest } else { widest }
     }
 
     /// The highest era of the items. A write under metadata of an earlier era would be superseded

@@ -105,13 +105,13 @@ pub enum Outcome {
 }
 
 const ERA_CHANGED: &str = "an attempt got no response, and the key's width has changed since";
-const ENDED_LATE: &str = "the response came after the key's width had changed";
+const LATE_RESPONSE: &str = "the response came after the key's width had changed";
 const REPETITION_REFUSED: &str =
     "a repetition was refused, and an attempt before it got no response";
-const DELETED_ONCE: &str = "a deletion got no response";
-const ADDED_ONCE: &str =
+const UNANSWERED_DELETION: &str = "a deletion got no response";
+const UNANSWERED_ADDITION: &str =
     "an update in place got no response, so it is unknown whether it was applied";
-const OWN_IS_BELOW: &str = "an attempt arrived late, below a later write of the item";
+const SUPERSEDED_ATTEMPT: &str = "an attempt arrived late, below a later write of the item";
 
 /// One write with its attempts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -258,7 +258,7 @@ impl Write {
             }
             // The page may be behind: it still has the closing, but the next era may have begun.
             let lasts = era == of_era && view.layout.closing.is_none();
-            return Some(Next::Done(if lasts { outcome } else { Outcome::Unknown(ENDED_LATE) }));
+            return Some(Next::Done(if lasts { outcome } else { Outcome::Unknown(LATE_RESPONSE) }));
         }
         if let Some((since, of_era)) = self.look_after {
             if !view.is_asked_since(since, now) || (era < of_era && !self.verified) {

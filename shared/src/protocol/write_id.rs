@@ -9,7 +9,7 @@ use crate::values::value::Item;
 
 /// The prefix of write ids of requests with an idempotency key. The content's digest, a colon and
 /// the key follow.
-const OF_REQUEST: &str = "idempotency-key:";
+const REQUEST_PREFIX: &str = "idempotency-key:";
 
 /// The id of one create-only write, the same for all its attempts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -34,7 +34,7 @@ impl WriteId {
 
     /// The id of a write that its client may repeat under this key.
     pub fn of_request(key: &IdempotencyKey, item: &Item) -> Self {
-        Self(format!("{OF_REQUEST}{}:{key}", content::id(&item.attributes).simple()))
+        Self(format!("{REQUEST_PREFIX}{}:{key}", content::id(&item.attributes).simple()))
     }
 
     /// The stored form.
@@ -45,7 +45,7 @@ impl WriteId {
     /// How an item with this write id relates to the write.
     pub fn relation(&self, stored: Option<&str>) -> WriteRelation {
         let key =
-            |id: &str| id.strip_prefix(OF_REQUEST)?.split_once(':').map(|(_, key)| key.to_owned());
+            |id: &str| id.strip_prefix(REQUEST_PREFIX)?.split_once(':').map(|(_, key)| key.to_owned());
         match stored {
             Some(stored) if stored == self.0 => WriteRelation::Same,
             Some(stored) if key(stored).is_some() && key(stored) == key(&self.0) => {

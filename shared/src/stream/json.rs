@@ -11,7 +11,7 @@ use crate::values::value::{Attributes, Value};
 
 /// DynamoDB nests values at most 32 levels deep. (DynamoDB developer guide, "Quotas in Amazon
 /// DynamoDB".)
-const DEEPEST: usize = 33;
+const MAX_DEPTH: usize = 33;
 
 /// A field with its path, which errors print. Nothing is allocated until then.
 #[derive(Clone, Copy)]
@@ -91,7 +91,7 @@ impl<'a> Field<'a, '_> {
     }
 
     fn attribute(&self, depth: usize) -> Result<Value, StreamError> {
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return Err(self.is("is nested deeper than a value of DynamoDB can be"));
         }
         let (kind, _) = self.typed()?;

@@ -14,7 +14,7 @@ use crate::values::key::{PartitionKey, SortKey};
 use crate::values::placement::Placement;
 
 /// When the key of the sample events got its second shard.
-const GROWN: u64 = 1_700_000_000;
+const GROWN_AT: u64 = 1_700_000_000;
 const HOUR: u64 = 3_600;
 
 fn sample(name: &str) -> Vec<Json> {
@@ -35,7 +35,7 @@ fn widths() -> KeyWidths {
     let path = format!("{}/../events/stream-metadata-items.json", env!("CARGO_MANIFEST_DIR"));
     let items: Json =
         serde_json::from_slice(&std::fs::read(path).expect("metadata items")).expect("JSON");
-    KeyWidths::from_item(&items[0], GROWN + HOUR).expect("a metadata item")
+    KeyWidths::from_item(&items[0], GROWN_AT + HOUR).expect("a metadata item")
 }
 
 fn decode(record: &Json) -> Result<Decoded, StreamError> {

@@ -23,7 +23,7 @@ use crate::values::key::{PartitionKey, ShardNumber};
 use crate::values::value::Attributes;
 
 /// The largest number of attributes to compare. DynamoDB allows 300 operators in an expression.
-const COMPARED_ATTRIBUTES: usize = 100;
+const MAX_COMPARED_ATTRIBUTES: usize = 100;
 
 /// The required owner of the stored item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,7 +143,7 @@ impl Expression {
         mut self,
         attributes: impl IntoIterator<Item = (&'a str, Option<&'b AttributeValue>)>,
     ) -> Self {
-        for (index, (name, value)) in attributes.into_iter().take(COMPARED_ATTRIBUTES).enumerate() {
+        for (index, (name, value)) in attributes.into_iter().take(MAX_COMPARED_ATTRIBUTES).enumerate() {
             let (placeholder, named) = (format!("#a{index}"), format!(":a{index}"));
             self.text += &match value {
                 Some(_) => format!(" AND {placeholder} = {named}"),

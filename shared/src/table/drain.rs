@@ -17,7 +17,7 @@ use crate::values::value::{value_size, write_units};
 
 /// Five years in seconds. DynamoDB does not delete an item that expired longer ago. (DynamoDB
 /// developer guide, "Using time to live (TTL)".)
-const LONGEST_EXPIRED: u64 = 5 * 365 * 86_400;
+const MAX_EXPIRED_SECONDS: u64 = 5 * 365 * 86_400;
 
 /// A copy as it is stored on a shard, with all its attributes.
 #[derive(Debug, Clone)]
@@ -85,7 +85,7 @@ impl Tables {
     /// than five years ago. A tombstone never expires.
     pub(crate) fn expires_at(&self, copy: &StoredCopy, now_seconds: u64) -> Option<u64> {
         let at: u64 = copy.ttl.as_ref()?.as_n().ok()?.parse().ok()?;
-        (at > now_seconds.saturating_sub(LONGEST_EXPIRED)).then_some(at)
+        (at > now_seconds.saturating_sub(MAX_EXPIRED_SECONDS)).then_some(at)
     }
 
     /// Copies an item from a shard to its home, unless home has a copy that is at least as new.

@@ -23,7 +23,7 @@ use crate::values::key::PartitionKey;
 
 /// An instance that would begin a new pool within this time of another instance adds to the
 /// existing one.
-const TRIES: u32 = 2;
+const MAX_ATTEMPTS: u32 = 2;
 /// A set has at least one member. This one, which is no hash, stands for none.
 const NO_ITEM: &str = "-1";
 const ADD: &str = "ADD #a :a, #t :t, #c :c, #w :w, #r :r, #u :u, #i :i, #n :n";
@@ -128,7 +128,7 @@ impl Tables {
         let item = item_key(key, partitions);
         let hash = hot.map_or_else(|| NO_ITEM.to_owned(), |hash| hash.to_string());
         let hashes = AttributeValue::Ns(vec![hash]);
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             let counted = |expression: Expression| {
                 expression
                     .name("#g", GENERATION)

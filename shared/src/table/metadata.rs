@@ -12,14 +12,14 @@ use crate::protocol::names::{GENERATION, LOAD_MINUTE, LOAD_UNITS, NUMBER_OF_SHAR
 use crate::table::attributes::SdkItem;
 use crate::table::condition::Expression;
 use crate::table::error::TableError;
-use crate::table::metadata_item::{OF_LOAD, RawMetadata, attributes, number};
+use crate::table::metadata_item::{LOAD_ATTRIBUTES, RawMetadata, attributes, number};
 use crate::table::{Table, Tables, sending};
 use crate::values::key::{KeyError, PartitionKey};
 
 /// How often recording the load is tried while other instances record theirs.
-const NOTE_ATTEMPTS: u32 = 4;
+const MAX_NOTE_ATTEMPTS: u32 = 4;
 /// The largest number of keys in one page of a list.
-const LISTED_KEYS: i32 = 500;
+const MAX_LISTED_KEYS: i32 = 500;
 
 impl Tables {
     /// Reads a key's metadata, strongly consistent. `None` where the key has no item.
@@ -59,7 +59,7 @@ impl Tables {
                 .client
                 .scan()
                 .table_name(&self.config.metadata_table_name)
-                .limit(LISTED_KEYS)
+                .limit(MAX_LISTED_KEYS)
                 .consistent_read(true);
             let sent = sending(scan.set_exclusive_start_key(start).send());
             let answer = sent.await.map_err(|error| self.failed(Table::Metadata, error))?;
@@ -99,7 +99,7 @@ impl Tables {
     ) -> Result<(), TableError> {
         // The recorded minute, as far as it is known.
         let mut noted = minute;
-        for _ in 0..NOTE_ATTEMPTS {
+        for _ in 0..MAX_NOTE_ATTEMPTS {
             let same = Expression::of("#m = :noted")
                 .name("#m", LOAD_MINUTE)
                 .value(":noted", number(noted));
@@ -119,7 +119,7 @@ impl Tables {
             let next = before.load.next(before.number_of_shards, minute, units);
             let values =
                 [next.minute, next.units, next.per_shard, next.busy_at].map(|n| Some(number(n)));
-            let (begin, same) = same.update(OF_LOAD.into_iter().zip(values));
+            let (begin, same) = same.update(LOAD_ATTRIBUTES.into_iter().zip(values));
             if self.update_metadata(key.as_str(), begin, same).await?.is_ok() {
                 return Ok(());
             }
@@ -143,7 +143,7 @@ impl Tables {
     ) -> Result<(), TableError> {
         let mut stored = attributes(next);
         if seen.is_none() || damaged.is_some() {
-            stored.extend(OF_LOAD.map(|name| (name, None)));
+            stored.extend(LOAD_ATTRIBUTES.map(|name| (name, None)));
         }
         let key_name = &self.config.partition_key_name;
         let condition = match (damaged, seen) {

@@ -4,7 +4,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::protocol::growth::GrowthRecord;
 use crate::protocol::history::ShardHistory;
-use crate::protocol::layout::{FIRST_ERA, HIGHEST_GENERATION};
+use crate::protocol::layout::{FIRST_ERA, MAX_GENERATION};
 use crate::protocol::load::Load;
 use crate::protocol::metadata::{Drain, Phase, ShardMetadata};
 use crate::protocol::names::{
@@ -17,13 +17,13 @@ use crate::table::error::TableError;
 use crate::values::key::ShardCount;
 
 /// The attributes in which writers record a key's demand, independent of the generation.
-pub(super) const OF_LOAD: [&str; 4] = [LOAD_MINUTE, LOAD_UNITS, LOAD_PER_SHARD, BUSY_AT];
+pub(super) const LOAD_ATTRIBUTES: [&str; 4] = [LOAD_MINUTE, LOAD_UNITS, LOAD_PER_SHARD, BUSY_AT];
 /// The attributes that identify a damaged item.
-const COMPARED: [&str; 7] =
+const COMPARED_ATTRIBUTES: [&str; 7] =
     [NUMBER_OF_SHARDS, READ_SHARDS, ERA, GENERATION, CLOSING, DRAINING, DRAIN];
 
 /// The highest era that fits into a version: 11 digits.
-const HIGHEST_ERA: u64 = 99_999_999_999;
+const MAX_ERA: u64 = 99_999_999_999;
 
 /// A metadata item as it is stored. It may be damaged.
 #[derive(Debug, Clone, PartialEq)]
@@ -108,13 +108,13 @@ impl RawMetadata {
 
     /// The era, if it can be parsed. A rebuild begins a later one.
     pub(crate) fn era(&self) -> Option<u64> {
-        self.number(ERA).ok().flatten().filter(|era| (FIRST_ERA..HIGHEST_ERA).contains(era))
+        self.number(ERA).ok().flatten().filter(|era| (FIRST_ERA..MAX_ERA).contains(era))
     }
 
     /// The attributes that identify a damaged item, with their values. It may have no generation to
     /// compare.
     pub(super) fn compared(&self) -> impl Iterator<Item = (&'static str, Option<&AttributeValue>)> {
-        COMPARED.into_iter().map(move |name| (name, self.0.get(name)))
+        COMPARED_ATTRIBUTES.into_iter().map(move |name| (name, self.0.get(name)))
     }
 
     fn number(&self, name: &str) -> Result<Option<u64>, TableError> {
@@ -204,10 +204,10 @@ fn check(metadata: &ShardMetadata) -> Result<(), TableError> {
     // In the first era the read width is above the write width only while a change is running, or
     // after a drain that an earlier version began was stopped.
     let is_idle = *era == FIRST_ERA && *phase == Phase::Open && metadata.drain_stopped_at.is_none();
-    let damage = if *era < FIRST_ERA || *era > HIGHEST_ERA {
-        format!("{ERA} {era} is not a number from {FIRST_ERA} to {HIGHEST_ERA}")
-    } else if metadata.generation > HIGHEST_GENERATION {
-        format!("{GENERATION} {} is above {HIGHEST_GENERATION}", metadata.generation)
+    let damage = if *era < FIRST_ERA || *era > MAX_ERA {
+        format!("{ERA} {era} is not a number from {FIRST_ERA} to {MAX_ERA}")
+    } else if metadata.generation > MAX_GENERATION {
+        format!("{GENERATION} {} is above {MAX_GENERATION}", metadata.generation)
     } else if read < written {
         format!("{READ_SHARDS} {read} is below {NUMBER_OF_SHARDS} {written}")
     } else if let Some(to) = metadata.closing().filter(|to| to > read) {
@@ -298,7 +298,7 @@ mod tests {
             SHORT_GENERATION,
         ];
         let all: Vec<&str> =
-            set_or_removed.chain(OF_LOAD).chain(of_the_table).chain(of_evidence).collect();
+            set_or_removed.chain(LOAD_ATTRIBUTES).chain(of_the_table).chain(of_evidence).collect();
         assert_eq!(all, METADATA_ATTRIBUTES);
     }
 

@@ -10,10 +10,10 @@ use crate::table::{Table, Tables, sending};
 use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 
 /// The largest number of items in one page of a scan. A page is also limited to one megabyte.
-const SCANNED_ITEMS: i32 = 5_000;
+const MAX_SCANNED_ITEMS: i32 = 5_000;
 /// The largest number of items that a check of one shard fetches. If bare keys share the table, an
 /// item of another key may come first.
-const PROBED_ITEMS: i32 = 10;
+const MAX_PROBED_ITEMS: i32 = 10;
 
 /// The item after which a scan continues, by its stored keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Tables {
             .expression_attribute_names("#w", WIDTH)
             .consistent_read(true)
             .return_consumed_capacity(ReturnConsumedCapacity::Total)
-            .limit(SCANNED_ITEMS)
+            .limit(MAX_SCANNED_ITEMS)
             .set_exclusive_start_key(start);
         let answer = sending(scan.send()).await.map_err(|error| self.failed(Table::Main, error))?;
         let next = answer.last_evaluated_key.as_ref().map(|key| {
@@ -87,7 +87,7 @@ impl Tables {
             .query(self.shard_key(key, shard)?)
             .projection_expression("#p, #k")
             .expression_attribute_names("#k", LOGICAL_KEY)
-            .limit(if self.config.adopt_unsharded { PROBED_ITEMS } else { 1 });
+            .limit(if self.config.adopt_unsharded { MAX_PROBED_ITEMS } else { 1 });
         let answer =
             sending(probe.send()).await.map_err(|error| self.failed(Table::Main, error))?;
         Ok(self.ours(answer.items, key, shard).next().is_some())

@@ -11,9 +11,9 @@ use crate::values::key::{MAX_SORT_KEY_BYTES, SortKey};
 use crate::values::query::Order;
 
 /// Predictions with a larger error than this share of the distance are not used.
-const TOLERATED_ERROR: f64 = 0.1;
+const MAX_ERROR_SHARE: f64 = 0.1;
 /// Pages of fewer items are not informative enough.
-const FEWEST_ITEMS: usize = 8;
+const MIN_ITEMS: usize = 8;
 /// The number of positions of a text that count as digits; fewer than 2^112 values.
 const POSITIONS: usize = 14;
 /// The number of positions before the first difference that are included, for carries.
@@ -32,7 +32,7 @@ impl Spacing {
     /// The position that `items` items after a place will probably not exceed. `None` if the
     /// spacing is not known well enough.
     pub(crate) fn forecast(&self, order: Order, after: &SortKey, items: usize) -> Option<SortKey> {
-        let error = self.error.filter(|error| *error <= TOLERATED_ERROR)?;
+        let error = self.error.filter(|error| *error <= MAX_ERROR_SHARE)?;
         let with_slack = (items as f64 * (1.0 + 2.0 * error)).ceil() + 1.0;
         let (begin, end, of_page) = self.last_page.as_ref()?;
         let scale = Scale::of(&[begin, end, after])?;
@@ -44,7 +44,7 @@ impl Spacing {
     /// Learns from a page: its number of items, where it started, and how far its end was from the
     /// predicted one.
     pub(crate) fn learn(&mut self, after: &SortKey, last: &SortKey, items: usize) {
-        if items < FEWEST_ITEMS {
+        if items < MIN_ITEMS {
             return;
         }
         if let Some((begin, end, of_page)) = &self.last_page {

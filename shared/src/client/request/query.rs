@@ -19,7 +19,7 @@ use crate::values::query::{Order, PageQuery};
 use crate::values::value::Item;
 
 /// The largest number of items that one request counts.
-const COUNTED_ITEMS: usize = 10_000;
+const MAX_COUNTED_ITEMS: usize = 10_000;
 
 /// See [`ShardedTable::query`].
 ///
@@ -227,7 +227,7 @@ impl<T: FromValue + Send + 'static> Query<T> {
     /// ```
     pub async fn count(self) -> Result<usize, ReadError> {
         let (table, mut query, within) = self.forwards()?;
-        (query.fields, query.limit) = (Some(BTreeSet::new()), COUNTED_ITEMS);
+        (query.fields, query.limit) = (Some(BTreeSet::new()), MAX_COUNTED_ITEMS);
         let mut count = 0;
         loop {
             let page = read_page(&table, &query, within).await?;
@@ -245,7 +245,7 @@ impl<T: FromValue + Send + 'static> Query<T> {
     /// # Errors
     /// [`ReadError`], as of the query.
     pub async fn count_page(self) -> Result<Counted, ReadError> {
-        let limit = self.limit.unwrap_or(COUNTED_ITEMS);
+        let limit = self.limit.unwrap_or(MAX_COUNTED_ITEMS);
         let (table, mut query, within) = self.forwards()?;
         (query.fields, query.limit) = (Some(BTreeSet::new()), limit);
         let page = read_page(&table, &query, within).await?;

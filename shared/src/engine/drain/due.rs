@@ -10,7 +10,7 @@ use crate::values::key::ShardCount;
 
 /// How many seconds a key keeps its width before it is settled in a table with a time to live, by
 /// default. Until then, an expired item may reveal an older copy.
-const SETTLE_EXPIRING_AFTER: u64 = 3_600;
+const EXPIRING_SETTLE_SECONDS: u64 = 3_600;
 
 /// What is due for a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl ShrinkAndSettle {
             return Some(table.policy.cooldown_seconds);
         }
         if self.settle_after.is_zero() {
-            table.ttl_attribute.is_some().then_some(SETTLE_EXPIRING_AFTER)
+            table.ttl_attribute.is_some().then_some(EXPIRING_SETTLE_SECONDS)
         } else {
             Some(self.settle_after.as_secs())
         }

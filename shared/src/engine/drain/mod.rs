@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::engine::drain::moves::{AT_ONCE, Move, Mover, Stop};
+use crate::engine::drain::moves::{MOVE_CONCURRENCY, Move, Mover, Stop};
 use crate::engine::drain::pace::DrainBudget;
 use crate::engine::drain::state::OwnDrain;
 use crate::engine::events::{ScalingReason, ScalingStep};
@@ -34,12 +34,12 @@ const PAGE_ITEMS: u32 = 200;
 /// The pause between two pages. Reading takes no write units, but must leave read units to others.
 const PAGE_PAUSE: Duration = Duration::from_millis(20);
 /// With less time than this left, a call begins no new page.
-const LEAST_TIME: Duration = Duration::from_secs(2);
+const MIN_TIME_LEFT: Duration = Duration::from_secs(2);
 /// The largest number of remembered copies before they are deleted: some tens of megabytes.
-const MOST_REMEMBERED: usize = 50_000;
+const MAX_REMEMBERED_COPIES: usize = 50_000;
 /// The least time for which other instances leave a key to the instance that drains it, in addition
 /// to the wait for reads.
-const OWN_TIME: Duration = Duration::from_secs(10);
+const MIN_OWNERSHIP_PERIOD: Duration = Duration::from_secs(10);
 
 /// The state of a drain when a call ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -164,7 +164,7 @@ impl DrainRun<'_> {
             return Ok(Some(Drained::Waiting { until }));
         }
         // Long enough for the next check of this view's age, and for the wait for reads.
-        let own_time = waits.reads.max(OWN_TIME).as_secs();
+        let own_time = waits.reads.max(MIN_OWNERSHIP_PERIOD).as_secs();
         let busy_until = now + waits.reads.as_secs() + own_time;
         let mark = match own {
             // The purge is a round over the shards that needs no claim.
@@ -225,7 +225,7 @@ impl DrainRun<'_> {
                 if !wait.is_zero() {
                     return Ok(Some(Drained::Waiting { until: (now.wall + wait).as_secs() + 1 }));
                 }
-                let part = own.pass.take(AT_ONCE * 4);
+                let part = own.pass.take(MOVE_CONCURRENCY * 4);
                 own.deletes = !part.is_empty();
                 let moves =
                     part.into_iter().map(|(at, _, copy)| Move { copy, at, home: None }).collect();
@@ -238,7 +238,7 @@ impl DrainRun<'_> {
                 }
                 self.mover.carry_out(own, moves).await?;
                 own.next = next.map_or((shard.next(), None), |next| (shard, Some(next)));
-                own.deletes = own.pass.remembered() >= MOST_REMEMBERED;
+                own.deletes = own.pass.remembered() >= MAX_REMEMBERED_COPIES;
             } else if own.pass.remembered() > 0 {
                 own.deletes = true;
             } else {
@@ -286,7 +286,7 @@ impl DrainRun<'_> {
     }
 
     fn check_in_time(&self) -> Result<(), Stop> {
-        if Instant::now() + LEAST_TIME < self.job.deadline {
+        if Instant::now() + MIN_TIME_LEFT < self.job.deadline {
             Ok(())
         } else {
             Err(Stop::Interrupted)

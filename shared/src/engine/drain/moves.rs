@@ -20,7 +20,7 @@ use crate::table::{LeaseLasts, Place, Sent, StoredCopy};
 use crate::values::key::{PartitionKey, ShardCount, ShardNumber};
 
 /// The largest number of concurrent moves.
-pub(in crate::engine) const AT_ONCE: usize = 16;
+pub(in crate::engine) const MOVE_CONCURRENCY: usize = 16;
 
 /// One request of a drain.
 pub(in crate::engine) struct Move {
@@ -69,7 +69,7 @@ impl<'a> Mover<'a> {
     ) -> Result<(), Stop> {
         let (mut sending, mut stop, mut moves) = (JoinSet::new(), None, moves.into_iter());
         loop {
-            while sending.len() < AT_ONCE
+            while sending.len() < MOVE_CONCURRENCY
                 && stop.is_none()
                 && let Some(next) = moves.next()
             {

@@ -26,14 +26,14 @@ use crate::values::query::{Order, PageQuery};
 use crate::values::value::Item;
 
 /// The largest number of shards that one request queries at once.
-const FAN_OUT: usize = 64;
+const QUERY_CONCURRENCY: usize = 64;
 /// The approximate size in bytes at which a page ends early. A function's response may have six
 /// megabytes, and JSON is longer than the items.
 const PAGE_BYTES: usize = 2 * 1_024 * 1_024;
 /// The bytes that the smallest billed amount pays for. (DynamoDB pricing.)
 const READ_UNIT_BYTES: f64 = 4_096.0;
 /// The largest number of items to request while their size is unknown.
-const UNKNOWN_ITEMS: usize = 200;
+const MAX_ITEMS_OF_UNKNOWN_SIZE: usize = 200;
 /// The assumed size of items that were never read here.
 const ASSUMED_ITEM_BYTES: f64 = 1_024.0;
 
@@ -165,7 +165,7 @@ impl<'a> PageRun<'a> {
                 .with_items_per_unit(READ_UNIT_BYTES / item_bytes.unwrap_or(ASSUMED_ITEM_BYTES))
                 .sharing_at_most(
                     item_bytes
-                        .map_or(UNKNOWN_ITEMS, |bytes| (PAGE_BYTES as f64 / bytes) as usize + 1),
+                        .map_or(MAX_ITEMS_OF_UNKNOWN_SIZE, |bytes| (PAGE_BYTES as f64 / bytes) as usize + 1),
                 )
                 .with_forecast(Forecast {
                     spacing,
@@ -269,7 +269,7 @@ impl<'a> PageRun<'a> {
     /// Sends the merge's next requests, within the fan-out.
     fn launch(&mut self) {
         self.waiting.extend(self.merge.requests());
-        while self.pages.len() < FAN_OUT {
+        while self.pages.len() < QUERY_CONCURRENCY {
             let Some(request) = self.waiting.pop() else { return };
             let (inner, query) = (Arc::clone(self.job.inner), Arc::clone(&self.query));
             let (replicas, deadline) = (self.replicas, self.job.deadline);

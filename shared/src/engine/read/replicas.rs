@@ -12,9 +12,9 @@ use crate::engine::environment::Environment;
 use crate::table::error::TableError;
 
 /// How long a throttled replica rests.
-const THROTTLED: Duration = Duration::from_secs(1);
+const THROTTLED_REST_PERIOD: Duration = Duration::from_secs(1);
 /// How long a replica rests that cannot be read, because it is still building or does not exist.
-const UNREADABLE: Duration = Duration::from_secs(30);
+const UNREADABLE_REST_PERIOD: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Replicas {
@@ -52,10 +52,10 @@ impl Replicas {
         environment: &Environment,
     ) {
         let rests = if matches!(error, TableError::Capacity(_) | TableError::Transient(_)) {
-            THROTTLED
+            THROTTLED_REST_PERIOD
         } else {
             tracing::warn!(index, %error, "a read replica cannot be read; the table answers for it");
-            UNREADABLE
+            UNREADABLE_REST_PERIOD
         };
         let until = environment.now().monotonic + rests;
         let mut indexes = self.indexes.lock().unwrap_or_else(PoisonError::into_inner);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::protocol::view::OBSERVER_PAUSE;
 
 /// The pause doubles at most this often.
-const MOST_DOUBLINGS: u32 = 3;
+const MAX_DOUBLINGS: u32 = 3;
 
 /// The conflicts that an instance has seen in one change of a key.
 #[derive(Debug, Default)]
@@ -46,7 +46,7 @@ impl Conflicts {
 }
 
 fn pause(conflicts: u32) -> Duration {
-    OBSERVER_PAUSE * (1 << conflicts.min(MOST_DOUBLINGS))
+    OBSERVER_PAUSE * (1 << conflicts.min(MAX_DOUBLINGS))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use tokio::time::timeout_at;
 use crate::engine::retry::retrying;
 use crate::engine::{Deadline, Inner, telemetry};
 use crate::protocol::directory::{
-    Division, FULL_PAGE_BYTES, KeyDigest, LARGEST_PAGE_BYTES, REPORTED_FILL,
+    Division, FULL_PAGE_BYTES, KeyDigest, MAX_PAGE_BYTES, REPORTED_SHARE,
 };
 use crate::protocol::layout::Layout;
 use crate::protocol::view::{Moment, View};
@@ -82,7 +82,7 @@ impl PageView {
 
     /// Whether a further key may be listed, or a listed key may change its width.
     pub(in crate::engine) const fn has_room(&self, is_listed: bool) -> bool {
-        self.bytes < if is_listed { LARGEST_PAGE_BYTES } else { FULL_PAGE_BYTES }
+        self.bytes < if is_listed { MAX_PAGE_BYTES } else { FULL_PAGE_BYTES }
     }
 }
 
@@ -264,7 +264,7 @@ impl Inner {
     fn page_view(&self, stored: StoredPage, asked_at: Moment) -> PageView {
         let StoredPage { entries, warm, bytes, .. } = stored;
         let fill = bytes as f64 / FULL_PAGE_BYTES as f64;
-        if fill >= REPORTED_FILL {
+        if fill >= REPORTED_SHARE {
             telemetry::directory_fill(fill);
         }
         let view = |layout| Arc::new(View { layout, asked_at });

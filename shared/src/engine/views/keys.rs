@@ -23,14 +23,14 @@ use crate::values::value::Item;
 
 /// The largest number of keys that an instance remembers. Each takes at most 2 KB of key and a
 /// history, so some ten megabytes at worst.
-pub(in crate::engine) const REMEMBERED_KEYS: usize = 4_096;
+pub(in crate::engine) const MAX_REMEMBERED_KEYS: usize = 4_096;
 /// How long random placement avoids a throttled shard.
-const CALM_AFTER: Duration = Duration::from_secs(1);
+const SHARD_AVOIDANCE_PERIOD: Duration = Duration::from_secs(1);
 /// The longest that a response waits for a renewal that runs beside it.
-const AFTERWARDS: Duration = Duration::from_millis(100);
+const RENEWAL_TIMEOUT: Duration = Duration::from_millis(100);
 /// The number of deletions of a key a second that may read before they delete: enough for a queue,
 /// and too few to heat a shard with reads.
-const LOOKS_PER_SECOND: u64 = 20;
+const MAX_CHECKED_DELETIONS_PER_SECOND: u64 = 20;
 #[derive(Debug, Default)]
 pub(crate) struct KeyState {
     /// The key in the directory, once it was needed.
@@ -180,7 +180,7 @@ impl KeyState {
 
     pub(in crate::engine) fn note_throttled(&self, shard: ShardNumber, now: Moment) {
         let mut known = self.known();
-        known.throttled_at.retain(|_, at| now.since(*at).is_some_and(|age| age < CALM_AFTER));
+        known.throttled_at.retain(|_, at| now.since(*at).is_some_and(|age| age < SHARD_AVOIDANCE_PERIOD));
         known.throttled_at.insert(shard, now);
     }
 
@@ -193,7 +193,7 @@ impl KeyState {
     ) -> ShardNumber {
         let known = self.known();
         let age = |shard: &ShardNumber| now.since(*known.throttled_at.get(shard)?);
-        let heat = |shard| age(shard).map_or(Duration::ZERO, |age| CALM_AFTER.saturating_sub(age));
+        let heat = |shard| age(shard).map_or(Duration::ZERO, |age| SHARD_AVOIDANCE_PERIOD.saturating_sub(age));
         if heat(&other) < heat(&one) { other } else { one }
     }
 
@@ -202,7 +202,7 @@ impl KeyState {
         let second = now.monotonic.as_secs() << 8;
         let count = |before: u64| {
             let counted = if before & !0xFF == second { before + 1 } else { second + 1 };
-            (counted & 0xFF <= LOOKS_PER_SECOND).then_some(counted)
+            (counted & 0xFF <= MAX_CHECKED_DELETIONS_PER_SECOND).then_some(counted)
         };
         self.looks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count).is_ok()
     }
@@ -277,7 +277,7 @@ impl<'a> KeyJob<'a> {
     /// work as well.
     pub(in crate::engine) async fn end(&self) {
         let begun = std::mem::take(&mut *self.begun.lock().unwrap_or_else(PoisonError::into_inner));
-        let until = tokio::time::Instant::now() + AFTERWARDS;
+        let until = tokio::time::Instant::now() + RENEWAL_TIMEOUT;
         for begun in begun {
             let _ = tokio::time::timeout_at(until, begun).await;
         }

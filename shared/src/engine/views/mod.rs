@@ -20,21 +20,21 @@ use crate::engine::retry::retrying;
 use crate::engine::telemetry;
 use crate::engine::views::keys::KeyJob;
 use crate::engine::views::record::Record;
-use crate::engine::width::PATIENCE;
+use crate::engine::width::CHANGE_TIMEOUT;
 use crate::protocol::layout::Layout;
 use crate::protocol::metadata::ShardMetadata;
 use crate::protocol::view::{Moment, View};
 use crate::table::error::TableError;
 
 /// How often a read is repeated whose result is older than the known state.
-const OLD_ANSWERS: u32 = 3;
+const MAX_STALE_READS: u32 = 3;
 /// The share of the lease after which a page is renewed early.
-pub(in crate::engine) const RENEW_AT: f64 = 0.8;
+pub(in crate::engine) const RENEWAL_SHARE: f64 = 0.8;
 /// How long a request waits for the check whether a key's metadata is lost.
-const LOSS_PATIENCE: Duration = Duration::from_millis(500);
+const LOSS_CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 /// A page that is behind the known state of a key for this long is repaired, because the actor that
 /// changed the key has died.
-const LONGEST_BEHIND: Duration = Duration::from_secs(3);
+const PAGE_REPAIR_PERIOD: Duration = Duration::from_secs(3);
 
 impl KeyJob<'_> {
     /// The view of a record. If the directory does not list the key, this is the view of a key that
@@ -71,12 +71,12 @@ impl KeyJob<'_> {
             return;
         }
         let since = *known.behind_since.get_or_insert(view.asked_at);
-        let is_long = view.asked_at.since(since).is_some_and(|behind| behind > LONGEST_BEHIND);
+        let is_long = view.asked_at.since(since).is_some_and(|behind| behind > PAGE_REPAIR_PERIOD);
         drop(known);
         // A process that only reads may not write.
         if is_long && self.inner.directory.claimed.initialized() {
             self.in_background(&self.state.repairing, |inner, key, state| async move {
-                let job = KeyJob::new(&inner, &key, state, Instant::now() + PATIENCE);
+                let job = KeyJob::new(&inner, &key, state, Instant::now() + CHANGE_TIMEOUT);
                 if let Err(error) = job.repair_later().await {
                     tracing::error!(key = key.as_str(), %error, "the page of a key is behind its item");
                 }
@@ -119,7 +119,7 @@ impl KeyJob<'_> {
         good: impl Fn(&View, Moment) -> bool,
     ) -> Result<Arc<View>, TableError> {
         let known = || self.known_view().filter(|view| good(view, self.inner.environment.now()));
-        for _ in 0..OLD_ANSWERS {
+        for _ in 0..MAX_STALE_READS {
             let is_known = |_: &_| known().is_some();
             let read = self.inner.read_page(self.digest(), is_known, self.deadline).await?;
             // `None` if no copy of the page is complete, or if the entry cannot be parsed.
@@ -179,7 +179,7 @@ impl KeyJob<'_> {
 
     /// Renews the page of a view when little of its lease is left.
     pub(in crate::engine) fn renew(&self, view: &View, lease: Duration, now: Moment) {
-        let renew_at = lease.mul_f64(RENEW_AT);
+        let renew_at = lease.mul_f64(RENEWAL_SHARE);
         if view.is_valid(now, renew_at) {
             return;
         }
@@ -215,7 +215,7 @@ impl KeyJob<'_> {
         if let Some(record) = known() {
             return Ok(record);
         }
-        for _ in 0..OLD_ANSWERS {
+        for _ in 0..MAX_STALE_READS {
             // Another request of this instance may register or change the key meanwhile.
             let (was_registered, at_least) = {
                 let known = self.state.known();
@@ -268,7 +268,7 @@ impl KeyJob<'_> {
             return self.read_record().await;
         }
         let soon =
-            self.deadline.min(Instant::now() + LOSS_PATIENCE.min(self.inner.config.lease() / 4));
+            self.deadline.min(Instant::now() + LOSS_CHECK_TIMEOUT.min(self.inner.config.lease() / 4));
         let (mut read, mut looked) = (pin!(self.read_record()), pin!(self.has_further_items(soon)));
         let mut found = None;
         let record = loop {

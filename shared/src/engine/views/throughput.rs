@@ -16,7 +16,7 @@ use crate::values::key::PartitionKey;
 use crate::values::throughput::WarmThroughput;
 
 /// Copies that are compared at the same time.
-const AT_ONCE: usize = 16;
+const COMPARISON_CONCURRENCY: usize = 16;
 
 impl TableEngine {
     /// Publishes the table's warm throughput to all its processes: the lowest of the main table and
@@ -37,7 +37,7 @@ impl TableEngine {
             retrying(&inner.environment, deadline, || inner.tables.get_table_item()).await?;
         let table =
             table.ok_or_else(|| TableError::Lost(format!("the item {TABLE_KEY} is gone")))?;
-        for copies in table.all_copies().chunks(AT_ONCE) {
+        for copies in table.all_copies().chunks(COMPARISON_CONCURRENCY) {
             let mut publishing = JoinSet::new();
             for at in copies {
                 let (inner, at) = (Arc::clone(inner), *at);

@@ -10,11 +10,11 @@ use crate::engine::events::{ScalingReason, ScalingStep};
 use crate::engine::retry::retrying;
 use crate::engine::views::keys::{KeyJob, KeyState, Quiet};
 use crate::engine::views::record::Record;
-use crate::engine::width::{PATIENCE, ScaleOutcome, millis};
+use crate::engine::width::{CHANGE_TIMEOUT, ScaleOutcome, millis};
 use crate::engine::{Deadline, Inner, TableEngine, telemetry};
-use crate::policy::decision::{LOOK_AGAIN, ScalingDecision};
+use crate::policy::decision::{RECHECK_PERIOD, ScalingDecision};
 use crate::policy::pressure::Seen;
-use crate::policy::rules::{LONGEST_GATHERING, TOGETHER};
+use crate::policy::rules::{MAX_SAMPLING_PERIOD, POOLING_PERIOD};
 use crate::protocol::growth::GrowthRecord;
 use crate::protocol::layout::Layout;
 use crate::protocol::metadata::{Change, ShardMetadata};
@@ -25,11 +25,11 @@ use crate::values::key::PartitionKey;
 use crate::values::throughput::WarmThroughput;
 
 /// Older observations do not count, because the process may have been suspended since.
-const LONGEST_DECISION: Duration = Duration::from_secs(10);
+const MAX_DECISION_TIME: Duration = Duration::from_secs(10);
 /// The longest that one report of a shortage keeps other instances from deciding themselves.
-const LONGEST_SHORTAGE: Duration = Duration::from_secs(5);
+const MAX_SHORTAGE_PERIOD: Duration = Duration::from_secs(5);
 /// Pooled observations older than this are discarded.
-pub const EVIDENCE_LASTS: Duration = Duration::from_secs(2);
+pub const EVIDENCE_PERIOD: Duration = Duration::from_secs(2);
 
 /// A key that a report names, and the policy's decision about it.
 pub struct ReportedKey<'a> {
@@ -129,7 +129,7 @@ impl KeyJob<'_> {
         self.in_background(&self.state.scaling, |inner, key, state| async move {
             use ScaleOutcome::Unchanged;
             inner.gather(&state).await;
-            let job = KeyJob::new(&inner, &key, state, Instant::now() + PATIENCE);
+            let job = KeyJob::new(&inner, &key, state, Instant::now() + CHANGE_TIMEOUT);
             match job.relieve_now().await {
                 Ok(ScaleOutcome::Scaled { from, to }) => tracing::info!(%from, %to, "scaled out"),
                 Ok(Unchanged(ScalingDecision::CoolingDown { until })) => job.be_quiet(until, false),
@@ -141,7 +141,7 @@ impl KeyJob<'_> {
                     | ScalingDecision::Crowded { until, .. },
                 )) => job.be_quiet(until, false),
                 Ok(Unchanged(ScalingDecision::AtMaximum | ScalingDecision::DirectoryFull)) => {
-                    let again = inner.environment.now().wall + LOOK_AGAIN;
+                    let again = inner.environment.now().wall + RECHECK_PERIOD;
                     job.be_quiet(again.as_secs(), false);
                 }
                 Ok(Unchanged(_) | ScaleOutcome::Superseded) => {}
@@ -181,7 +181,7 @@ impl KeyJob<'_> {
             };
             if seen.pressure.is_calm() {
                 self.be_quiet(
-                    self.inner.environment.now().epoch_seconds() + EVIDENCE_LASTS.as_secs(),
+                    self.inner.environment.now().epoch_seconds() + EVIDENCE_PERIOD.as_secs(),
                     false,
                 );
                 return Ok(ScaleOutcome::Unchanged(ScalingDecision::Calm));
@@ -197,7 +197,7 @@ impl KeyJob<'_> {
         if let ScalingDecision::Crowded { until, write_units } = decision {
             // A neighbour may be relieved soon. If not, the table is short.
             let since = *self.state.known().crowded_since.get_or_insert(now);
-            if now.since(since).is_some_and(|time| time >= LOOK_AGAIN) {
+            if now.since(since).is_some_and(|time| time >= RECHECK_PERIOD) {
                 decision = ScalingDecision::ShortOfPartitions { until, write_units };
             }
         } else {
@@ -223,7 +223,7 @@ impl KeyJob<'_> {
     /// number of partitions.
     fn is_out_of_date(&self, seen: Seen, at: Moment) -> bool {
         let is_late =
-            self.inner.environment.now().since(at).is_none_or(|age| age > LONGEST_DECISION);
+            self.inner.environment.now().since(at).is_none_or(|age| age > MAX_DECISION_TIME);
         is_late || self.partitions() != seen.partitions
     }
 
@@ -279,7 +279,7 @@ impl KeyJob<'_> {
             Err(error) => return Err(error),
         }
         // The other instances need a moment for theirs.
-        sleep(TOGETHER).await;
+        sleep(POOLING_PERIOD).await;
         if self.view_from_now().await?.layout.closing.is_some() {
             return Ok(SeenTogether::Closing);
         }
@@ -306,7 +306,7 @@ impl KeyJob<'_> {
         now: u64,
     ) -> Result<Together, TableError> {
         let at = self.inner.environment.now().monotonic;
-        let oldest = now.saturating_sub(millis(EVIDENCE_LASTS));
+        let oldest = now.saturating_sub(millis(EVIDENCE_PERIOD));
         let evidence = {
             let mut known = self.state.known();
             let is_new = known.pool < oldest;
@@ -329,7 +329,7 @@ impl KeyJob<'_> {
     }
 
     fn soon(&self) -> Deadline {
-        self.deadline.min(Instant::now() + TOGETHER)
+        self.deadline.min(Instant::now() + POOLING_PERIOD)
     }
 
     /// Reports that the table is short of partitions, unless another instance has just done so.
@@ -345,8 +345,8 @@ impl KeyJob<'_> {
         let generation = self.view_of(record).layout.generation;
         // If the partitions are not known, an instance decides nothing for minutes. Others may have
         // observed that the last growth helped.
-        let stands_until = until.saturating_mul(1_000).min(now + millis(LONGEST_SHORTAGE));
-        let latest = now + 2 * millis(LONGEST_SHORTAGE);
+        let stands_until = until.saturating_mul(1_000).min(now + millis(MAX_SHORTAGE_PERIOD));
+        let latest = now + 2 * millis(MAX_SHORTAGE_PERIOD);
         let shortage = Shortage { generation, partitions, now, until: stands_until, latest };
         let claim = || inner.tables.claim_shortage(self.key, shortage);
         let is_first = retrying(&inner.environment, self.deadline, claim).await?;
@@ -406,8 +406,8 @@ impl Inner {
         loop {
             sleep(self.environment.jitter(CROWD_BACKOFF)).await;
             let now = self.environment.now();
-            let waited = now.since(first_throttle).unwrap_or(LONGEST_GATHERING);
-            if waited >= LONGEST_GATHERING
+            let waited = now.since(first_throttle).unwrap_or(MAX_SAMPLING_PERIOD);
+            if waited >= MAX_SAMPLING_PERIOD
                 || state.known().pressure.seen(now.monotonic).pressure.is_sure()
             {
                 return;
@@ -433,7 +433,7 @@ impl Seen {
 /// is in epoch milliseconds.
 fn reported_shortage(together: &Together, now: u64) -> Option<SeenTogether> {
     // A report that is valid for longer than possible was written by a wrong clock.
-    let latest = now + 2 * millis(LONGEST_SHORTAGE);
+    let latest = now + 2 * millis(MAX_SHORTAGE_PERIOD);
     let until = together.short_until.filter(|until| (now + 1..=latest).contains(until))?;
     Some(SeenTogether::Short { until: until.div_ceil(1_000) })
 }

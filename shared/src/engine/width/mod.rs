@@ -27,11 +27,11 @@ use crate::table::error::TableError;
 use crate::values::key::{PartitionKey, ShardCount};
 
 /// The longest time for the whole change before its actor gives up and leaves it to others.
-pub(in crate::engine) const PATIENCE: Duration = Duration::from_secs(20);
+pub(in crate::engine) const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The time that an actor allows for its requests between a close and its open.
 const OPENING_TIME: Duration = Duration::from_millis(20);
 /// How often writers that wait for an open check for it, and the longest random pause on top.
-const POLL: Duration = Duration::from_millis(100);
+const POLL_PERIOD: Duration = Duration::from_millis(100);
 
 /// The result of a request to change a key's shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -253,7 +253,7 @@ impl KeyJob<'_> {
                     (self.record_from_now().await?, layout.generation);
                 // Not within this request, which may end before the wait does.
                 self.in_background(&self.state.taking_over, move |inner, key, state| async move {
-                    let job = KeyJob::new(&inner, &key, state, Instant::now() + PATIENCE);
+                    let job = KeyJob::new(&inner, &key, state, Instant::now() + CHANGE_TIMEOUT);
                     if let Err(error) = job.take_over_or_repair(&record, watched_generation).await {
                         tracing::warn!(%error, "could not take a closing over; who waits for it longest tries again");
                     }
@@ -265,7 +265,7 @@ impl KeyJob<'_> {
             let now = millis(environment.now().wall);
             let left = layout.opens_at.map_or(0, |at| at.saturating_sub(now));
             let left = Duration::from_millis(left).min(environment.opening_wait());
-            let next = ends.min(Instant::now() + left.max(POLL) + environment.jitter(POLL));
+            let next = ends.min(Instant::now() + left.max(POLL_PERIOD) + environment.jitter(POLL_PERIOD));
             if next >= self.deadline {
                 return Err(late());
             }

@@ -17,7 +17,7 @@ use crate::values::key::{ShardCount, ShardNumber};
 use crate::values::value::Item;
 
 /// In an adopted table, the number of random places to try: each may hold an item of another key.
-const OCCUPIED_PLACES: u32 = 8;
+const MAX_OCCUPIED_PLACES: u32 = 8;
 
 /// One append in an append-only table, with its attempts.
 pub(super) struct AppendRun<'a> {
@@ -68,7 +68,7 @@ impl<'a> AppendRun<'a> {
                 // placement any other place is as good.
                 self.occupied += 1;
                 let may_move = view.is_none() || is_random;
-                if self.append.is_in_doubt() || !may_move || self.occupied > OCCUPIED_PLACES {
+                if self.append.is_in_doubt() || !may_move || self.occupied > MAX_OCCUPIED_PLACES {
                     return Err(Some(TableError::Occupied));
                 }
                 continue;

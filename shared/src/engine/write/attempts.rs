@@ -23,7 +23,7 @@ use crate::values::value::{Attributes, Item};
 
 /// A repetition that the deadline would cut off is not sent. Its outcome would be unknown, while
 /// all earlier attempts were refused.
-const LEAST_TIME: Duration = Duration::from_millis(250);
+const MIN_TIME_LEFT: Duration = Duration::from_millis(250);
 
 /// The result of a write, with the shard of the item and the width under which it was placed.
 pub(super) type End = (Outcome, (ShardNumber, ShardCount));
@@ -64,7 +64,7 @@ impl<'a> Attempts<'a> {
 
     /// Whether enough time is left for one more attempt and its response.
     pub(super) fn may_go_on(&self) -> bool {
-        let least = if self.count == 0 { Duration::ZERO } else { LEAST_TIME };
+        let least = if self.count == 0 { Duration::ZERO } else { MIN_TIME_LEFT };
         Instant::now() + least < self.job.deadline
     }
 

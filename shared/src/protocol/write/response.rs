@@ -5,7 +5,7 @@ use crate::protocol::copies::{Answer, Copy, Effect, Request};
 use crate::protocol::layout::Places;
 use crate::protocol::view::{Moment, View};
 use crate::protocol::write::{
-    ADDED_ONCE, DELETED_ONCE, Found, Kind, OWN_IS_BELOW, Outcome, REPETITION_REFUSED, Update, Write,
+    UNANSWERED_ADDITION, UNANSWERED_DELETION, Found, Kind, SUPERSEDED_ATTEMPT, Outcome, REPETITION_REFUSED, Update, Write,
 };
 use crate::protocol::write_id::WriteRelation;
 use crate::values::key::ShardNumber;
@@ -106,11 +106,11 @@ impl Write {
             Answer::Rejected if !self.unanswered => self.version = None,
             Answer::Rejected => {}
             Answer::Unanswered if request.effect == (Effect::Add { once: None }) => {
-                self.over = Some(Outcome::Unknown(ADDED_ONCE));
+                self.over = Some(Outcome::Unknown(UNANSWERED_ADDITION));
             }
             Answer::Unanswered if request.effect == Effect::Remove => {
                 // Another attempt could remove what is stored after the first was applied.
-                self.over = Some(Outcome::Unknown(DELETED_ONCE));
+                self.over = Some(Outcome::Unknown(UNANSWERED_DELETION));
             }
             Answer::Unanswered => (self.unanswered, self.several) = (true, self.unanswered),
             Answer::Refused(stored) => self.refused(request, stored, places, view, now),
@@ -234,7 +234,7 @@ impl Write {
                 return;
             }
             (WriteRelation::OtherContent, false) => Outcome::KeyReused,
-            (WriteRelation::Other, false) if own_is_below => Outcome::Unknown(OWN_IS_BELOW),
+            (WriteRelation::Other, false) if own_is_below => Outcome::Unknown(SUPERSEDED_ATTEMPT),
             (WriteRelation::Other, false) => {
                 self.stored = Some(newest.version);
                 Outcome::Exists

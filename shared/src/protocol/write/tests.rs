@@ -74,7 +74,7 @@ fn an_addition_is_made_in_place_only_on_a_surely_newest_copy() {
         unanswered.answered(&request, Answer::Unanswered, &places, &view(3, 0), at(20));
         assert_eq!(
             unanswered.next(&view(3, 0), &places, at(20)),
-            Next::Done(Outcome::Unknown(ADDED_ONCE))
+            Next::Done(Outcome::Unknown(UNANSWERED_ADDITION))
         );
     }
 }
@@ -155,8 +155,8 @@ fn a_late_response_counts_only_where_the_era_certainly_lasts() {
     };
     for (newer, outcome) in [
         (view(1, 1_600), Outcome::Done),
-        (view(2, 1_600), Outcome::Unknown(ENDED_LATE)),
-        (closing, Outcome::Unknown(ENDED_LATE)),
+        (view(2, 1_600), Outcome::Unknown(LATE_RESPONSE)),
+        (closing, Outcome::Unknown(LATE_RESPONSE)),
     ] {
         let mut write = Write::new(Kind::Put, WAITS, 7);
         let Next::Send(request) = write.next(&view(1, 0), &places, at(10)) else {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use sharding::PartitionKey;
-use sharding::internal::{FULL_PAGE_BYTES, PAGES, protocol::directory::LARGEST_PAGE_BYTES};
+use sharding::internal::{FULL_PAGE_BYTES, PAGES, protocol::directory::MAX_PAGE_BYTES};
 use sharding::maintenance::{DrainRefused, ScaleOutcome, ScalingDecision};
 use system_tests::metadata::{self, page_copy, page_key, text};
 use system_tests::{Call, Fate, count, numbered, report_throttles, soon};
@@ -126,7 +126,7 @@ async fn a_page_at_its_size_limit_also_rejects_changes_of_listed_keys() {
     let table = fixture.instance(1);
     table.set_shards(&key(), count(4), soon()).await.expect("grown");
     let before = metadata::read(&fixture.client, KEY).await;
-    let filler = "x".repeat(LARGEST_PAGE_BYTES);
+    let filler = "x".repeat(MAX_PAGE_BYTES);
     metadata::set(&fixture.client, &page_key(KEY, 0), [("key:filler", text(&filler))]).await;
     sleep(Duration::from_secs(5)).await;
     let full = ScaleOutcome::Unchanged(ScalingDecision::DirectoryFull);
