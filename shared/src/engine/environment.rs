@@ -29,7 +29,7 @@ pub trait Clock: Send + Sync + 'static {
 pub struct SystemClock {
     origin: tokio::time::Instant,
     /// The nanoseconds that the monotonic clock has missed.
-    missed: AtomicU64,
+    missed_nanos: AtomicU64,
     /// The deadline of the first invocation, and the monotonic time when it began.
     first: OnceLock<(Duration, Duration)>,
 }
@@ -37,7 +37,7 @@ pub struct SystemClock {
 impl Default for SystemClock {
     fn default() -> Self {
         let origin = tokio::time::Instant::now();
-        Self { origin, missed: AtomicU64::default(), first: OnceLock::new() }
+        Self { origin, missed_nanos: AtomicU64::default(), first: OnceLock::new() }
     }
 }
 
@@ -53,13 +53,13 @@ impl Clock for SystemClock {
         let (first_ends_at, began) = *self.first.get_or_init(|| (ends_at, now));
         let at_least = began + ends_at.saturating_sub(first_ends_at);
         let missed = u64::try_from(at_least.saturating_sub(now).as_nanos()).unwrap_or(u64::MAX);
-        self.missed.fetch_add(missed, Ordering::Relaxed);
+        self.missed_nanos.fetch_add(missed, Ordering::Relaxed);
     }
 }
 
 impl SystemClock {
     fn monotonic(&self) -> Duration {
-        self.origin.elapsed() + Duration::from_nanos(self.missed.load(Ordering::Relaxed))
+        self.origin.elapsed() + Duration::from_nanos(self.missed_nanos.load(Ordering::Relaxed))
     }
 }
 

@@ -79,7 +79,7 @@ impl TableEngine {
             if let Some(key) =
                 survey.asks_for((config.placement, config.adopt_shards), &place, &seen)
             {
-                survey.know(key, inner.known(key, deadline).await?, config.adopt_shards);
+                survey.know(key, inner.known_metadata(key, deadline).await?, config.adopt_shards);
             }
             survey.observe((config.placement, &config.shard_keys), always, place, &seen);
         }
@@ -100,7 +100,7 @@ impl TableEngine {
     ) -> Result<Option<PartitionKey>, TableError> {
         let (inner, width) = (&self.inner, self.inner.config.adopt_shards);
         if after.is_none() {
-            survey.list(inner.listed(width, deadline).await?);
+            survey.list(inner.listed_keys(width, deadline).await?);
         }
         let (keys, next) =
             retrying(&inner.environment, deadline, || inner.tables.list_metadata(after)).await?;
@@ -168,7 +168,7 @@ impl TableEngine {
                 ))));
             }
             // The entry of the key's page, if the item is lost. The new item must supersede it.
-            let listed = job.listed().await?;
+            let listed = job.listed_view().await?;
             let known = ShardMetadata {
                 generation: known.generation.max(listed.layout.generation),
                 era: known.era.max(listed.layout.era),
@@ -202,7 +202,7 @@ impl TableEngine {
 }
 
 impl Inner {
-    async fn known(&self, key: &PartitionKey, deadline: Deadline) -> Result<Known, TableError> {
+    async fn known_metadata(&self, key: &PartitionKey, deadline: Deadline) -> Result<Known, TableError> {
         match retrying(&self.environment, deadline, || self.tables.get_metadata(key)).await {
             Ok(Some(metadata)) => Ok(Known::Is(Box::new(metadata))),
             Ok(None) => Ok(Known::Absent),
@@ -214,7 +214,7 @@ impl Inner {
 
 impl KeyJob<'_> {
     /// The key's entry in its page, if it has one.
-    async fn listed(&self) -> Result<Arc<View>, TableError> {
+    async fn listed_view(&self) -> Result<Arc<View>, TableError> {
         let asked_at = self.inner.environment.now();
         let nothing =
             Arc::new(View { layout: Layout::unlisted(self.inner.config.adopt_shards), asked_at });

@@ -85,7 +85,7 @@ impl Pressure {
 
     /// The share of the demand that is rejected in the end.
     #[must_use]
-    pub fn rejected(self) -> f64 {
+    pub fn rejected_share(self) -> f64 {
         1.0 - self.accepted.min(self.attempts) as f64 / self.attempts.max(1) as f64
     }
 
@@ -108,7 +108,7 @@ impl Pressure {
     /// A bound of the rejected share, as [`throttled_bound`](Self::throttled_bound).
     #[must_use]
     pub fn rejected_bound(self, z: f64) -> f64 {
-        wilson(self.rejected(), self.writes as f64, z)
+        wilson(self.rejected_share(), self.writes as f64, z)
     }
 
     /// Certainly more than a negligible share of the first attempts is throttled.
@@ -449,11 +449,11 @@ mod tests {
             accepted: 500,
             throttles: 2_000,
         };
-        assert!((seen.rejected() - 0.5).abs() < f64::EPSILON, "{seen:?}");
+        assert!((seen.rejected_share() - 0.5).abs() < f64::EPSILON, "{seen:?}");
         assert_eq!(seen.throttled_percent(), 80);
         // Clients that wait: nothing is rejected, and it is no calm key.
         let waiting = Pressure { accepted: 1_000, ..seen };
-        assert!(waiting.rejected() < f64::EPSILON && waiting.is_throttled(), "{waiting:?}");
+        assert!(waiting.rejected_share() < f64::EPSILON && waiting.is_throttled(), "{waiting:?}");
     }
 
     #[test]

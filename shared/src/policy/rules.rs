@@ -213,7 +213,7 @@ impl ScalingPolicy {
     /// demand, but only as far as the key's own writes fill its partitions.
     fn most_demand(&self, width: ShardCount, seen: Seen) -> f64 {
         let own = seen.rate / self.partition_write_units;
-        own * (1.0 + MAX_HIDDEN_FACTOR * waiting(seen) * (own / f64::from(width.get())).min(1.0))
+        own * (1.0 + MAX_HIDDEN_FACTOR * waiting_share(seen) * (own / f64::from(width.get())).min(1.0))
     }
 
     /// Decides about a key that a report names, which says neither the demand nor its throttled
@@ -314,13 +314,13 @@ fn rejected_demand(width: ShardCount, seen: Seen, z: f64) -> f64 {
 
 /// The shards for throttles of clients that wait, which hide a part of their demand.
 fn waiting_step(width: ShardCount, seen: Seen) -> u32 {
-    (f64::from(width.get()) * (1.0 + MAX_HIDDEN_FACTOR * waiting(seen))).ceil() as u32
+    (f64::from(width.get()) * (1.0 + MAX_HIDDEN_FACTOR * waiting_share(seen))).ceil() as u32
 }
 
 /// The share of the first attempts whose throttles show clients that wait. Where clients do not
 /// wait, repetitions throttle up to as many first attempts again as are rejected in the end.
-fn waiting(Seen { pressure, .. }: Seen) -> f64 {
-    (pressure.throttled_bound(1.0) - 2.0 * pressure.rejected()).max(0.0)
+fn waiting_share(Seen { pressure, .. }: Seen) -> f64 {
+    (pressure.throttled_bound(1.0) - 2.0 * pressure.rejected_share()).max(0.0)
 }
 
 #[cfg(test)]

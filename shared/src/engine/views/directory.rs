@@ -25,7 +25,7 @@ pub(in crate::engine) struct Directory {
     /// Every page, once the table item has been read. Larger ones replace them.
     pages: RwLock<Option<Arc<KnownPages>>>,
     /// This process may write: the table item exists, and agrees.
-    pub(in crate::engine) claimed: OnceCell<()>,
+    pub(in crate::engine) claim: OnceCell<()>,
 }
 
 /// The pages of one division.
@@ -46,7 +46,7 @@ pub(in crate::engine) struct PageState {
     /// Held while the page is read, so that concurrent requests share one read.
     flight: tokio::sync::Mutex<()>,
     /// A task is renewing the page before its lease ends.
-    pub(in crate::engine) renewing: Arc<AtomicBool>,
+    pub(in crate::engine) is_renewing: Arc<AtomicBool>,
     /// The copy that this instance reads, and the number of copies.
     copy: AtomicU32,
     copies: AtomicU32,
@@ -162,7 +162,7 @@ impl Inner {
                 known: Mutex::default(),
                 incomplete_at: Mutex::default(),
                 flight: tokio::sync::Mutex::default(),
-                renewing: Arc::default(),
+                is_renewing: Arc::default(),
                 copy: AtomicU32::new(self.environment.below(copies)),
                 copies: AtomicU32::new(copies),
             };

@@ -67,7 +67,7 @@ impl Inner {
 
     /// Every key that a copy of a page lists, and whether an entry of it cannot be parsed or does
     /// not have this width.
-    pub(in crate::engine) async fn listed(
+    pub(in crate::engine) async fn listed_keys(
         &self,
         width: ShardCount,
         deadline: Deadline,
@@ -169,7 +169,7 @@ impl Inner {
             let (keys, next) = retrying(&self.environment, deadline, list).await?;
             let mut missing = Missing::new();
             for (key, raw) in keys {
-                let Some(metadata) = self.numbered(&key, &raw, deadline).await? else { continue };
+                let Some(metadata) = self.registered_metadata(&key, &raw, deadline).await? else { continue };
                 let (digest, layout) = (KeyDigest::of(&key), metadata.layout());
                 if let Some(entry) = filled.without_item.remove(&digest)
                     && entry.generation > layout.generation
@@ -206,7 +206,7 @@ impl Inner {
 
     /// The metadata of an item, with a generation. `None` if it is damaged and must be rebuilt
     /// first, or if another actor is changing the key, and publishes the change.
-    async fn numbered(
+    async fn registered_metadata(
         &self,
         key: &PartitionKey,
         raw: &RawMetadata,

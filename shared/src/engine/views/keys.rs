@@ -39,13 +39,13 @@ pub(crate) struct KeyState {
     /// Held while the key's item is read, so that concurrent requests share one read.
     pub(in crate::engine) flight: tokio::sync::Mutex<()>,
     /// A background task of this kind is running.
-    pub(in crate::engine) registering: Arc<AtomicBool>,
-    pub(in crate::engine) repairing: Arc<AtomicBool>,
-    pub(in crate::engine) looking: Arc<AtomicBool>,
-    pub(in crate::engine) taking_over: Arc<AtomicBool>,
-    pub(in crate::engine) scaling: Arc<AtomicBool>,
+    pub(in crate::engine) is_registering: Arc<AtomicBool>,
+    pub(in crate::engine) is_repairing: Arc<AtomicBool>,
+    pub(in crate::engine) is_looking: Arc<AtomicBool>,
+    pub(in crate::engine) is_taking_over: Arc<AtomicBool>,
+    pub(in crate::engine) is_scaling: Arc<AtomicBool>,
     /// Held while a closing is waited for, so that concurrent writers poll once.
-    pub(in crate::engine) opening: tokio::sync::Mutex<()>,
+    pub(in crate::engine) opening_turn: tokio::sync::Mutex<()>,
     /// The back-off from the work of other actors on this key.
     pub(in crate::engine) conflicts: Conflicts,
     /// The state of a drain by this instance.
@@ -65,7 +65,7 @@ pub(in crate::engine) struct Known {
     /// The key's item, as this instance last read or wrote it.
     pub(in crate::engine) record: Option<Arc<Record>>,
     /// The key had an item once. It may change, but never disappear.
-    pub(in crate::engine) registered: bool,
+    pub(in crate::engine) was_registered: bool,
     /// Since when the page is behind the known state of the key.
     pub(in crate::engine) behind_since: Option<Moment>,
     /// The key has no item. This was checked, so none is missing.
@@ -122,7 +122,7 @@ impl Known {
 impl KeyState {
     /// Whether a background task is changing the key's shards.
     pub(in crate::engine) fn is_changing(&self) -> bool {
-        self.scaling.load(Ordering::Acquire) || self.taking_over.load(Ordering::Acquire)
+        self.is_scaling.load(Ordering::Acquire) || self.is_taking_over.load(Ordering::Acquire)
     }
 
     pub(in crate::engine) fn known(&self) -> MutexGuard<'_, Known> {
@@ -216,7 +216,7 @@ pub(in crate::engine) struct KeyJob<'a> {
     pub(in crate::engine) deadline: Deadline,
     /// The tasks that this job began and waits for before it ends, because a function is suspended
     /// after its response.
-    begun: Mutex<Vec<JoinHandle<()>>>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Inner {
@@ -237,7 +237,7 @@ impl<'a> KeyJob<'a> {
         state: Arc<KeyState>,
         deadline: Deadline,
     ) -> Self {
-        Self { inner, key, state, deadline, begun: Mutex::default() }
+        Self { inner, key, state, deadline, tasks: Mutex::default() }
     }
 
     /// The key in the directory.
@@ -269,14 +269,14 @@ impl<'a> KeyJob<'a> {
         task: impl FnOnce(Arc<Inner>, PartitionKey, Arc<KeyState>) -> F,
     ) {
         if let Some(begun) = self.in_background(flag, task) {
-            self.begun.lock().unwrap_or_else(PoisonError::into_inner).push(begun);
+            self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(begun);
         }
     }
 
     /// Waits for tasks that run beside the job, but not for long: the next request can do their
     /// work as well.
     pub(in crate::engine) async fn end(&self) {
-        let begun = std::mem::take(&mut *self.begun.lock().unwrap_or_else(PoisonError::into_inner));
+        let begun = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         let until = tokio::time::Instant::now() + RENEWAL_TIMEOUT;
         for begun in begun {
             let _ = tokio::time::timeout_at(until, begun).await;

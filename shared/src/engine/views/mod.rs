@@ -74,8 +74,8 @@ impl KeyJob<'_> {
         let is_long = view.asked_at.since(since).is_some_and(|behind| behind > PAGE_REPAIR_PERIOD);
         drop(known);
         // A process that only reads may not write.
-        if is_long && self.inner.directory.claimed.initialized() {
-            self.in_background(&self.state.repairing, |inner, key, state| async move {
+        if is_long && self.inner.directory.claim.initialized() {
+            self.in_background(&self.state.is_repairing, |inner, key, state| async move {
                 let job = KeyJob::new(&inner, &key, state, Instant::now() + CHANGE_TIMEOUT);
                 if let Err(error) = job.repair_later().await {
                     tracing::error!(key = key.as_str(), %error, "the page of a key is behind its item");
@@ -168,7 +168,7 @@ impl KeyJob<'_> {
     ) {
         match view {
             Some(view) => self.renew(view, lease, now),
-            None => self.beside(&self.state.looking, move |inner, key, state| async move {
+            None => self.beside(&self.state.is_looking, move |inner, key, state| async move {
                 let job = KeyJob::new(&inner, &key, state, Instant::now() + Duration::from_secs(1));
                 if let Err(error) = job.view(|view, now| view.is_valid(now, lease)).await {
                     tracing::warn!(%error, "could not get the view of a key; the next write of it tries again");
@@ -184,7 +184,7 @@ impl KeyJob<'_> {
             return;
         }
         let Some(page) = self.inner.known_page(self.digest()) else { return };
-        self.beside(&page.renewing, move |inner, key, state| async move {
+        self.beside(&page.is_renewing, move |inner, key, state| async move {
             let job = KeyJob::new(&inner, &key, state, Instant::now() + Duration::from_secs(1));
             // The request that needs the view meets and reports the same failure.
             let _ = job.view(|view, now| view.is_valid(now, renew_at)).await;
@@ -219,7 +219,7 @@ impl KeyJob<'_> {
             // Another request of this instance may register or change the key meanwhile.
             let (was_registered, at_least) = {
                 let known = self.state.known();
-                (known.registered, known.view.as_ref().map_or(0, |view| view.layout.generation))
+                (known.was_registered, known.view.as_ref().map_or(0, |view| view.layout.generation))
             };
             let record = Arc::new(self.read_record_and_look_for_loss().await?);
             if !record.exists && (was_registered || at_least > 0) {
@@ -241,7 +241,7 @@ impl KeyJob<'_> {
     /// Stores a record, unless one of a higher generation is known.
     pub(in crate::engine) fn learn_record(&self, record: &Arc<Record>) {
         let mut known = self.state.known();
-        known.registered |= record.exists;
+        known.was_registered |= record.exists;
         let old = known.record.as_ref();
         if old.is_none_or(|old| old.metadata.generation <= record.metadata.generation) {
             known.record = Some(Arc::clone(record));
@@ -262,7 +262,7 @@ impl KeyJob<'_> {
     async fn read_record_and_look_for_loss(&self) -> Result<Record, TableError> {
         let is_known = {
             let known = self.state.known();
-            known.is_new || known.registered
+            known.is_new || known.was_registered
         };
         if is_known {
             return self.read_record().await;

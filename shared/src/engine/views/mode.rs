@@ -83,7 +83,7 @@ impl Inner {
         found: Option<&FoundDirectory>,
         deadline: Deadline,
     ) -> Result<(), TableError> {
-        self.directory.claimed.get_or_try_init(|| self.claim(found, deadline)).await.copied()
+        self.directory.claim.get_or_try_init(|| self.claim(found, deadline)).await.copied()
     }
 
     async fn claim(

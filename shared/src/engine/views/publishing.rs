@@ -28,7 +28,7 @@ impl Inner {
         layout: Layout,
         deadline: Deadline,
     ) -> Result<(), TableError> {
-        match self.publishing(key, layout, deadline).await? {
+        match self.begin_publishing(key, layout, deadline).await? {
             Some(mut publishing) => publishing.finish(deadline).await,
             None => Ok(()),
         }
@@ -42,14 +42,14 @@ impl Inner {
         layout: Layout,
         deadline: Deadline,
     ) -> Result<(), TableError> {
-        let Some(mut publishing) = self.publishing(key, layout, deadline).await? else {
+        let Some(mut publishing) = self.begin_publishing(key, layout, deadline).await? else {
             return Ok(());
         };
         publishing.look().await?;
         publishing.finish(deadline).await
     }
 
-    async fn publishing(
+    async fn begin_publishing(
         &self,
         key: &PartitionKey,
         layout: Layout,
@@ -90,7 +90,7 @@ impl Publishing<'_> {
     /// Writes every missing copy once. Returns a failure of one of them.
     async fn send(&mut self) -> Result<(), TableError> {
         let mut sending = JoinSet::new();
-        for (copy, at) in self.missing() {
+        for (copy, at) in self.missing_copies() {
             let (tables, layout) = (self.inner.tables.clone(), self.publication.layout().clone());
             let key = self.key;
             sending.spawn(async move { (copy, tables.put_entry(at, key, &layout).await) });
@@ -105,14 +105,14 @@ impl Publishing<'_> {
         failed
     }
 
-    fn missing(&self) -> Vec<(u32, PageCopy)> {
+    fn missing_copies(&self) -> Vec<(u32, PageCopy)> {
         let missing = self.publication.missing().iter();
         missing.filter_map(|copy| Some((*copy, *self.copies.get(*copy as usize)?))).collect()
     }
 
     /// Reads every missing copy once, and notes which have the layout.
     async fn look(&mut self) -> Result<(), TableError> {
-        for (copy, at) in self.missing() {
+        for (copy, at) in self.missing_copies() {
             let stored = self.inner.tables.get_page(at).await?;
             let entry = |page: &StoredPage| page.entries.get(&self.key).cloned().flatten();
             if !supersedes(self.publication.layout(), stored.as_ref().and_then(entry).as_ref()) {

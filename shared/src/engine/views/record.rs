@@ -20,7 +20,7 @@ impl Record {
     }
 
     /// The condition of a change.
-    pub(in crate::engine) fn seen(&self) -> Option<&ShardMetadata> {
+    pub(in crate::engine) fn stored_metadata(&self) -> Option<&ShardMetadata> {
         self.exists.then_some(&self.metadata)
     }
 }

@@ -126,7 +126,7 @@ impl KeyJob<'_> {
         if is_quiet || !self.inner.config.scaling.includes_writer() {
             return;
         }
-        self.in_background(&self.state.scaling, |inner, key, state| async move {
+        self.in_background(&self.state.is_scaling, |inner, key, state| async move {
             use ScaleOutcome::Unchanged;
             inner.gather(&state).await;
             let job = KeyJob::new(&inner, &key, state, Instant::now() + CHANGE_TIMEOUT);
@@ -156,7 +156,7 @@ impl KeyJob<'_> {
     }
 
     async fn relieve_now(&self) -> Result<ScaleOutcome, TableError> {
-        let (mut seen, at) = (self.seen(), self.inner.environment.now());
+        let (mut seen, at) = (self.observation(), self.inner.environment.now());
         if seen.pressure.is_calm() {
             return Ok(ScaleOutcome::Unchanged(ScalingDecision::Calm));
         }
@@ -212,7 +212,7 @@ impl KeyJob<'_> {
         self.carry_out(&record, change).await
     }
 
-    fn seen(&self) -> Seen {
+    fn observation(&self) -> Seen {
         let (partitions, now) = (self.partitions(), self.inner.environment.now().monotonic);
         let mut known = self.state.known();
         known.observe_partitions(partitions, now);

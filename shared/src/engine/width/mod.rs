@@ -173,7 +173,7 @@ impl TableEngine {
         if !record.exists && job.leased_or_new_view().await?.layout.generation > 0 {
             record = job.record_from_now().await?;
         }
-        Ok(record.seen().cloned())
+        Ok(record.stored_metadata().cloned())
     }
 }
 
@@ -227,7 +227,7 @@ impl KeyJob<'_> {
     pub(in crate::engine) async fn wait_for_open(&self) -> Result<ScaleOutcome, TableError> {
         let late =
             || TableError::Transient("the key's width was changing until the deadline".into());
-        let Ok(_turn) = timeout_at(self.deadline, self.state.opening.lock()).await else {
+        let Ok(_turn) = timeout_at(self.deadline, self.state.opening_turn.lock()).await else {
             return Err(late());
         };
         let environment = &self.inner.environment;
@@ -252,7 +252,7 @@ impl KeyJob<'_> {
                 let (record, watched_generation) =
                     (self.record_from_now().await?, layout.generation);
                 // Not within this request, which may end before the wait does.
-                self.in_background(&self.state.taking_over, move |inner, key, state| async move {
+                self.in_background(&self.state.is_taking_over, move |inner, key, state| async move {
                     let job = KeyJob::new(&inner, &key, state, Instant::now() + CHANGE_TIMEOUT);
                     if let Err(error) = job.take_over_or_repair(&record, watched_generation).await {
                         tracing::warn!(%error, "could not take a closing over; who waits for it longest tries again");
@@ -385,7 +385,7 @@ impl KeyJob<'_> {
         record: &Record,
         change: &Change,
     ) -> Result<Option<ShardMetadata>, TableError> {
-        self.change(record.seen(), change).await
+        self.change(record.stored_metadata(), change).await
     }
 
     /// As [`step`](Self::step), from metadata that is known to be stored.

@@ -139,10 +139,10 @@ impl Inner {
 impl KeyJob<'_> {
     /// With `REGISTER_KEYS`, the first write of a key creates its metadata item.
     pub(super) fn after_write(&self) {
-        if !self.inner.config.register_keys || self.state.known().registered {
+        if !self.inner.config.register_keys || self.state.known().was_registered {
             return;
         }
-        self.beside(&self.state.registering, move |inner, key, state| async move {
+        self.beside(&self.state.is_registering, move |inner, key, state| async move {
             let job = KeyJob::new(&inner, &key, state, Instant::now() + ATTEMPT_TIMEOUT);
             if let Err(error) = job.register().await {
                 tracing::warn!(%error, "could not register a key; the next write of it tries again");
