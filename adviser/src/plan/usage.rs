@@ -13,11 +13,11 @@ const REQUEST_SECONDS: f64 = 0.005;
 /// request takes half of it.)
 const OWN_SECONDS: f64 = 0.001;
 /// The most items of a batch that are written at the same time.
-const AT_ONCE: u32 = 64;
+const WRITE_CONCURRENCY: u32 = 64;
 
-/// The share of its lease after which an instance renews a page of the directory. (`RENEW_AT` in
-/// `shared/src/engine/views/mod.rs`.)
-const RENEW_AT: f64 = 0.8;
+/// The share of its lease after which an instance renews a page of the directory.
+/// (`RENEWAL_SHARE` in `shared/src/engine/views/mod.rs`.)
+const RENEWAL_SHARE: f64 = 0.8;
 /// The most keys on a page that costs one read unit. ([`PAGES`])
 const KEYS_PER_UNIT: u32 = 25;
 
@@ -46,7 +46,7 @@ impl Usage<'_> {
     pub(super) fn directory_read_units(&self) -> f64 {
         let pages = self.demand.keys.clamp(1, PAGES);
         let units = self.demand.keys.div_ceil(pages).div_ceil(KEYS_PER_UNIT).max(1);
-        let renewed_after = MAX_LEASE.as_secs_f64() * RENEW_AT;
+        let renewed_after = MAX_LEASE.as_secs_f64() * RENEWAL_SHARE;
         let renewals = self.busy_instances() * f64::from(pages) / renewed_after;
         renewals.min(self.requests_of_writer() + self.pages_per_second) * f64::from(units)
     }
@@ -64,7 +64,7 @@ impl Usage<'_> {
     }
 
     pub(super) fn seconds_of_writer(&self) -> f64 {
-        REQUEST_SECONDS * f64::from(self.items_per_request.div_ceil(AT_ONCE)) + OWN_SECONDS
+        REQUEST_SECONDS * f64::from(self.items_per_request.div_ceil(WRITE_CONCURRENCY)) + OWN_SECONDS
     }
 
     pub(super) fn seconds_of_reader(&self) -> f64 {
