@@ -140,7 +140,8 @@ pub async fn migrate(
 async fn draining_keys(table: &ShardedTable) -> Result<Vec<PartitionKey>, TableError> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
-        let (keys, next) = table.maintenance().timeout(REQUEST_TIMEOUT).list(after.as_ref()).await?;
+        let (keys, next) =
+            table.maintenance().timeout(REQUEST_TIMEOUT).list(after.as_ref()).await?;
         let draining = keys.into_iter().filter(|(_, metadata)| metadata.draining().is_some());
         all.extend(draining.map(|(key, _)| key));
         match next {

@@ -117,7 +117,8 @@ pub async fn rebuild(options: &RebuildOptions, config: TableConfig) -> Result<Re
         let (slots, bar) = (Arc::clone(&slots), bar.clone());
         working.spawn(async move {
             let _slot = slots.acquire().await;
-            let rebuilt = table.maintenance().timeout(REQUEST_TIMEOUT).rebuild(&key, &findings).await;
+            let rebuilt =
+                table.maintenance().timeout(REQUEST_TIMEOUT).rebuild(&key, &findings).await;
             bar.inc(1);
             (key, rebuilt)
         });

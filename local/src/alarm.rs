@@ -41,9 +41,9 @@ pub(crate) async fn watch(engine: Engine, scaler: Scaler, period: Duration) {
             // The event is handled in the background, as a Lambda function does. Its outcome is in
             // the log.
             let scaler = scaler.clone();
-            tokio::spawn(
-                async move { scaler.handle(&event, at, Deadline::now() + SCALER_TIMEOUT).await },
-            );
+            tokio::spawn(async move {
+                scaler.handle(&event, at, Deadline::now() + SCALER_TIMEOUT).await
+            });
         }
     }
 }

@@ -4,7 +4,7 @@
 pub use crate::policy::collisions;
 pub use crate::policy::decision::{RECHECK_PERIOD, ShrinkDecision};
 pub use crate::policy::pressure::{PressureTracker, Seen, few_items};
-pub use crate::policy::rules::{MAX_SAMPLING_PERIOD, ScalingPolicy, POOLING_PERIOD};
+pub use crate::policy::rules::{MAX_SAMPLING_PERIOD, POOLING_PERIOD, ScalingPolicy};
 pub use crate::policy::sizing::Sizing;
 pub use crate::protocol::directory::{FULL_PAGE_BYTES, PAGES, SPLIT_PAGE_BYTES};
 pub use crate::protocol::growth::GrowthRecord;

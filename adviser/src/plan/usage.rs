@@ -64,7 +64,8 @@ impl Usage<'_> {
     }
 
     pub(super) fn seconds_of_writer(&self) -> f64 {
-        REQUEST_SECONDS * f64::from(self.items_per_request.div_ceil(WRITE_CONCURRENCY)) + OWN_SECONDS
+        REQUEST_SECONDS * f64::from(self.items_per_request.div_ceil(WRITE_CONCURRENCY))
+            + OWN_SECONDS
     }
 
     pub(super) fn seconds_of_reader(&self) -> f64 {

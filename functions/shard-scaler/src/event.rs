@@ -21,7 +21,8 @@ const MAX_ALARM_NAME_CHARS: usize = 255;
 /// Where an alarm's state, name, time and metrics are, as JSON pointers.
 type AlarmFormat = [&'static str; 4];
 /// The format of direct events and of EventBridge.
-const NATIVE_FORMAT: AlarmFormat = ["/state/value", "/alarmName", "/state/timestamp", "/configuration"];
+const NATIVE_FORMAT: AlarmFormat =
+    ["/state/value", "/alarmName", "/state/timestamp", "/configuration"];
 /// The format of the JSON text in an event of SNS.
 const SNS_FORMAT: AlarmFormat = ["/NewStateValue", "/AlarmName", "/StateChangeTime", "/Trigger"];
 

@@ -155,7 +155,8 @@ impl Clients {
         let sums = self
             .sums(queries.chain(places.iter().flat_map(|place| of_place(*place))), now_seconds)
             .await?;
-        let (consumed, throttled) = sums.split_at_checked(CONSUMPTION_METRICS.len()).unwrap_or_default();
+        let (consumed, throttled) =
+            sums.split_at_checked(CONSUMPTION_METRICS.len()).unwrap_or_default();
 
         let mut limits = Limits::default();
         for (place, sums) in places.iter().zip(throttled.chunks(Cause::METRICS.len())) {
@@ -173,7 +174,8 @@ impl Clients {
         if let Some(units) = capacity(&described).provisioned {
             let [written, read] =
                 [0, 1].map(|index| consumed.get(index).copied().unwrap_or_default());
-            let nearly = |used: f64, of: u64| used / WINDOW.as_secs_f64() >= of as f64 * EXHAUSTED_SHARE;
+            let nearly =
+                |used: f64, of: u64| used / WINDOW.as_secs_f64() >= of as f64 * EXHAUSTED_SHARE;
             limits.add(None, nearly(written, units.write).then_some(Cause::ProvisionedWrites));
             limits.add(None, nearly(read, units.read).then_some(Cause::ProvisionedReads));
         }

@@ -123,7 +123,10 @@ impl Scaler {
             let found = look.survey.take_unsharded();
             look.unsharded_items += found.values().sum::<u64>();
             look.keys.extend(found.into_keys());
-            if look.next.is_none() || look.keys.len() >= MAX_WAITING_KEYS || Deadline::now() >= until {
+            if look.next.is_none()
+                || look.keys.len() >= MAX_WAITING_KEYS
+                || Deadline::now() >= until
+            {
                 return look;
             }
         }

@@ -103,7 +103,9 @@ impl Throttles {
         for (began, count) in &self.counts {
             match last_change {
                 Some(at) if began + PERIOD <= at => since.before += count,
-                Some(at) if *began < at.saturating_add(EFFECT_DELAY_SECONDS) => since.meanwhile += count,
+                Some(at) if *began < at.saturating_add(EFFECT_DELAY_SECONDS) => {
+                    since.meanwhile += count
+                }
                 Some(_) | None => since.after += count,
             }
         }

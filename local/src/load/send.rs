@@ -70,7 +70,11 @@ impl fmt::Display for Summary {
             writeln!(f, "  line {line}: {why}")?;
         }
         if self.failed.len() > MAX_LISTED_FAILURES {
-            writeln!(f, "  and {} more", HumanCount((self.failed.len() - MAX_LISTED_FAILURES) as u64))?;
+            writeln!(
+                f,
+                "  and {} more",
+                HumanCount((self.failed.len() - MAX_LISTED_FAILURES) as u64)
+            )?;
         }
         Ok(())
     }

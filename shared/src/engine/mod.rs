@@ -73,8 +73,10 @@ impl TableEngine {
         let config = Arc::new(config);
         let tables = Tables::new(client, Arc::clone(&config));
         let replicas = Replicas::new(&config.read_replicas);
-        let (keys, scaling_events) =
-            (Cache::new(keys::MAX_REMEMBERED_KEYS), broadcast::Sender::new(events::MAX_KEPT_EVENTS));
+        let (keys, scaling_events) = (
+            Cache::new(keys::MAX_REMEMBERED_KEYS),
+            broadcast::Sender::new(events::MAX_KEPT_EVENTS),
+        );
         let background = TaskTracker::new();
         let directory = Directory::default();
         let inner = Inner {

@@ -10,7 +10,7 @@ use crate::engine::retry::retrying;
 use crate::engine::views::keys::KeyJob;
 use crate::engine::width::ScaleOutcome;
 use crate::engine::{Deadline, Inner, TableEngine};
-use crate::protocol::layout::{MAX_GENERATION, Layout};
+use crate::protocol::layout::{Layout, MAX_GENERATION};
 use crate::protocol::metadata::{Change, ShardMetadata};
 use crate::protocol::survey::{KeyFindings, Known, Place, Survey, Surveyed};
 use crate::protocol::view::View;
@@ -202,7 +202,11 @@ impl TableEngine {
 }
 
 impl Inner {
-    async fn known_metadata(&self, key: &PartitionKey, deadline: Deadline) -> Result<Known, TableError> {
+    async fn known_metadata(
+        &self,
+        key: &PartitionKey,
+        deadline: Deadline,
+    ) -> Result<Known, TableError> {
         match retrying(&self.environment, deadline, || self.tables.get_metadata(key)).await {
             Ok(Some(metadata)) => Ok(Known::Is(Box::new(metadata))),
             Ok(None) => Ok(Known::Absent),

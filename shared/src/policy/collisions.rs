@@ -38,7 +38,8 @@ pub fn throttled(demand: f64, shards: ShardCount, partitions: Option<u32>) -> f6
 /// The demand of which this share is throttled. This is the inverse of [`throttled`].
 #[must_use]
 pub(crate) fn demand(throttled_part: f64, shards: ShardCount, partitions: Option<u32>) -> f64 {
-    let (mut low, mut high) = (1.0 / MAX_DEMAND_FACTOR, f64::from(shards.get()) * MAX_DEMAND_FACTOR);
+    let (mut low, mut high) =
+        (1.0 / MAX_DEMAND_FACTOR, f64::from(shards.get()) * MAX_DEMAND_FACTOR);
     for _ in 0..SEARCH_STEPS {
         let middle = f64::sqrt(low * high);
         if throttled(middle, shards, partitions) < throttled_part {

@@ -213,7 +213,8 @@ impl ScalingPolicy {
     /// demand, but only as far as the key's own writes fill its partitions.
     fn most_demand(&self, width: ShardCount, seen: Seen) -> f64 {
         let own = seen.rate / self.partition_write_units;
-        own * (1.0 + MAX_HIDDEN_FACTOR * waiting_share(seen) * (own / f64::from(width.get())).min(1.0))
+        own * (1.0
+            + MAX_HIDDEN_FACTOR * waiting_share(seen) * (own / f64::from(width.get())).min(1.0))
     }
 
     /// Decides about a key that a report names, which says neither the demand nor its throttled
@@ -261,7 +262,8 @@ impl ScalingPolicy {
     #[must_use]
     pub fn record(&self, metadata: &ShardMetadata, seen: Seen, now_seconds: u64) -> GrowthRecord {
         let last = metadata.last_growth();
-        let is_recent = last.is_some_and(|at| now_seconds < at.saturating_add(GROWTH_MEMORY_SECONDS));
+        let is_recent =
+            last.is_some_and(|at| now_seconds < at.saturating_add(GROWTH_MEMORY_SECONDS));
         let before = if is_recent { metadata.growth } else { GrowthRecord::default() };
         before.grown(seen.pressure.throttled_percent())
     }

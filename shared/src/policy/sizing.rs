@@ -50,7 +50,8 @@ pub(crate) fn size(demand: f64, partitions: Option<u32>, most: ShardCount) -> Si
         return Sizing::Enough(fewest(demand * HEADROOM, MAX_LOST_SHARE));
     }
     // No number of shards makes room: the fewest that lose hardly more than the most would.
-    let useful = |demand: f64| fewest(demand, throttled(demand, most, partitions) + MAX_LOST_SHARE / 2.0);
+    let useful =
+        |demand: f64| fewest(demand, throttled(demand, most, partitions) + MAX_LOST_SHARE / 2.0);
     Sizing::Short(useful(demand).max(useful(demand * HEADROOM)))
 }
 

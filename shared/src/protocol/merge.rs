@@ -328,7 +328,8 @@ impl<T> PageMerge<T> {
             (mean + AMPLE_DEVIATIONS * mean.sqrt()).ceil() + 1.0
         } else {
             // Rounded up to whole read units, which are billed anyway.
-            (((mean + SLACK_DEVIATIONS * mean.sqrt()) / self.items_per_unit).ceil() * self.items_per_unit)
+            (((mean + SLACK_DEVIATIONS * mean.sqrt()) / self.items_per_unit).ceil()
+                * self.items_per_unit)
                 .floor()
         };
         if shards <= 1 { wanted } else { (ask as usize).clamp(1, wanted) }

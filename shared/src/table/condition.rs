@@ -143,7 +143,9 @@ impl Expression {
         mut self,
         attributes: impl IntoIterator<Item = (&'a str, Option<&'b AttributeValue>)>,
     ) -> Self {
-        for (index, (name, value)) in attributes.into_iter().take(MAX_COMPARED_ATTRIBUTES).enumerate() {
+        for (index, (name, value)) in
+            attributes.into_iter().take(MAX_COMPARED_ATTRIBUTES).enumerate()
+        {
             let (placeholder, named) = (format!("#a{index}"), format!(":a{index}"));
             self.text += &match value {
                 Some(_) => format!(" AND {placeholder} = {named}"),

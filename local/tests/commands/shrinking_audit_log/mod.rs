@@ -194,8 +194,7 @@ async fn none_ended<T: 'static>(clients: &mut JoinSet<T>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn grown_keys_shrink_to_one_shard_while_the_process_is_killed()
- {
+async fn grown_keys_shrink_to_one_shard_while_the_process_is_killed() {
     let seed = std::env::var("KILL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u64);
     println!("KILL_SEED={seed}");
     let mut rng = StdRng::seed_from_u64(seed);

@@ -163,10 +163,9 @@ impl<'a> PageRun<'a> {
             query: Arc::new(query.clone()),
             merge: PageMerge::new(query.limit, query.order, start)
                 .with_items_per_unit(READ_UNIT_BYTES / item_bytes.unwrap_or(ASSUMED_ITEM_BYTES))
-                .sharing_at_most(
-                    item_bytes
-                        .map_or(MAX_ITEMS_OF_UNKNOWN_SIZE, |bytes| (PAGE_BYTES as f64 / bytes) as usize + 1),
-                )
+                .sharing_at_most(item_bytes.map_or(MAX_ITEMS_OF_UNKNOWN_SIZE, |bytes| {
+                    (PAGE_BYTES as f64 / bytes) as usize + 1
+                }))
                 .with_forecast(Forecast {
                     spacing,
                     end: if query.order == Order::Ascending {

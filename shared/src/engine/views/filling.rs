@@ -169,7 +169,9 @@ impl Inner {
             let (keys, next) = retrying(&self.environment, deadline, list).await?;
             let mut missing = Missing::new();
             for (key, raw) in keys {
-                let Some(metadata) = self.registered_metadata(&key, &raw, deadline).await? else { continue };
+                let Some(metadata) = self.registered_metadata(&key, &raw, deadline).await? else {
+                    continue;
+                };
                 let (digest, layout) = (KeyDigest::of(&key), metadata.layout());
                 if let Some(entry) = filled.without_item.remove(&digest)
                     && entry.generation > layout.generation

@@ -180,7 +180,9 @@ impl KeyState {
 
     pub(in crate::engine) fn note_throttled(&self, shard: ShardNumber, now: Moment) {
         let mut known = self.known();
-        known.throttled_at.retain(|_, at| now.since(*at).is_some_and(|age| age < SHARD_AVOIDANCE_PERIOD));
+        known
+            .throttled_at
+            .retain(|_, at| now.since(*at).is_some_and(|age| age < SHARD_AVOIDANCE_PERIOD));
         known.throttled_at.insert(shard, now);
     }
 
@@ -193,7 +195,9 @@ impl KeyState {
     ) -> ShardNumber {
         let known = self.known();
         let age = |shard: &ShardNumber| now.since(*known.throttled_at.get(shard)?);
-        let heat = |shard| age(shard).map_or(Duration::ZERO, |age| SHARD_AVOIDANCE_PERIOD.saturating_sub(age));
+        let heat = |shard| {
+            age(shard).map_or(Duration::ZERO, |age| SHARD_AVOIDANCE_PERIOD.saturating_sub(age))
+        };
         if heat(&other) < heat(&one) { other } else { one }
     }
 

@@ -267,8 +267,9 @@ impl KeyJob<'_> {
         if is_known {
             return self.read_record().await;
         }
-        let soon =
-            self.deadline.min(Instant::now() + LOSS_CHECK_TIMEOUT.min(self.inner.config.lease() / 4));
+        let soon = self
+            .deadline
+            .min(Instant::now() + LOSS_CHECK_TIMEOUT.min(self.inner.config.lease() / 4));
         let (mut read, mut looked) = (pin!(self.read_record()), pin!(self.has_further_items(soon)));
         let mut found = None;
         let record = loop {

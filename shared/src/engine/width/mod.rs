@@ -265,7 +265,8 @@ impl KeyJob<'_> {
             let now = millis(environment.now().wall);
             let left = layout.opens_at.map_or(0, |at| at.saturating_sub(now));
             let left = Duration::from_millis(left).min(environment.opening_wait());
-            let next = ends.min(Instant::now() + left.max(POLL_PERIOD) + environment.jitter(POLL_PERIOD));
+            let next =
+                ends.min(Instant::now() + left.max(POLL_PERIOD) + environment.jitter(POLL_PERIOD));
             if next >= self.deadline {
                 return Err(late());
             }

@@ -5,7 +5,8 @@ use crate::protocol::copies::{Answer, Copy, Effect, Request};
 use crate::protocol::layout::Places;
 use crate::protocol::view::{Moment, View};
 use crate::protocol::write::{
-    UNANSWERED_ADDITION, UNANSWERED_DELETION, Found, Kind, SUPERSEDED_ATTEMPT, Outcome, REPETITION_REFUSED, Update, Write,
+    Found, Kind, Outcome, REPETITION_REFUSED, SUPERSEDED_ATTEMPT, UNANSWERED_ADDITION,
+    UNANSWERED_DELETION, Update, Write,
 };
 use crate::protocol::write_id::WriteRelation;
 use crate::values::key::ShardNumber;

@@ -47,8 +47,7 @@ async fn write(table: &TableEngine, key: &str) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_instance_reads_a_page_once_a_lease_and_never_waits()
- {
+async fn a_busy_instance_reads_a_page_once_a_lease_and_never_waits() {
     const SECONDS: u64 = 60;
     let (table, wire) = distant().await;
     write(&table, KEY).await;

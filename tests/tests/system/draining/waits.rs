@@ -43,8 +43,7 @@ fn short_waits(of_table: &mut TableConfig) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_short_waits_no_write_by_an_old_view_uses_a_lost_shard()
- {
+async fn with_short_waits_no_write_by_an_old_view_uses_a_lost_shard() {
     // The wait for requests of the previous era and for reads, the lease, and the rounding to whole
     // seconds. An append-only table also waits for appends.
     for (writes, least, most) in [(Writes::Items, 11, 17), (Writes::Appends, 20, 30)] {
