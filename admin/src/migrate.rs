@@ -12,7 +12,6 @@ use tokio::task::JoinSet;
 use tokio::time::{Duration, sleep};
 
 use crate::whole_table::{REQUEST_TIMEOUT, TableOptions, TableScan, items_bar, open};
-use connection::drain_wait::with_drain_wait;
 
 /// Keys that are migrated at the same time. Most of them wait.
 const MAX_KEYS_PER_ROUND: usize = 2_000;
@@ -92,7 +91,8 @@ pub async fn migrate(
     }
     config.drain.units_per_second = options.drain_units;
     if let Some(seconds) = options.drain_wait {
-        config = with_drain_wait(config, Duration::from_secs(seconds.into()));
+        let waiting = config.drain_wait(Duration::from_secs(seconds.into()));
+        config = waiting.map_err(|error| TableError::Rejected(error.to_string().into()))?;
     }
     let (table, items) = open(&options.table, config).await?;
     table.maintenance().timeout(REQUEST_TIMEOUT).claim().await?;

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use connection::drain_wait::with_drain_wait;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use shard_scaler::{Clients as ScalerClients, Scaler, ScalerConfig};
 use sharding::maintenance::ScalingActors;
@@ -167,7 +166,7 @@ impl Edition {
         let mut config = config;
         config.policy.partition_write_units = f64::from(options.partition_write_units);
         let config = match options.drain_wait {
-            Some(seconds) => with_drain_wait(config, Duration::from_secs(seconds.into())),
+            Some(seconds) => config.drain_wait(Duration::from_secs(seconds.into()))?,
             None => config,
         };
         let api = listen(options.host, options.port, "--port").await?;

@@ -1,6 +1,5 @@
 //! How the local edition and `admin` reach their tables.
 
-pub mod drain_wait;
 pub mod endpoint;
 
 use sharding::{ConfigError, TableConfig};

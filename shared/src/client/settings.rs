@@ -6,6 +6,11 @@ use crate::config::{ConfigError, MAX_SHARDS_LIMIT, TableConfig};
 use crate::protocol::names::RESERVED;
 use crate::values::key::{KeyError, PartitionKey, Separator, ShardCount, ShardKeys, ShardNumber};
 
+/// The shortest wait of a drain that may be set.
+const MIN_DRAIN_WAIT: Duration = Duration::from_secs(5);
+/// By how much leases and reads end before a drain stops waiting, if the wait was set.
+const DRAIN_MARGIN: Duration = Duration::from_secs(1);
+
 impl TableConfig {
     /// Changes some fields.
     ///
@@ -87,7 +92,7 @@ impl TableConfig {
     /// assert!(TableConfig::new("items", "items-metadata").max_shards(0).is_err());
     /// ```
     pub fn max_shards(mut self, shards: u32) -> Result<Self, ConfigError> {
-        self.policy.max_shards = count("MAX_SHARDS", shards)?;
+        self.policy.max_shards = count("max_shards", shards)?;
         Ok(self)
     }
 
@@ -106,6 +111,38 @@ impl TableConfig {
         self
     }
 
+    /// How long a drain waits for requests and reads that may still be under way: by default a
+    /// quarter of an hour, which is how long DynamoDB applies a request after it was signed. Only
+    /// against a server on this machine, with all readers and writers in one process, may it be
+    /// shorter: 5 s or more. Leases and reads then end earlier, too.
+    ///
+    /// # Errors
+    /// [`ConfigError::Wrong`] below 5 s.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sharding::TableConfig;
+    ///
+    /// let config = || TableConfig::new("items", "items-metadata");
+    /// assert!(config().drain_wait(Duration::from_secs(5)).is_ok());
+    /// assert!(config().drain_wait(Duration::from_secs(1)).is_err());
+    /// ```
+    pub fn drain_wait(mut self, wait: Duration) -> Result<Self, ConfigError> {
+        if wait < MIN_DRAIN_WAIT {
+            let allowed = "5 seconds or more";
+            let value = format!("{wait:?}");
+            return Err(ConfigError::Wrong { setting: "drain_wait", value, allowed });
+        }
+        // All of them use one clock, and no request outlives their process. So only leases and
+        // reads have to end, and any margin is enough.
+        let bound = wait.saturating_sub(DRAIN_MARGIN);
+        self.append_lease = self.append_lease.min(bound);
+        self.longest_read = self.longest_read.min(bound);
+        self.drain.wait_for_requests = wait;
+        self.drain.wait_for_reads = wait;
+        Ok(self)
+    }
+
     /// The text between partition key and shard number in the table: 1 to 16 bytes without a digit,
     /// by default `.`. Never change it for a table that has items.
     ///
@@ -120,11 +157,8 @@ impl TableConfig {
     /// ```
     pub fn separator(mut self, separator: &str) -> Result<Self, ConfigError> {
         let allowed = "1 to 16 bytes without a digit";
-        let wrong = || ConfigError::Wrong {
-            variable: "SHARD_SEPARATOR",
-            value: separator.to_owned(),
-            allowed,
-        };
+        let wrong =
+            || ConfigError::Wrong { setting: "separator", value: separator.to_owned(), allowed };
         self.shard_keys = ShardKeys::new(Separator::new(separator).ok_or_else(wrong)?);
         Ok(self)
     }
@@ -144,11 +178,11 @@ impl TableConfig {
     /// assert!(adopted.adopt_shards(10).is_ok());
     /// ```
     pub fn adopt_shards(mut self, shards: u32) -> Result<Self, ConfigError> {
-        let adopted = count("ADOPT_SHARDS", shards)?;
+        let adopted = count("adopt_shards", shards)?;
         if self.adopt_unsharded && adopted != ShardCount::ONE {
             let allowed = "1, where the table has items under bare partition keys";
             return Err(ConfigError::Wrong {
-                variable: "ADOPT_SHARDS",
+                setting: "adopt_shards",
                 value: shards.to_string(),
                 allowed,
             });
@@ -158,8 +192,50 @@ impl TableConfig {
     }
 }
 
-fn count(variable: &'static str, shards: u32) -> Result<ShardCount, ConfigError> {
+fn count(setting: &'static str, shards: u32) -> Result<ShardCount, ConfigError> {
     let allowed = "a whole number from 1 to 10000";
     let good = ShardCount::new(shards).filter(|count| u64::from(count.get()) <= MAX_SHARDS_LIMIT);
-    good.ok_or_else(|| ConfigError::Wrong { variable, value: shards.to_string(), allowed })
+    good.ok_or_else(|| ConfigError::Wrong { setting, value: shards.to_string(), allowed })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_and_reads_end_before_a_drain_stops_waiting() {
+        let usual = TableConfig::new("items", "items-metadata");
+        for seconds in [5, 60, 61, 3_600] {
+            let wait = Duration::from_secs(seconds);
+            let config = usual.clone().drain_wait(wait).unwrap();
+            assert!(config.append_lease < wait && config.longest_read < wait, "{config:?}");
+            assert!(
+                config.append_lease <= usual.append_lease
+                    && config.longest_read <= usual.longest_read
+            );
+            assert_eq!((config.drain.wait_for_requests, config.drain.wait_for_reads), (wait, wait));
+        }
+    }
+
+    #[test]
+    fn a_wrong_setting_is_named_as_its_caller_wrote_it() {
+        let config = || TableConfig::new("items", "items-metadata");
+        let rows = [
+            (
+                config().max_shards(0),
+                "max_shards is \"0\"; allowed: a whole number from 1 to 10000",
+            ),
+            (
+                config().separator("-1-"),
+                "separator is \"-1-\"; allowed: 1 to 16 bytes without a digit",
+            ),
+            (
+                config().drain_wait(Duration::ZERO),
+                "drain_wait is \"0ns\"; allowed: 5 seconds or more",
+            ),
+        ];
+        for (wrong, expected) in rows {
+            assert_eq!(wrong.unwrap_err().to_string(), expected);
+        }
+    }
 }

@@ -176,18 +176,18 @@ impl Writes {
 #[non_exhaustive]
 pub enum ConfigError {
     /// The variable is not set, and has no default.
-    #[error("{variable} is not set; allowed: {allowed}")]
+    #[error("{setting} is not set; allowed: {allowed}")]
     Missing {
-        /// The variable.
-        variable: &'static str,
+        /// The setting as its caller wrote it: a variable, or a method of [`TableConfig`].
+        setting: &'static str,
         /// What is allowed.
         allowed: &'static str,
     },
     /// The value is not allowed.
-    #[error("{variable} is {value:?}; allowed: {allowed}")]
+    #[error("{setting} is {value:?}; allowed: {allowed}")]
     Wrong {
-        /// The variable.
-        variable: &'static str,
+        /// The setting as its caller wrote it: a variable, or a method of [`TableConfig`].
+        setting: &'static str,
         /// Its value.
         value: String,
         /// What is allowed.
@@ -397,8 +397,9 @@ impl<F: Fn(&'static str) -> Option<String>> Variables<F> {
         allowed: &'static str,
         parse: impl Fn(&str) -> Option<T>,
     ) -> Result<T, ConfigError> {
-        let value = self.value(variable).ok_or(ConfigError::Missing { variable, allowed })?;
-        parse(&value).ok_or(ConfigError::Wrong { variable, value, allowed })
+        let value =
+            self.value(variable).ok_or(ConfigError::Missing { setting: variable, allowed })?;
+        parse(&value).ok_or(ConfigError::Wrong { setting: variable, value, allowed })
     }
 
     /// Sets `target` to a variable's value, if it has one.
@@ -413,7 +414,8 @@ impl<F: Fn(&'static str) -> Option<String>> Variables<F> {
         parse: impl Fn(&str) -> Option<T>,
     ) -> Result<(), ConfigError> {
         if let Some(value) = self.value(variable) {
-            *target = parse(&value).ok_or(ConfigError::Wrong { variable, value, allowed })?;
+            *target =
+                parse(&value).ok_or(ConfigError::Wrong { setting: variable, value, allowed })?;
         }
         Ok(())
     }
@@ -511,7 +513,7 @@ mod tests {
         }
         assert!(matches!(
             with("TABLE_NAME", ""),
-            Err(ConfigError::Missing { variable: "TABLE_NAME", .. })
+            Err(ConfigError::Missing { setting: "TABLE_NAME", .. })
         ));
         let error = |variable| with(variable, "x").unwrap_err().to_string();
         assert_eq!(error("WRITES"), r#"WRITES is "x"; allowed: items or appends"#);
