@@ -13,6 +13,7 @@
 use std::error::Error;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use aws_sdk_dynamodb::Client;
 use aws_smithy_http_client::{Builder, tls};
 use sharding::maintenance::{DrainRefused, Drained, ShardMetadata, ShrinkAndSettle};
 use sharding::{Attributes, PartitionKey, ShardCount, ShardedTable, TableConfig, create_tables};
@@ -23,14 +24,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let http = Builder::new().tls_provider(tls).build_https();
     let aws =
         aws_config::defaults(aws_config::BehaviorVersion::latest()).http_client(http).load().await;
-    let client = aws_sdk_dynamodb::Client::new(&aws);
-    let mut config =
-        TableConfig::new("tickets", "tickets-metadata").cooldown(Duration::from_secs(1));
+    let mut config = TableConfig::new("tickets", "tickets-metadata");
     if let Ok(seconds) = std::env::var("DRAIN_WAIT_SECONDS") {
         config = config.drain_wait(Duration::from_secs(seconds.parse()?))?;
     }
-    create_tables(&client, &config).await?;
-    let table = ShardedTable::new(&client, config);
+    run(&Client::new(&aws), config).await
+}
+
+pub(crate) async fn run(client: &Client, config: TableConfig) -> Result<(), Box<dyn Error>> {
+    create_tables(client, &config).await?;
+    let table = ShardedTable::new(client, config.cooldown(Duration::from_secs(1)));
 
     let concert: PartitionKey = "concert".try_into()?;
     println!("{} shards ahead of the sale", table.set_shards(&concert, 4).await?);

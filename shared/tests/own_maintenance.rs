@@ -1,0 +1,28 @@
+//! The example `own_maintenance`, over the embedded engine.
+#![cfg(feature = "client")]
+
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use embedded_dynamodb::Engine;
+use sharding::{Attributes, ShardedTable, TableConfig};
+
+#[path = "../examples/own_maintenance.rs"]
+#[expect(dead_code, reason = "its main function needs a server")]
+mod example;
+
+#[tokio::test]
+async fn a_program_of_ones_own_grows_shrinks_and_tidies_a_key() {
+    let engine = Engine::in_memory().unwrap();
+    let client = Client::new(&engine.sdk_config());
+    let config = TableConfig::new("tickets", "tickets-metadata");
+    let quick = config.clone().drain_wait(Duration::from_secs(5)).unwrap();
+    example::run(&client, quick).await.unwrap();
+
+    let table = ShardedTable::new(&client, config);
+    assert_eq!(table.shards("concert").await.unwrap(), 1);
+    let seats = table.query::<Attributes>("concert").consistent(true);
+    assert_eq!(seats.count().await.unwrap(), 39);
+    let stored = client.scan().table_name("tickets").send().await.unwrap();
+    assert_eq!(stored.count(), 39, "no tombstone is left");
+}
