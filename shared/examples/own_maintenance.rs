@@ -38,7 +38,8 @@ pub(crate) async fn run(client: &Client, config: TableConfig) -> Result<(), Box<
     let concert: PartitionKey = "concert".try_into()?;
     println!("{} shards ahead of the sale", table.set_shards(&concert, 4).await?);
     let seats: Vec<String> = (1..=40).map(|seat| format!("seat-{seat:02}")).collect();
-    let stored = table.put_all(seats.iter().map(|seat| (&concert, seat, Attributes::new()))).await;
+    let stored =
+        table.batch_put(seats.iter().map(|seat| (&concert, seat, Attributes::new()))).await;
     println!("{} seats are stored", stored.written);
     table.delete(&concert, "seat-13").await?;
 

@@ -6,7 +6,7 @@
 //! The last line is the response: a partial batch response, so that Lambda delivers again from the
 //! first record that failed. The file has the metadata items of the keys, as DynamoDB's JSON. A
 //! function has a `ShardedTable` instead, and asks it for the widths of each key:
-//! `table.key_widths(key).await`.
+//! `table.width_history(key).await`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example shows what it does")]
 
@@ -16,7 +16,7 @@ use std::num::NonZeroUsize;
 
 use serde_json::Value;
 use sharding::stream::{
-    Change, ChangeTracker, Decoded, KeyWidths, Reading, StreamDecoder, Tracked, failed_items,
+    Change, ChangeTracker, Decoded, Reading, StreamDecoder, Tracked, WidthHistory, failed_items,
     item_identifier,
 };
 use sharding::{PartitionKey, TableConfig};
@@ -83,11 +83,11 @@ impl Consumer {
         }
     }
 
-    fn widths(&self, key: &PartitionKey) -> Result<KeyWidths, Box<dyn Error>> {
+    fn widths(&self, key: &PartitionKey) -> Result<WidthHistory, Box<dyn Error>> {
         let (items, read_at) = &self.metadata;
         Ok(match items.get(key.as_str()) {
-            Some(item) => KeyWidths::from_item(item, *read_at)?,
-            None => KeyWidths::never_grown(&self.config, *read_at),
+            Some(item) => WidthHistory::from_item(item, *read_at)?,
+            None => WidthHistory::never_grown(&self.config, *read_at),
         })
     }
 }

@@ -28,7 +28,7 @@ mod table;
 mod values;
 
 pub use crate::policy::capacity::CapacityScope;
-pub use crate::protocol::tag::{Conditions, ItemTag, Tags};
+pub use crate::protocol::tag::{Conditions, ETag, ETags};
 pub use crate::protocol::version::Version;
 pub use crate::values::idempotency::{IdempotencyKey, IdempotencyKeyError};
 pub use crate::values::key::{
@@ -43,7 +43,7 @@ pub use crate::values::value::{Attributes, Item, MAX_ITEM_BYTES, Value};
 #[cfg(feature = "client")]
 pub use client::ShardedTable;
 #[cfg(feature = "client")]
-pub use client::entry::{Counted, Entry, Page, Tagged, Updated, WriteAllOutcome};
+pub use client::entry::{BatchOutcome, Counted, Entry, Page, Updated, Versioned};
 #[cfg(feature = "client")]
 pub use client::{maintenance, request};
 #[cfg(feature = "client")]

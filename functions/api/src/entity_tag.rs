@@ -1,8 +1,8 @@
 //! The header form of an item's tag.
 
-use sharding::ItemTag;
+use sharding::ETag;
 
 /// The value of the header `ETag`: a strong entity tag.
-pub(crate) fn etag(tag: &ItemTag) -> String {
+pub(crate) fn etag(tag: &ETag) -> String {
     format!("\"{tag}\"")
 }

@@ -1,7 +1,7 @@
 //! Request headers that change the effect of a write.
 
 use lambda_http::Request;
-use sharding::{Conditions, IdempotencyKey, ItemTag, Tags};
+use sharding::{Conditions, ETag, ETags, IdempotencyKey};
 
 use crate::problem::Problem;
 
@@ -46,7 +46,7 @@ fn tags(
     request: &Request,
     header: &'static str,
     weak_counts: bool,
-) -> Result<Option<Tags>, Problem> {
+) -> Result<Option<ETags>, Problem> {
     let mut lines = Vec::new();
     for value in request.headers().get_all(header) {
         let line = value
@@ -59,7 +59,7 @@ fn tags(
     }
     let list = lines.join(",");
     if list.trim() == "*" {
-        return Ok(Some(Tags::Any));
+        return Ok(Some(ETags::Any));
     }
     let wrong = || {
         let why = "it is not a list of entity tags; allowed: *, or tags such as \"1\", W/\"1\", separated by commas";
@@ -67,7 +67,7 @@ fn tags(
     };
     let tags = entity_tags(&list).filter(|tags| !tags.is_empty()).ok_or_else(wrong)?;
     let tags = tags.into_iter().filter(|(is_weak, _)| weak_counts || !is_weak);
-    Ok(Some(Tags::Of(tags.map(|(_, text)| ItemTag::new(text)).collect())))
+    Ok(Some(ETags::Of(tags.map(|(_, text)| ETag::new(text)).collect())))
 }
 
 /// Returns the tags of a list, each with whether it is weak. Returns `None` if the text is not a
@@ -155,10 +155,10 @@ mod tests {
     #[test]
     fn conditions_are_lists_of_tags_or_a_star() {
         let tags =
-            |texts: &[&str]| Some(Tags::Of(texts.iter().map(|text| ItemTag::new(text)).collect()));
+            |texts: &[&str]| Some(ETags::Of(texts.iter().map(|text| ETag::new(text)).collect()));
         for (value, matches, differs) in [
-            ("*", Some(Tags::Any), Some(Tags::Any)),
-            (" * ", Some(Tags::Any), Some(Tags::Any)),
+            ("*", Some(ETags::Any), Some(ETags::Any)),
+            (" * ", Some(ETags::Any), Some(ETags::Any)),
             (r#""1""#, tags(&["1"]), tags(&["1"])),
             (r#""1", "2" ,"a,b""#, tags(&["1", "2", "a,b"]), tags(&["1", "2", "a,b"])),
             (r#", "1",,"2","#, tags(&["1", "2"]), tags(&["1", "2"])),

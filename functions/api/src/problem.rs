@@ -5,7 +5,7 @@ use std::error::Error;
 use lambda_http::{Body, Response};
 use serde::Serialize;
 use sharding::{
-    ItemTag, KeyError, MAX_ITEM_BYTES, PatchError, ReadError, SortKey, TableError, WriteError,
+    ETag, KeyError, MAX_ITEM_BYTES, PatchError, ReadError, SortKey, TableError, WriteError,
     WriteErrorKind,
 };
 
@@ -34,7 +34,7 @@ struct Members {
     #[serde(skip)]
     accept_patch: bool,
     #[serde(skip)]
-    tag: Option<ItemTag>,
+    tag: Option<ETag>,
 }
 
 /// Returns an error and all of its sources as one line, for the log.
@@ -168,7 +168,7 @@ impl Problem {
 
     /// 412: the conditions do not hold. `ETag` is the current state of the item, if it exists.
     #[must_use]
-    pub fn precondition_failed(current: Option<ItemTag>) -> Self {
+    pub fn precondition_failed(current: Option<ETag>) -> Self {
         let detail = match &current {
             Some(_) => {
                 "the item's state does not match If-Match or If-None-Match; nothing was changed; \
@@ -183,7 +183,7 @@ impl Problem {
     }
 
     /// Adds the state of the item.
-    fn of(mut self, tag: Option<ItemTag>) -> Self {
+    fn of(mut self, tag: Option<ETag>) -> Self {
         self.0.tag = tag;
         self
     }

@@ -2,7 +2,7 @@
 
 use lambda_http::{Body, Response};
 use serde::Serialize;
-use sharding::ItemTag;
+use sharding::ETag;
 
 use crate::entity_tag::etag;
 use crate::problem::Problem;
@@ -32,7 +32,7 @@ pub fn no_content() -> Response<Body> {
 
 /// Adds the item's tag to the response, in the header `ETag`.
 #[must_use]
-pub fn tagged(mut response: Response<Body>, tag: Option<&ItemTag>) -> Response<Body> {
+pub fn tagged(mut response: Response<Body>, tag: Option<&ETag>) -> Response<Body> {
     if let Some(tag) = tag.and_then(|tag| etag(tag).parse().ok()) {
         response.headers_mut().insert("etag", tag);
     }
@@ -41,6 +41,6 @@ pub fn tagged(mut response: Response<Body>, tag: Option<&ItemTag>) -> Response<B
 
 /// A 304 response: the client already has this state of the item.
 #[must_use]
-pub fn not_modified(tag: &ItemTag) -> Response<Body> {
+pub fn not_modified(tag: &ETag) -> Response<Body> {
     tagged(Response::builder().status(304).body(Body::Empty).unwrap_or_default(), Some(tag))
 }

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use sharding::request::Query;
 use sharding::{
     Attributes, Conditions, Counted, Order, Page, PartitionKey, ReadError, ShardedTable,
-    SortKeyType, Tagged,
+    SortKeyType, Versioned,
 };
 use tokio::time::Instant as Deadline;
 
@@ -250,7 +250,7 @@ async fn get_item(
         get = get.fields(fields);
     }
     let found = get.deadline(deadline).await.map_err(Problem::from_read)?;
-    let Tagged { value, tag, .. } = found.ok_or_else(Problem::no_item)?;
+    let Versioned { value, tag, .. } = found.ok_or_else(Problem::no_item)?;
     if !(Conditions { differs: None, ..conditions.clone() }).hold(Some(&tag)) {
         return Err(Problem::precondition_failed(Some(tag)));
     }

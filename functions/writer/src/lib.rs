@@ -198,8 +198,8 @@ async fn post_batch(
     let items = items_body(&Body::of(request)?, table, idempotency_key.as_ref())?;
     let sort_keys: Vec<SortKey> = items.iter().map(|item| item.sort_key.clone()).collect();
     let items = items.into_iter().map(|item| (item.partition_key, item.sort_key, item.attributes));
-    let put_all = table.put_all(items).once(idempotency_key.is_some()).deadline(deadline);
-    let mut results: Vec<_> = put_all.stream().collect().await;
+    let batch_put = table.batch_put(items).once(idempotency_key.is_some()).deadline(deadline);
+    let mut results: Vec<_> = batch_put.stream().collect().await;
     results.sort_unstable_by_key(|(index, _)| *index);
     let mut effort = Effort::default();
     let mut body = BatchResponse { written: 0, failed: Vec::new() };

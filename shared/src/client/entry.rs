@@ -4,7 +4,7 @@ use crate::client::content::{FromValue, NotOfType};
 use crate::engine::error::{ReadError, WriteError, WriteErrorKind};
 use crate::engine::results::Written;
 use crate::engine::write::update;
-use crate::protocol::tag::ItemTag;
+use crate::protocol::tag::ETag;
 use crate::protocol::version::Version;
 use crate::values::cursor::{self, Position};
 use crate::values::key::{PartitionKey, SortKey};
@@ -35,15 +35,15 @@ pub struct Entry<T> {
     /// The tag of the state that was read, for conditional writes. `None` for an item that another
     /// program stored, if the query names [`fields`](crate::request::Query::fields): the tag is of
     /// all of its attributes.
-    pub tag: Option<ItemTag>,
+    pub tag: Option<ETag>,
 }
 
 impl<T: FromValue> Entry<T> {
     /// `is_whole`: the item has all of its attributes.
     pub(crate) fn of(item: Item, version: Version, is_whole: bool) -> Result<Self, ReadError> {
         let Item { partition_key, sort_key, attributes } = item;
-        let tag = ItemTag::of_version(version)
-            .or_else(|| is_whole.then(|| ItemTag::of(version, &attributes)));
+        let tag =
+            ETag::of_version(version).or_else(|| is_whole.then(|| ETag::of(version, &attributes)));
         let value = decode(&partition_key, &sort_key, attributes)?;
         Ok(Self { sort_key, value, tag })
     }
@@ -66,15 +66,15 @@ impl<T: FromValue> Entry<T> {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Tagged<T> {
+pub struct Versioned<T> {
     /// The attributes without the keys.
     pub value: T,
     /// The tag of the state that was read.
-    pub tag: ItemTag,
+    pub tag: ETag,
 }
 
-impl<T: FromValue> Tagged<T> {
-    pub(crate) fn of((item, tag): (Item, ItemTag)) -> Result<Self, ReadError> {
+impl<T: FromValue> Versioned<T> {
+    pub(crate) fn of((item, tag): (Item, ETag)) -> Result<Self, ReadError> {
         Ok(Self { value: decode(&item.partition_key, &item.sort_key, item.attributes)?, tag })
     }
 }
@@ -190,8 +190,8 @@ pub struct Counted {
     pub consumed_capacity: f64,
 }
 
-/// The outcome of [`put_all`](crate::ShardedTable::put_all) or
-/// [`delete_all`](crate::ShardedTable::delete_all).
+/// The outcome of [`batch_put`](crate::ShardedTable::batch_put) or
+/// [`batch_delete`](crate::ShardedTable::batch_delete).
 ///
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -200,20 +200,20 @@ pub struct Counted {
 ///
 /// let orders: Vec<String> = (0..500).map(|n| format!("order-{n:03}")).collect();
 /// let item = |position: usize| ("2014-07-09", orders[position].as_str(), Attributes::new());
-/// let mut outcome = table.put_all((0..500).map(item)).await;
+/// let mut outcome = table.batch_put((0..500).map(item)).await;
 /// for _attempt in 2..=3 {
 ///     let again: Vec<usize> = outcome.to_repeat().collect();
 ///     if again.is_empty() {
 ///         break;
 ///     }
-///     outcome = table.put_all(again.into_iter().map(item)).await;
+///     outcome = table.batch_put(again.into_iter().map(item)).await;
 /// }
 /// assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
 /// # Ok(()) });
 /// ```
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct WriteAllOutcome {
+pub struct BatchOutcome {
     /// The number of items that were stored, or deleted.
     pub written: usize,
     /// The items that were not, or may not have been: each with its position from 0, in their
@@ -221,7 +221,7 @@ pub struct WriteAllOutcome {
     pub failed: Vec<(usize, WriteError)>,
 }
 
-impl WriteAllOutcome {
+impl BatchOutcome {
     /// The positions of the failed items for which a repetition may succeed: the error is
     /// [retryable](WriteError::is_retryable), or its outcome is unknown, and a put may be repeated
     /// as it is. A deletion may be, unless another process stores the item anew. For the other failed items, something must be corrected first.
@@ -255,7 +255,7 @@ pub struct Updated {
     /// The attributes without the keys.
     pub attributes: Attributes,
     /// The tag of this state.
-    pub tag: ItemTag,
+    pub tag: ETag,
     /// How it was written.
     pub written: Written,
     partition_key: PartitionKey,

@@ -18,8 +18,8 @@ use crate::client::background::Handle;
 use crate::client::content::IntoValue;
 use crate::client::maintenance::Maintenance;
 use crate::client::request::{
-    Append, BatchGet, Create, Delete, Get, Put, Query, ReadKeyWidths, ReadShards, SetShards,
-    Single, Target, Update, WriteAll,
+    Append, BatchGet, BatchWrite, Create, Delete, Get, Put, Query, ReadShards, ReadWidthHistory,
+    SetShards, Single, Target, Update,
 };
 use crate::config::TableConfig;
 use crate::engine::TableEngine;
@@ -227,7 +227,7 @@ impl ShardedTable {
     /// begins, and the time limit counts for each item from then on, so there may be any number of
     /// them.
     ///
-    /// The output says which items to repeat; [`WriteAll::stream`] has each outcome as it comes. This
+    /// The output says which items to repeat; [`BatchWrite::stream`] has each outcome as it comes. This
     /// is not a transaction: some items may be stored and others not.
     ///
     /// # Errors
@@ -240,7 +240,7 @@ impl ShardedTable {
     ///
     /// let sort_keys = ["order-1", "order-2", ""];
     /// let items = sort_keys.map(|sort_key| ("2014-07-09", sort_key, Attributes::new()));
-    /// let outcome = table.put_all(items).await;
+    /// let outcome = table.batch_put(items).await;
     /// assert_eq!(outcome.written, 2);
     /// let (position, error) = &outcome.failed[0];
     /// assert_eq!(sort_keys[*position], "");
@@ -248,17 +248,17 @@ impl ShardedTable {
     /// assert_eq!(outcome.to_repeat().count(), 0, "repeating does not help");
     /// # Ok(()) });
     /// ```
-    pub fn put_all<'a, K, S, V, I>(&self, items: I) -> WriteAll<'a>
+    pub fn batch_put<'a, K, S, V, I>(&self, items: I) -> BatchWrite<'a>
     where
         K: TryInto<PartitionKey, Error: Into<KeyError>>,
         S: TryInto<SortKey, Error: Into<KeyError>>,
         V: IntoValue,
         I: IntoIterator<Item = (K, S, V), IntoIter: Send + 'a>,
     {
-        self.put_stream(stream::iter(items))
+        self.batch_put_stream(stream::iter(items))
     }
 
-    /// As [`put_all`](Self::put_all), for items that come from a stream. While the stream is
+    /// As [`batch_put`](Self::batch_put), for items that come from a stream. While the stream is
     /// pending, writes go on.
     ///
     /// ```
@@ -274,13 +274,13 @@ impl ShardedTable {
     /// let copies = read.filter_map(async |entry| {
     ///     entry.ok().map(|entry| ("copy of 2014-07-09", entry.sort_key, entry.value))
     /// });
-    /// assert_eq!(table.put_stream(copies).await.written, 2);
+    /// assert_eq!(table.batch_put_stream(copies).await.written, 2);
     /// # Ok(()) });
     /// ```
-    pub fn put_stream<'a, K, S, V>(
+    pub fn batch_put_stream<'a, K, S, V>(
         &self,
         items: impl Stream<Item = (K, S, V)> + Send + 'a,
-    ) -> WriteAll<'a>
+    ) -> BatchWrite<'a>
     where
         K: TryInto<PartitionKey, Error: Into<KeyError>>,
         S: TryInto<SortKey, Error: Into<KeyError>>,
@@ -291,7 +291,7 @@ impl ShardedTable {
             let item = table.target(key, sort_key)?.with(table.config(), item)?;
             Ok(Single::Put(item))
         };
-        WriteAll::new(self.clone(), "put_all", items.map(checked))
+        BatchWrite::new(self.clone(), "batch_put", items.map(checked))
     }
 
     /// Reads one item and its tag. `None` if there is none. Eventually consistent unless
@@ -403,18 +403,18 @@ impl ShardedTable {
     }
 
     /// Deletes many items in parallel, each as with [`delete`](Self::delete), from pairs of keys,
-    /// as [`put_all`](Self::put_all) stores them.
+    /// as [`batch_put`](Self::batch_put) stores them.
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
     /// let orders = ["order-1", "order-2"];
-    /// table.put_all(orders.map(|order| ("2014-07-09", order, sharding::Attributes::new()))).await;
-    /// let outcome = table.delete_all(orders.map(|order| ("2014-07-09", order))).await;
+    /// table.batch_put(orders.map(|order| ("2014-07-09", order, sharding::Attributes::new()))).await;
+    /// let outcome = table.batch_delete(orders.map(|order| ("2014-07-09", order))).await;
     /// assert_eq!(outcome.written, 2);
     /// # Ok(()) });
     /// ```
-    pub fn delete_all<'a, K, S, I>(&self, keys: I) -> WriteAll<'a>
+    pub fn batch_delete<'a, K, S, I>(&self, keys: I) -> BatchWrite<'a>
     where
         K: TryInto<PartitionKey, Error: Into<KeyError>>,
         S: TryInto<SortKey, Error: Into<KeyError>>,
@@ -422,7 +422,7 @@ impl ShardedTable {
     {
         let table = self.clone();
         let checked = move |(key, sort_key)| table.target(key, sort_key).map(Single::Delete);
-        WriteAll::new(self.clone(), "delete_all", stream::iter(keys).map(checked))
+        BatchWrite::new(self.clone(), "batch_delete", stream::iter(keys).map(checked))
     }
 
     /// Reads the items of a partition key in sort-key order, over all its shards: a page with
@@ -498,16 +498,16 @@ impl ShardedTable {
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
-    /// use sharding::stream::KeyWidths;
+    /// use sharding::stream::WidthHistory;
     ///
-    /// let widths: KeyWidths = table.key_widths("2014-07-09").await?;
+    /// let widths: WidthHistory = table.width_history("2014-07-09").await?;
     /// # Ok(()) });
     /// ```
-    pub fn key_widths(
+    pub fn width_history(
         &self,
         key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
-    ) -> ReadKeyWidths {
-        ReadKeyWidths::new(self.clone(), key)
+    ) -> ReadWidthHistory {
+        ReadWidthHistory::new(self.clone(), key)
     }
 
     /// Waits until the background work of this table and its clones is done: mainly keys that are

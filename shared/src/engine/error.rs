@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::protocol::tag::ItemTag;
+use crate::protocol::tag::ETag;
 use crate::table::error::{Cause, TableError};
 use crate::values::key::{KeyError, PartitionKey, SortKey};
 use crate::values::patch::PatchError;
@@ -88,7 +88,7 @@ pub struct WriteError {
     /// Attempts that were throttled.
     pub throttled: u32,
     /// The tag of the item that prevented the write, if there is one.
-    pub current: Option<ItemTag>,
+    pub current: Option<ETag>,
 }
 
 impl WriteError {

@@ -1,6 +1,6 @@
 //! The result of a write.
 
-use crate::protocol::tag::ItemTag;
+use crate::protocol::tag::ETag;
 use crate::protocol::version::Version;
 use crate::values::key::SortKey;
 
@@ -20,7 +20,7 @@ pub struct Written {
     pub sort_key: SortKey,
     /// The tag of the item as it was stored. `None` for a delete, or if an earlier request may have
     /// stored it and a later one replaced it.
-    pub tag: Option<ItemTag>,
+    pub tag: Option<ETag>,
     /// The shard that holds the item, numbered from 1. For a delete, the shard where it would be.
     pub shard: u32,
     /// The number of shards of the key's writes.

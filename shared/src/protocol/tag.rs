@@ -17,7 +17,7 @@ use crate::values::value::Attributes;
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
 /// # in_process::with_table(async |table| {
-/// use sharding::{Attributes, ItemTag};
+/// use sharding::{Attributes, ETag};
 ///
 /// let first = table
 ///     .put("seats", "14C", Attributes::new())
@@ -25,11 +25,11 @@ use crate::values::value::Attributes;
 ///     .tag
 ///     .expect("it was stored by this request");
 /// let kept: String = first.to_string();
-/// table.delete("seats", "14C").if_match(&ItemTag::new(&kept)).await?;
+/// table.delete("seats", "14C").if_match(&ETag::new(&kept)).await?;
 /// # Ok(()) });
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct ItemTag(Tag);
+pub struct ETag(Tag);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Tag {
@@ -38,7 +38,7 @@ enum Tag {
     Text(String),
 }
 
-impl ItemTag {
+impl ETag {
     /// The tag of a stored item.
     #[doc(hidden)]
     #[must_use]
@@ -71,7 +71,7 @@ impl ItemTag {
     }
 }
 
-impl fmt::Display for ItemTag {
+impl fmt::Display for ETag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Tag::Version(version) => version.fmt(f),
@@ -83,22 +83,22 @@ impl fmt::Display for ItemTag {
 /// The states that a condition names.
 ///
 /// ```
-/// use sharding::{ItemTag, Tags};
+/// use sharding::{ETag, ETags};
 ///
-/// let one_of_two = Tags::Of(vec![ItemTag::new("12"), ItemTag::new("15")]);
+/// let one_of_two = ETags::Of(vec![ETag::new("12"), ETag::new("15")]);
 /// # let _ = one_of_two;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Tags {
+pub enum ETags {
     /// Any state: the item exists.
     Any,
     /// One of these states.
-    Of(Vec<ItemTag>),
+    Of(Vec<ETag>),
 }
 
-impl Tags {
-    fn name(&self, current: Option<&ItemTag>) -> bool {
+impl ETags {
+    fn name(&self, current: Option<&ETag>) -> bool {
         match (self, current) {
             (_, None) => false,
             (Self::Any, Some(_)) => true,
@@ -110,27 +110,27 @@ impl Tags {
 /// The conditions of a request on an item, as `If-Match` and `If-None-Match` of RFC 9110.
 ///
 /// ```
-/// use sharding::{Conditions, ItemTag, Tags};
+/// use sharding::{Conditions, ETag, ETags};
 ///
-/// let tag = ItemTag::new("12");
+/// let tag = ETag::new("12");
 /// let unchanged =
-///     Conditions { matches: Some(Tags::Of(vec![tag.clone()])), ..Conditions::default() };
+///     Conditions { matches: Some(ETags::Of(vec![tag.clone()])), ..Conditions::default() };
 /// assert!(unchanged.hold(Some(&tag)) && !unchanged.hold(None));
-/// let absent = Conditions { differs: Some(Tags::Any), ..Conditions::default() };
+/// let absent = Conditions { differs: Some(ETags::Any), ..Conditions::default() };
 /// assert!(absent.hold(None) && !absent.hold(Some(&tag)));
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Conditions {
     /// The item is in one of these states.
-    pub matches: Option<Tags>,
+    pub matches: Option<ETags>,
     /// The item is in none of these states.
-    pub differs: Option<Tags>,
+    pub differs: Option<ETags>,
 }
 
 impl Conditions {
     /// Requires the item to be in this state still.
-    pub(crate) fn unchanged_since(tag: &ItemTag) -> Self {
-        Self { matches: Some(Tags::Of(vec![tag.clone()])), differs: None }
+    pub(crate) fn unchanged_since(tag: &ETag) -> Self {
+        Self { matches: Some(ETags::Of(vec![tag.clone()])), differs: None }
     }
 
     /// No conditions.
@@ -141,7 +141,7 @@ impl Conditions {
 
     /// Whether the conditions hold for the stored item; `None` if there is none.
     #[must_use]
-    pub fn hold(&self, current: Option<&ItemTag>) -> bool {
+    pub fn hold(&self, current: Option<&ETag>) -> bool {
         self.matches.as_ref().is_none_or(|tags| tags.name(current))
             && !self.differs.as_ref().is_some_and(|tags| tags.name(current))
     }
@@ -149,14 +149,14 @@ impl Conditions {
     /// The only version for which the conditions hold, if the tags determine one.
     pub(crate) fn only_version(&self) -> Option<Version> {
         match (&self.matches, &self.differs) {
-            (Some(Tags::Of(tags)), None) if tags.len() == 1 => tags.first()?.version(),
+            (Some(ETags::Of(tags)), None) if tags.len() == 1 => tags.first()?.version(),
             _ => None,
         }
     }
 
     /// Whether the conditions hold exactly if there is no item.
     pub(crate) fn only_absent(&self) -> bool {
-        self.matches.is_none() && self.differs == Some(Tags::Any)
+        self.matches.is_none() && self.differs == Some(ETags::Any)
     }
 }
 
@@ -169,15 +169,14 @@ mod tests {
     fn a_tag_without_a_version_of_its_own_is_of_the_content() {
         let one = Attributes::from([("a".to_owned(), Value::Null)]);
         for version in [Version::NONE, Version::LOWEST] {
-            let (empty, full) =
-                (ItemTag::of(version, &Attributes::new()), ItemTag::of(version, &one));
+            let (empty, full) = (ETag::of(version, &Attributes::new()), ETag::of(version, &one));
             assert_ne!(empty, full);
             assert_eq!((empty.version(), full.version()), (None, None));
         }
         let version = Version::new(3, 7, 9);
-        assert_eq!(ItemTag::of(version, &one).version(), Some(version));
+        assert_eq!(ETag::of(version, &one).version(), Some(version));
         assert_eq!(
-            ItemTag::new(&format!("0{version}")).version(),
+            ETag::new(&format!("0{version}")).version(),
             None,
             "another spelling is another tag"
         );
@@ -185,13 +184,13 @@ mod tests {
 
     #[test]
     fn conditions_name_one_version_only_where_no_other_can_do() {
-        let tag = |number: u64| ItemTag::of(Version::new(1, number, 0), &Attributes::new());
-        let of = |tags: Vec<ItemTag>| Some(Tags::Of(tags));
+        let tag = |number: u64| ETag::of(Version::new(1, number, 0), &Attributes::new());
+        let of = |tags: Vec<ETag>| Some(ETags::Of(tags));
         let rows = [
             (Conditions { matches: of(vec![tag(1)]), differs: None }, Some(Version::new(1, 1, 0))),
             (Conditions { matches: of(vec![tag(1), tag(2)]), differs: None }, None),
             (Conditions { matches: of(vec![tag(1)]), differs: of(vec![tag(1)]) }, None),
-            (Conditions { matches: Some(Tags::Any), differs: None }, None),
+            (Conditions { matches: Some(ETags::Any), differs: None }, None),
             (Conditions { matches: of(vec![]), differs: None }, None),
         ];
         for (conditions, expected) in rows {

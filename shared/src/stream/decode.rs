@@ -10,7 +10,7 @@ use crate::stream::change::{Change, ChangeKind, Decoded, Doubt, Internal};
 use crate::stream::error::StreamError;
 use crate::stream::position::Position;
 use crate::stream::record::{Event, Image, Reading, StreamRecord, read};
-use crate::stream::widths::{InForce, KeyWidths};
+use crate::stream::widths::{InForce, WidthHistory};
 use crate::values::key::{ShardCount, ShardNumber};
 
 /// Decodes the stream of one table.
@@ -18,7 +18,7 @@ use crate::values::key::{ShardCount, ShardNumber};
 /// ```
 /// use serde_json::json;
 /// use sharding::TableConfig;
-/// use sharding::stream::{ChangeKind, Decoded, KeyWidths, Reading, StreamDecoder};
+/// use sharding::stream::{ChangeKind, Decoded, WidthHistory, Reading, StreamDecoder};
 ///
 /// let config = TableConfig::new("items", "items-metadata");
 /// let decoder = StreamDecoder::new(config.clone());
@@ -38,8 +38,8 @@ use crate::values::key::{ShardCount, ShardNumber};
 ///     },
 /// });
 /// let Reading::Item(record) = decoder.read(&record)? else { panic!("it is about an item") };
-/// // In a function: `table.key_widths(record.partition_key()).await?`.
-/// let widths = KeyWidths::never_grown(&config, 1_700_000_000);
+/// // In a function: `table.width_history(record.partition_key()).await?`.
+/// let widths = WidthHistory::never_grown(&config, 1_700_000_000);
 /// let Decoded::Change(change) =
 ///     decoder.decode(record, &widths)? else { panic!("a user has made it") };
 /// assert_eq!((change.kind, change.partition_key.as_str()), (ChangeKind::Put, "2014-07-09"));
@@ -75,7 +75,11 @@ impl StreamDecoder {
     ///
     /// # Errors
     /// [`StreamError::WidthsTooOld`] if the widths must be read again.
-    pub fn decode(&self, record: StreamRecord, widths: &KeyWidths) -> Result<Decoded, StreamError> {
+    pub fn decode(
+        &self,
+        record: StreamRecord,
+        widths: &WidthHistory,
+    ) -> Result<Decoded, StreamError> {
         let (at, quiet) = (record.at.as_secs(), self.quiet());
         if at > widths.read_at.saturating_add(quiet.as_secs() / 2) {
             return Err(StreamError::WidthsTooOld { at, read_at: widths.read_at });
@@ -139,7 +143,7 @@ impl StreamDecoder {
         record: &StreamRecord,
         version: Version,
         in_force: InForce,
-        widths: &KeyWidths,
+        widths: &WidthHistory,
     ) -> Verdict {
         let written_at = widths.of_era(version.era()).and_then(|width| self.home(record, width));
         if written_at.is_some_and(|home| home != record.shard) {
@@ -159,7 +163,7 @@ impl StreamDecoder {
         old: &Image,
         (by_time_to_live, is_expired): (bool, bool),
         in_force: InForce,
-        widths: &KeyWidths,
+        widths: &WidthHistory,
     ) -> Verdict {
         match in_force {
             InForce::Below(_) => Verdict::Doubt(Doubt::WidthForgotten),

@@ -8,13 +8,13 @@
 //!
 //! 1. [`StreamDecoder::read`] parses the record, in either format that Lambda delivers: DynamoDB
 //!    Streams, or a Kinesis data stream.
-//! 2. [`StreamDecoder::decode`] decides its meaning from the [`KeyWidths`] of its partition key:
+//! 2. [`StreamDecoder::decode`] decides its meaning from the [`WidthHistory`] of its partition key:
 //!    the widths of the key, each with its start. They come from the key's metadata item, and may
 //!    be cached for some minutes.
 //!
 //! A precision of minutes is enough, because no drain moves anything in the first quarter of an
 //! hour of an era. So a record is judged by the era of half that time before it (eight minutes,
-//! [`KeyWidths`]). By then every move of that era is certainly a move, and clocks may differ by
+//! [`WidthHistory`]). By then every move of that era is certainly a move, and clocks may differ by
 //! minutes.
 //!
 //! Streams deliver at least once, and in order only within each stored key. An item's changes in
@@ -41,4 +41,4 @@ pub use error::StreamError;
 pub use position::Position;
 pub use record::{Reading, StreamRecord, failed_items, item_identifier};
 pub use tracker::{ChangeTracker, Tracked};
-pub use widths::KeyWidths;
+pub use widths::WidthHistory;

@@ -18,7 +18,7 @@ use crate::protocol::version::Version;
 /// ```
 /// use serde_json::json;
 /// use sharding::TableConfig;
-/// use sharding::stream::{Decoded, KeyWidths, Reading, StreamDecoder};
+/// use sharding::stream::{Decoded, WidthHistory, Reading, StreamDecoder};
 ///
 /// let config = TableConfig::new("items", "items-metadata");
 /// let decoder = StreamDecoder::new(config.clone());
@@ -31,7 +31,7 @@ use crate::protocol::version::Version;
 ///         "Keys": {"partition_key": {"S": "day.1"}, "sort_key": {"S": "a"}}, "NewImage": image,
 ///         "SequenceNumber": sequence, "StreamViewType": "NEW_AND_OLD_IMAGES"}});
 ///     let Ok(Reading::Item(record)) = decoder.read(&record) else { panic!("it is an item's") };
-///     match decoder.decode(record, &KeyWidths::never_grown(&config, 1_700_000_000)) {
+///     match decoder.decode(record, &WidthHistory::never_grown(&config, 1_700_000_000)) {
 ///         Ok(Decoded::Change(change)) => change.position,
 ///         other => panic!("{other:?}"),
 ///     }

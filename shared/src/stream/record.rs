@@ -65,7 +65,7 @@ pub(super) struct Image {
 }
 
 impl StreamRecord {
-    /// The logical partition key. Its [`KeyWidths`](super::KeyWidths) determine the meaning.
+    /// The logical partition key. Its [`WidthHistory`](super::WidthHistory) determine the meaning.
     #[must_use]
     pub const fn partition_key(&self) -> &PartitionKey {
         &self.partition_key

@@ -31,11 +31,11 @@ fn config() -> TableConfig {
     }
 }
 
-fn widths() -> KeyWidths {
+fn widths() -> WidthHistory {
     let path = format!("{}/../events/stream-metadata-items.json", env!("CARGO_MANIFEST_DIR"));
     let items: Json =
         serde_json::from_slice(&std::fs::read(path).expect("metadata items")).expect("JSON");
-    KeyWidths::from_item(&items[0], GROWN_AT + HOUR).expect("a metadata item")
+    WidthHistory::from_item(&items[0], GROWN_AT + HOUR).expect("a metadata item")
 }
 
 fn decode(record: &Json) -> Result<Decoded, StreamError> {
@@ -45,7 +45,7 @@ fn decode(record: &Json) -> Result<Decoded, StreamError> {
 fn decode_with(
     config: &TableConfig,
     record: &Json,
-    widths: &KeyWidths,
+    widths: &WidthHistory,
 ) -> Result<Decoded, StreamError> {
     let decoder = StreamDecoder::new(config.clone());
     match decoder.read(record)? {
@@ -293,7 +293,7 @@ fn image(version: Version) -> Json {
 }
 
 /// Of a key that grew to two shards at 10,000 and to eight at 100,000.
-fn grown_twice(settled: bool, read_at: u64) -> KeyWidths {
+fn grown_twice(settled: bool, read_at: u64) -> WidthHistory {
     let entries: &[&str] = if settled { &["100000:8"] } else { &["9998:1", "10000:2", "100000:8"] };
     let metadata = ShardMetadata {
         number_of_shards: count(8),
@@ -304,7 +304,7 @@ fn grown_twice(settled: bool, read_at: u64) -> KeyWidths {
         drained_at: settled.then_some(102_000),
         ..ShardMetadata::unregistered()
     };
-    KeyWidths::of(Some(&metadata), &config(), read_at)
+    WidthHistory::of(Some(&metadata), &config(), read_at)
 }
 
 /// Sort keys whose homes under one, two and eight shards are these.
@@ -420,7 +420,7 @@ fn widths_that_were_read_too_long_before_the_record_are_refused() {
         decode_with(
             &config(),
             &record("INSERT", "orders.1", "a", at, None, Some(version(1, at))),
-            &KeyWidths::never_grown(&config(), 50_000),
+            &WidthHistory::never_grown(&config(), 50_000),
         )
     };
     assert!(at(50_240).is_ok());
@@ -472,8 +472,8 @@ fn in_a_table_that_takes_appends_the_age_of_a_copy_tells_a_move() {
 #[test]
 fn another_programs_item_in_an_adopted_table_has_no_version() {
     let config = TableConfig { adopt_unsharded: true, ..config() };
-    let never = KeyWidths::never_grown(&config, 20_000);
-    let migrated = KeyWidths::of(
+    let never = WidthHistory::never_grown(&config, 20_000);
+    let migrated = WidthHistory::of(
         Some(&ShardMetadata { drained_at: Some(9), ..ShardMetadata::unregistered() }),
         &config,
         20_000,

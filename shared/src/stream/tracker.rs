@@ -35,7 +35,7 @@ pub enum Tracked {
 /// use std::num::NonZeroUsize;
 /// use serde_json::json;
 /// use sharding::TableConfig;
-/// use sharding::stream::{ChangeTracker, Decoded, KeyWidths, Reading, StreamDecoder, Tracked};
+/// use sharding::stream::{ChangeTracker, Decoded, WidthHistory, Reading, StreamDecoder, Tracked};
 ///
 /// let config = TableConfig::new("items", "items-metadata");
 /// let decoder = StreamDecoder::new(config.clone());
@@ -45,7 +45,7 @@ pub enum Tracked {
 ///         "ApproximateCreationDateTime": 1_700_000_000, "Keys": keys,
 ///         "NewImage": keys, "SequenceNumber": sequence, "StreamViewType": "NEW_AND_OLD_IMAGES"}});
 ///     let Ok(Reading::Item(record)) = decoder.read(&record) else { panic!("it is an item's") };
-///     match decoder.decode(record, &KeyWidths::never_grown(&config, 1_700_000_000)) {
+///     match decoder.decode(record, &WidthHistory::never_grown(&config, 1_700_000_000)) {
 ///         Ok(Decoded::Change(change)) => change,
 ///         other => panic!("{other:?}"),
 ///     }

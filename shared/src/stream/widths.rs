@@ -22,7 +22,7 @@ use crate::values::key::ShardCount;
 /// A consumer may also be behind. Widths that were read long after a record decide it, too, unless
 /// the key has changed its width since *and* a drain has ended, which forgets the widths before.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyWidths {
+pub struct WidthHistory {
     /// The era of the last width.
     era: u64,
     /// The start of each width, oldest first. Never empty.
@@ -44,7 +44,7 @@ pub(super) enum InForce {
     Below(u64),
 }
 
-impl KeyWidths {
+impl WidthHistory {
     /// From a key's metadata at this epoch second. `None` is a key without a metadata item, which
     /// has never grown.
     ///
@@ -84,7 +84,7 @@ impl KeyWidths {
     /// use serde_json::json;
     /// use sharding::maintenance::{ShardHistory, ShardMetadata};
     /// use sharding::TableConfig;
-    /// use sharding::stream::KeyWidths;
+    /// use sharding::stream::WidthHistory;
     ///
     /// let item = json!({
     ///     "partition_key": {"S": "day"},
@@ -102,8 +102,8 @@ impl KeyWidths {
     ///     ..ShardMetadata::unregistered()
     /// };
     /// assert_eq!(
-    ///     KeyWidths::from_item(&item, 1_700_000_060)?,
-    ///     KeyWidths::of(Some(&metadata), &config, 1_700_000_060),
+    ///     WidthHistory::from_item(&item, 1_700_000_060)?,
+    ///     WidthHistory::of(Some(&metadata), &config, 1_700_000_060),
     /// );
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -198,14 +198,14 @@ mod tests {
     use crate::values::key::tests::count;
     use serde_json::json;
 
-    fn widths(changes: &[(Change, u64)]) -> KeyWidths {
+    fn widths(changes: &[(Change, u64)]) -> WidthHistory {
         let metadata =
             changes.iter().fold(ShardMetadata::unregistered(), |metadata, (change, now)| {
                 metadata
                     .apply(change, *now)
                     .unwrap_or_else(|| panic!("{change:?} does not fit {metadata:?}"))
             });
-        KeyWidths::of(Some(&metadata), &TableConfig::new("items", "items-metadata"), 9_999)
+        WidthHistory::of(Some(&metadata), &TableConfig::new("items", "items-metadata"), 9_999)
     }
 
     fn close(to: u32) -> Change {
@@ -243,7 +243,7 @@ mod tests {
             ),
         ];
         for (item, message) in rows {
-            assert_eq!(KeyWidths::from_item(&item, 0).unwrap_err().to_string(), message);
+            assert_eq!(WidthHistory::from_item(&item, 0).unwrap_err().to_string(), message);
         }
     }
 }

@@ -8,7 +8,7 @@ use embedded_dynamodb::Engine;
 use serde_json::{Value, json};
 use sharding::internal::Deadline;
 use sharding::maintenance::Survey;
-use sharding::{Conditions, Item, ShardCount, Tags, WriteErrorKind};
+use sharding::{Conditions, ETags, Item, ShardCount, WriteErrorKind};
 use tokio::time::sleep;
 
 use super::ending::{drain, newcomer, patiently, soon};
@@ -184,7 +184,7 @@ async fn check(
             sort_key: sort_key(wanted),
             attributes: Default::default(),
         };
-        let absent = Conditions { matches: None, differs: Some(Tags::Any) };
+        let absent = Conditions { matches: None, differs: Some(ETags::Any) };
         let created = table.put_if(&item, &absent, Deadline::now() + Duration::from_secs(20)).await;
         match created.map_err(|error| error.kind) {
             Err(WriteErrorKind::Precondition) => {}

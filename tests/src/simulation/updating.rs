@@ -7,7 +7,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sharding::internal::{Deadline, TableEngine};
-use sharding::{Attributes, Conditions, IdempotencyKey, Item, Patch, Tags, Value, WriteErrorKind};
+use sharding::{Attributes, Conditions, ETags, IdempotencyKey, Item, Patch, Value, WriteErrorKind};
 use tokio::time::sleep;
 
 use super::ending::{patiently, soon};
@@ -163,9 +163,9 @@ async fn change(table: &TableEngine, world: &World, which: usize, name: &str, va
     let (kind, conditions) = match (from, found) {
         (Some(from), Some((_, tag))) => (
             Kind::Change(from, value),
-            Conditions { matches: Some(Tags::Of(vec![tag])), differs: None },
+            Conditions { matches: Some(ETags::Of(vec![tag])), differs: None },
         ),
-        _ => (Kind::Create(value), Conditions { matches: None, differs: Some(Tags::Any) }),
+        _ => (Kind::Create(value), Conditions { matches: None, differs: Some(ETags::Any) }),
     };
     let sent = world.registers(which).sent(name, kind, None);
     let written = table

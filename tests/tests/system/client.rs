@@ -225,7 +225,7 @@ async fn a_table_with_numbers_takes_text_and_integers() {
 async fn a_stream_goes_over_pages_and_a_growth() {
     let table = table().await;
     let items = (0..50).map(|n| ("day", format!("order-{n:02}"), order(n)));
-    assert_eq!(table.put_all(items).await.written, 50);
+    assert_eq!(table.batch_put(items).await.written, 50);
     let mut entries = table.query::<Order>("day").limit(7).consistent(true).stream();
     let mut totals = Vec::new();
     while let Some(entry) = entries.try_next().await.expect("read") {
@@ -324,7 +324,7 @@ fn a_program_without_close_gets_a_warning_with_the_growing_keys() {
                 engine.set_limits([("items".to_owned(), limits)]);
                 let table = over(&engine, config()).await;
                 let items = (0..400).map(|n| ("day", format!("order-{n:03}"), order(n)));
-                let outcome = table.put_all(items).timeout(Duration::from_millis(300)).await;
+                let outcome = table.batch_put(items).timeout(Duration::from_millis(300)).await;
                 assert!(!outcome.failed.is_empty(), "it is hot");
                 if closes {
                     table.close().await;
@@ -357,13 +357,13 @@ fn each_request_has_a_span_without_keys_and_items() {
             assert_eq!(table.batch_get::<Order>(keys).await.len(), 2);
             table.query::<Order>("secret").await.expect("read");
             let items = (4..6).map(|n| ("secret", format!("order-{n}"), order(n)));
-            assert_eq!(table.put_all(items).await.written, 2);
+            assert_eq!(table.batch_put(items).await.written, 2);
             table.set_shards("secret", 2).await.expect("grown");
             table.shards("secret").await.expect("read");
-            table.key_widths("secret").await.expect("read");
+            table.width_history("secret").await.expect("read");
         });
     });
-    let operations = "put create append update delete get batch_get batch_get query put_all put_all set_shards shards key_widths";
+    let operations = "put create append update delete get batch_get batch_get query batch_put batch_put set_shards shards width_history";
     let expected: Vec<String> = operations
         .split(' ')
         .map(|operation| format!("operation={operation:?} table=\"items\" "))

@@ -12,7 +12,7 @@ use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{clients_over, in_process_clients};
 use sharding::internal::{Environment, PAGES, PageQuery, TableEngine};
 use sharding::{
-    Attributes, Conditions, Item, Merge, PartitionKey, Patch, ShardNumber, Tags, Value,
+    Attributes, Conditions, ETags, Item, Merge, PartitionKey, Patch, ShardNumber, Value,
 };
 use system_tests::many_keys::{OPERATIONS, Side};
 use system_tests::metadata::claimed_tables;
@@ -238,7 +238,7 @@ async fn an_update_costs_what_the_documents_say() {
         let found =
             counted.table.get_tagged(&item.partition_key, &item.sort_key, true, soon()).await;
         Conditions {
-            matches: Some(Tags::Of(vec![found.expect("a response").expect("it is stored").1])),
+            matches: Some(ETags::Of(vec![found.expect("a response").expect("it is stored").1])),
             differs: None,
         }
     };

@@ -7,6 +7,7 @@ mod adopting;
 mod after_a_drain;
 mod alarm_scaling;
 mod audit_log;
+mod batch_put;
 #[cfg(unix)]
 mod child;
 mod client;
@@ -27,7 +28,6 @@ mod modes;
 mod paging;
 mod partition_limits;
 mod pause;
-mod put_all;
 mod read_replicas;
 mod scaling;
 mod schedule;

@@ -6,7 +6,7 @@ use crate::client::ShardedTable;
 use crate::client::request::{Sent, Target, Within, span, within};
 use crate::engine::error::{InvalidRequest, WriteError};
 use crate::engine::results::Written;
-use crate::protocol::tag::{Conditions, ItemTag};
+use crate::protocol::tag::{Conditions, ETag};
 
 /// See [`ShardedTable::delete`].
 #[derive(Debug)]
@@ -31,13 +31,13 @@ impl Delete {
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
-    /// use sharding::ItemTag;
+    /// use sharding::ETag;
     ///
-    /// let refused = table.delete("seats", "14C").if_match(&ItemTag::new("12")).await;
+    /// let refused = table.delete("seats", "14C").if_match(&ETag::new("12")).await;
     /// assert!(refused.is_err(), "there is no item");
     /// # Ok(()) });
     /// ```
-    pub fn if_match(mut self, tag: &ItemTag) -> Self {
+    pub fn if_match(mut self, tag: &ETag) -> Self {
         self.conditions = Conditions::unchanged_since(tag);
         self
     }

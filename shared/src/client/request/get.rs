@@ -7,7 +7,7 @@ use futures_util::{StreamExt, stream};
 use tracing::Instrument;
 
 use crate::client::ShardedTable;
-use crate::client::entry::Tagged;
+use crate::client::entry::Versioned;
 use crate::client::request::{FromValue, Sent, Target, Within, allowed, span, within};
 use crate::engine::Deadline;
 use crate::engine::error::{InvalidRequest, ReadError};
@@ -76,7 +76,7 @@ impl<T> Get<T> {
 }
 
 impl<T: FromValue + 'static> IntoFuture for Get<T> {
-    type Output = Result<Option<Tagged<T>>, ReadError>;
+    type Output = Result<Option<Versioned<T>>, ReadError>;
     type IntoFuture = Sent<Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
@@ -95,13 +95,13 @@ async fn read<T: FromValue>(
     fields: Option<BTreeSet<String>>,
     consistent: bool,
     deadline: Deadline,
-) -> Result<Option<Tagged<T>>, ReadError> {
+) -> Result<Option<Versioned<T>>, ReadError> {
     let found = table.engine().get_tagged(&partition_key, &sort_key, consistent, deadline).await;
     let Some((mut item, tag)) = found? else { return Ok(None) };
     if let Some(fields) = fields {
         item.attributes.retain(|name, _| fields.contains(name));
     }
-    Tagged::of((item, tag)).map(Some)
+    Versioned::of((item, tag)).map(Some)
 }
 
 /// See [`ShardedTable::batch_get`].
@@ -131,7 +131,7 @@ impl<T> BatchGet<T> {
 }
 
 impl<T: FromValue + Send + 'static> IntoFuture for BatchGet<T> {
-    type Output = Vec<Result<Option<Tagged<T>>, ReadError>>;
+    type Output = Vec<Result<Option<Versioned<T>>, ReadError>>;
     type IntoFuture = Sent<Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
@@ -143,7 +143,7 @@ impl<T: FromValue + Send + 'static> IntoFuture for BatchGet<T> {
                 // Boxed, because the SDK's futures nest so deeply that the compiler fails on
                 // futures that contain them.
                 let read = async move { read(&table, target?, None, consistent, deadline).await };
-                Box::pin(read.instrument(span)) as Sent<Result<Option<Tagged<T>>, ReadError>>
+                Box::pin(read.instrument(span)) as Sent<Result<Option<Versioned<T>>, ReadError>>
             });
             stream::iter(reads).buffered(BATCH_CONCURRENCY).collect().await
         })

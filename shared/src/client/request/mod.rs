@@ -3,7 +3,7 @@
 //!
 //! Each request has a span of `tracing`, at the level `INFO`: `sharding_request`, with the
 //! `operation`, which is the name of the verb, and the name of the main `table`. It has no key, and
-//! nothing of an item. Of a stream, each page has a span, and of `put_all`, `delete_all` and
+//! nothing of an item. Of a stream, each page has a span, and of `batch_put`, `batch_delete` and
 //! `batch_get` each item.
 //!
 //! ```
@@ -19,6 +19,7 @@
 //! # Ok(()) });
 //! ```
 
+mod batch_write;
 mod delete;
 mod get;
 mod numbers;
@@ -26,7 +27,6 @@ mod put;
 mod query;
 mod shards;
 mod update;
-mod write_all;
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -35,14 +35,14 @@ use tokio::time::Instant;
 use tracing::Span;
 
 pub use crate::client::content::{FromValue, IntoValue};
+pub use batch_write::BatchWrite;
+pub(crate) use batch_write::Single;
 pub use delete::Delete;
 pub use get::{BatchGet, Get};
 pub use put::{Append, Create, Put};
 pub use query::Query;
-pub use shards::{ReadKeyWidths, ReadShards, SetShards};
+pub use shards::{ReadShards, ReadWidthHistory, SetShards};
 pub use update::Update;
-pub(crate) use write_all::Single;
-pub use write_all::WriteAll;
 
 use crate::client::ShardedTable;
 use crate::client::content::NotOfType;

@@ -8,7 +8,7 @@ use crate::client::request::{
 };
 use crate::engine::error::{InvalidRequest, WriteError};
 use crate::engine::results::Written;
-use crate::protocol::tag::{Conditions, ItemTag};
+use crate::protocol::tag::{Conditions, ETag};
 use crate::values::idempotency::IdempotencyKey;
 use crate::values::key::{KeyError, PartitionKey, SortKey, SortKeyType};
 use crate::values::value::{Attributes, Item};
@@ -45,7 +45,7 @@ impl Put {
     /// table.put("seats", "14C", Attributes::new()).if_match(&tag).await?;
     /// # Ok(()) });
     /// ```
-    pub fn if_match(mut self, tag: &ItemTag) -> Self {
+    pub fn if_match(mut self, tag: &ETag) -> Self {
         self.conditions = Conditions::unchanged_since(tag);
         self
     }

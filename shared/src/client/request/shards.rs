@@ -9,7 +9,7 @@ use crate::engine::error::{InvalidRequest, ReadError, WriteError, WriteErrorKind
 use crate::engine::width::{ScaleError, ScaleOutcome};
 use crate::policy::decision::ScalingDecision;
 use crate::protocol::metadata::ShardMetadata;
-use crate::stream::KeyWidths;
+use crate::stream::WidthHistory;
 use crate::values::key::{KeyError, PartitionKey, ShardCount};
 
 /// See [`ShardedTable::shards`].
@@ -117,18 +117,18 @@ impl IntoFuture for SetShards {
     }
 }
 
-/// See [`ShardedTable::key_widths`].
+/// See [`ShardedTable::width_history`].
 #[derive(Debug)]
 #[must_use = "a request does nothing unless it is awaited"]
-pub struct ReadKeyWidths {
+pub struct ReadWidthHistory {
     table: ShardedTable,
     key: Result<PartitionKey, InvalidRequest>,
     within: Within,
 }
 
-within!(ReadKeyWidths);
+within!(ReadWidthHistory);
 
-impl ReadKeyWidths {
+impl ReadWidthHistory {
     pub(crate) fn new(
         table: ShardedTable,
         key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
@@ -138,17 +138,17 @@ impl ReadKeyWidths {
     }
 }
 
-impl IntoFuture for ReadKeyWidths {
-    type Output = Result<KeyWidths, ReadError>;
+impl IntoFuture for ReadWidthHistory {
+    type Output = Result<WidthHistory, ReadError>;
     type IntoFuture = Sent<Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let span = span("key_widths", &self.table);
+        let span = span("width_history", &self.table);
         let sent = async move {
             let config = self.table.config();
             let read_at = self.table.engine().epoch_seconds();
             let metadata = metadata(&self.table, &self.key?, self.within.deadline(config)).await?;
-            Ok(KeyWidths::of(metadata.as_ref(), config, read_at))
+            Ok(WidthHistory::of(metadata.as_ref(), config, read_at))
         };
         Box::pin(sent.instrument(span))
     }

@@ -7,7 +7,7 @@ use crate::client::entry::Updated;
 use crate::client::request::put::idempotency_key;
 use crate::client::request::{IntoValue, Sent, Target, Within, allowed, map, span, within};
 use crate::engine::error::{InvalidRequest, WriteError};
-use crate::protocol::tag::{Conditions, ItemTag};
+use crate::protocol::tag::{Conditions, ETag};
 use crate::values::idempotency::IdempotencyKey;
 use crate::values::patch::{Merge, Patch};
 use crate::values::value::Value;
@@ -168,19 +168,19 @@ impl Update {
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
-    /// use sharding::{Attributes, ItemTag, WriteErrorKind};
+    /// use sharding::{Attributes, ETag, WriteErrorKind};
     ///
     /// table.put("seats", "14C", Attributes::new()).await?;
     /// let refused = table
     ///     .update("seats", "14C")
     ///     .set("taken", true)
-    ///     .if_match(&ItemTag::new("12"))
+    ///     .if_match(&ETag::new("12"))
     ///     .await
     ///     .unwrap_err();
     /// assert!(matches!(refused.kind, WriteErrorKind::Precondition));
     /// # Ok(()) });
     /// ```
-    pub fn if_match(mut self, tag: &ItemTag) -> Self {
+    pub fn if_match(mut self, tag: &ETag) -> Self {
         self.conditions = Conditions::unchanged_since(tag);
         self
     }

@@ -16,7 +16,7 @@ use crate::engine::{Deadline, Inner, TableEngine, telemetry};
 use crate::policy::capacity::CapacityScope;
 use crate::protocol::merge::{Forecast, PageMerge, ShardPageRequest, Stored};
 use crate::protocol::read::{ReadEnd, knows_era, read_end};
-use crate::protocol::tag::ItemTag;
+use crate::protocol::tag::ETag;
 use crate::protocol::version::Version;
 use crate::protocol::view::{Moment, View};
 use crate::table::error::{Cause, TableError};
@@ -100,11 +100,11 @@ impl TableEngine {
         sort_key: &SortKey,
         consistent: bool,
         deadline: Deadline,
-    ) -> Result<Option<(Item, ItemTag)>, ReadError> {
+    ) -> Result<Option<(Item, ETag)>, ReadError> {
         let stored = self.get_stored(key, sort_key, consistent, deadline).await?;
         Ok(stored.and_then(|Stored { version, item, .. }| {
             let item = item?;
-            let tag = ItemTag::of(version, &item.attributes);
+            let tag = ETag::of(version, &item.attributes);
             Some((item, tag))
         }))
     }

@@ -13,7 +13,7 @@ use crate::engine::views::keys::KeyJob;
 use crate::policy::pressure::Pressure;
 use crate::protocol::copies::{Answer, Effect, Request};
 use crate::protocol::merge::Stored;
-use crate::protocol::tag::ItemTag;
+use crate::protocol::tag::ETag;
 use crate::protocol::version::Version;
 use crate::protocol::write::Outcome;
 use crate::table::error::{Cause, TableError};
@@ -208,7 +208,7 @@ impl<'a> Attempts<'a> {
         let written =
             |(shard, width): (ShardNumber, ShardCount), version: Option<Version>| Written {
                 sort_key: self.sort_key.clone(),
-                tag: version.and_then(ItemTag::of_version),
+                tag: version.and_then(ETag::of_version),
                 shard: shard.get(),
                 number_of_shards: width.get(),
                 attempts,
@@ -246,7 +246,7 @@ impl<'a> Attempts<'a> {
             current: self
                 .version
                 .filter(|_| matches!(kind, WriteErrorKind::Exists))
-                .and_then(ItemTag::of_version),
+                .and_then(ETag::of_version),
             ..kind.after(attempts, throttled)
         });
         telemetry::write(&written);

@@ -3,7 +3,7 @@
 use crate::engine::error::WriteErrorKind;
 use crate::protocol::applied::{Applied, Once};
 use crate::protocol::merge::Stored;
-use crate::protocol::tag::{Conditions, ItemTag};
+use crate::protocol::tag::{Conditions, ETag};
 use crate::protocol::version::Version;
 use crate::protocol::view::Moment;
 use crate::table::error::TableError;
@@ -53,7 +53,7 @@ pub(super) struct Input<'a> {
     /// The item after an addition in place.
     pub(super) added: Option<Stored<Item>>,
     /// The tag of the copy that was read.
-    pub(super) current: Option<ItemTag>,
+    pub(super) current: Option<ETag>,
 }
 
 impl<'a> Input<'a> {
@@ -98,7 +98,7 @@ impl<'a> Input<'a> {
         let newest =
             newest.and_then(|(stored, applied)| Some((stored.version, stored.item?, applied)));
         self.current =
-            newest.as_ref().map(|(version, item, _)| ItemTag::of(*version, &item.attributes));
+            newest.as_ref().map(|(version, item, _)| ETag::of(*version, &item.attributes));
         if newest.is_none() && matches!(self.what, What::Patch(_)) {
             return Err(Some(WriteErrorKind::Absent));
         }

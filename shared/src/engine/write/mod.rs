@@ -3,8 +3,8 @@
 
 mod append;
 mod attempts;
+pub(crate) mod batch_put;
 mod input;
-pub(crate) mod put_all;
 mod run;
 pub(crate) mod update;
 

@@ -7,7 +7,7 @@ use crate::engine::write::run::WriteRun;
 use crate::engine::{Deadline, Inner, TableEngine};
 use crate::protocol::applied::{Once, UpdateId};
 use crate::protocol::merge::Stored;
-use crate::protocol::tag::{Conditions, ItemTag};
+use crate::protocol::tag::{Conditions, ETag};
 use crate::protocol::write::{Kind, Update};
 use crate::values::idempotency::IdempotencyKey;
 use crate::values::key::{PartitionKey, SortKey};
@@ -20,7 +20,7 @@ pub struct Updated {
     /// The item after the update.
     pub item: Item,
     /// Its tag.
-    pub tag: ItemTag,
+    pub tag: ETag,
     /// How it was written.
     pub written: Written,
 }
@@ -98,12 +98,12 @@ impl TableEngine {
             Input { conditions: Some(conditions), once, ..Input::new(What::Patch(patch)) };
         let (written, changing) = self.change(key, sort_key, changing, deadline).await?;
         if let Some(Stored { item: Some(item), version, .. }) = changing.added {
-            return Ok(Updated { tag: ItemTag::of(version, &item.attributes), item, written });
+            return Ok(Updated { tag: ETag::of(version, &item.attributes), item, written });
         }
         if let (Some(item), Some(version)) =
             (changing.item.filter(|_| changing.sent == written.version), written.version)
         {
-            return Ok(Updated { tag: ItemTag::of(version, &item.attributes), item, written });
+            return Ok(Updated { tag: ETag::of(version, &item.attributes), item, written });
         }
         // An earlier request made the change. The stored item is the result.
         let (attempts, throttled) = (written.attempts, written.throttled);

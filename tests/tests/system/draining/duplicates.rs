@@ -7,7 +7,7 @@ use std::time::Duration;
 use embedded_dynamodb::InProcess;
 use local::in_process_clients;
 use sharding::maintenance::Drained;
-use sharding::{Conditions, Merge, Patch, Tags, Value};
+use sharding::{Conditions, ETags, Merge, Patch, Value};
 use system_tests::{Call, Fate, numbered, scan_stored, soon, sort_key};
 use tokio::time::sleep;
 
@@ -139,7 +139,7 @@ async fn deletions_leave_tombstones_for_a_while_after_a_settle() {
     let (first, second) = (sort_key("order-0001"), sort_key("order-0002"));
     fixture.table.delete(&key(), &first, soon()).await.expect("deleted");
     let found = fixture.table.get_tagged(&key(), &second, true, soon()).await.expect("a response");
-    let tags = Tags::Of(vec![found.expect("an item").1]);
+    let tags = ETags::Of(vec![found.expect("an item").1]);
     let conditions = Conditions { matches: Some(tags), differs: None };
     let removed = fixture.table.delete_if(&key(), &second, &conditions, soon()).await;
     removed.expect("deleted");

@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 use serde_json::{Value as Json, json};
 use sharding::internal::{Clock, TableEngine};
 use sharding::stream::{
-    Change, ChangeTracker, Decoded, KeyWidths, Reading, StreamDecoder, StreamError, Tracked,
+    Change, ChangeTracker, Decoded, Reading, StreamDecoder, StreamError, Tracked, WidthHistory,
 };
 use sharding::{Item, Value};
 use system_tests::soon;
@@ -29,7 +29,7 @@ pub(super) struct Consumer {
     pub(super) table: TableEngine,
     decoder: StreamDecoder,
     stream: Arc<Stream>,
-    widths: Option<KeyWidths>,
+    widths: Option<WidthHistory>,
     tracker: ChangeTracker,
     rng: StdRng,
     is_kinesis: bool,
@@ -126,7 +126,7 @@ impl Consumer {
                 None => {
                     let read_at = self.stream.clock.now().wall.as_secs();
                     let metadata = self.table.shards(&key(), soon()).await.expect("metadata");
-                    KeyWidths::of(metadata.as_ref(), self.table.config(), read_at)
+                    WidthHistory::of(metadata.as_ref(), self.table.config(), read_at)
                 }
             };
             match self.decoder.decode(record, self.widths.insert(widths)) {
@@ -197,7 +197,7 @@ pub(super) async fn is_never_wrong_behind(run: &Run, consumer: &Consumer) {
     let (decoder, table) = (run.decoder(), run.instance(91, 0.0));
     let metadata = table.shards(&key(), soon()).await.expect("metadata");
     let widths =
-        KeyWidths::of(metadata.as_ref(), table.config(), run.stream.clock.now().wall.as_secs());
+        WidthHistory::of(metadata.as_ref(), table.config(), run.stream.clock.now().wall.as_secs());
     for made in run.stream.records() {
         let record = if consumer.is_kinesis { as_kinesis(&made) } else { made.json.clone() };
         let Ok(Reading::Item(record)) = decoder.read(&record) else { continue };
@@ -218,7 +218,7 @@ pub(super) async fn is_never_wrong_behind(run: &Run, consumer: &Consumer) {
 /// The changes that a consumer takes if it assumes that the key never grew: they include the moves.
 pub(super) fn without_widths(run: &Run) -> Taken {
     let (decoder, mut taken) = (run.decoder(), Taken::new());
-    let never = KeyWidths::never_grown(&run.config, u64::MAX);
+    let never = WidthHistory::never_grown(&run.config, u64::MAX);
     for made in run.stream.records() {
         let Ok(Reading::Item(record)) = decoder.read(&made.json) else { continue };
         if let Ok(Decoded::Change(change)) = decoder.decode(record, &never) {

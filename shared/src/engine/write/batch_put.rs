@@ -38,7 +38,7 @@ where
 impl TableEngine {
     /// Stores items in parallel, each as [`put`](Self::put) or as [`put_once`](Self::put_once). The
     /// results are in the order of the items.
-    pub async fn put_all(
+    pub async fn batch_put(
         &self,
         items: Vec<Item>,
         once: bool,

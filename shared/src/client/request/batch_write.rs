@@ -9,11 +9,11 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::client::ShardedTable;
-use crate::client::entry::WriteAllOutcome;
+use crate::client::entry::BatchOutcome;
 use crate::client::request::{Target, Within, span};
 use crate::engine::error::{InvalidRequest, WriteError};
 use crate::engine::results::Written;
-use crate::engine::write::put_all::side_by_side;
+use crate::engine::write::batch_put::side_by_side;
 use crate::values::value::Item;
 
 /// One write of a batch.
@@ -23,9 +23,9 @@ pub(crate) enum Single {
     Delete(Target),
 }
 
-/// See [`ShardedTable::put_all`] and [`ShardedTable::delete_all`].
+/// See [`ShardedTable::batch_put`] and [`ShardedTable::batch_delete`].
 #[must_use = "a request does nothing unless it is awaited"]
-pub struct WriteAll<'a> {
+pub struct BatchWrite<'a> {
     table: ShardedTable,
     operation: &'static str,
     writes: BoxStream<'a, Result<Single, InvalidRequest>>,
@@ -33,13 +33,13 @@ pub struct WriteAll<'a> {
     within: Within,
 }
 
-impl fmt::Debug for WriteAll<'_> {
+impl fmt::Debug for BatchWrite<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WriteAll").field("within", &self.within).finish_non_exhaustive()
+        f.debug_struct("BatchWrite").field("within", &self.within).finish_non_exhaustive()
     }
 }
 
-impl<'a> WriteAll<'a> {
+impl<'a> BatchWrite<'a> {
     pub(crate) fn new(
         table: ShardedTable,
         operation: &'static str,
@@ -81,7 +81,7 @@ impl<'a> WriteAll<'a> {
     /// use sharding::Attributes;
     ///
     /// let items = (0..1_000).map(|n| ("2014-07-09", format!("order-{n}"), Attributes::new()));
-    /// let mut outcomes = table.put_all(items).stream();
+    /// let mut outcomes = table.batch_put(items).stream();
     /// let mut stored = 0;
     /// while let Some((position, outcome)) = outcomes.next().await {
     ///     match outcome {
@@ -119,9 +119,9 @@ impl<'a> WriteAll<'a> {
     }
 }
 
-impl<'a> IntoFuture for WriteAll<'a> {
-    type Output = WriteAllOutcome;
-    type IntoFuture = Pin<Box<dyn Future<Output = WriteAllOutcome> + Send + 'a>>;
+impl<'a> IntoFuture for BatchWrite<'a> {
+    type Output = BatchOutcome;
+    type IntoFuture = Pin<Box<dyn Future<Output = BatchOutcome> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
@@ -134,7 +134,7 @@ impl<'a> IntoFuture for WriteAll<'a> {
                 }
             }
             failed.sort_unstable_by_key(|(position, _)| *position);
-            WriteAllOutcome { written, failed }
+            BatchOutcome { written, failed }
         })
     }
 }

@@ -1,4 +1,4 @@
-//! `put_all` of the crate: any number of items, with back-pressure and a time limit for each.
+//! `batch_put` of the crate: any number of items, with back-pressure and a time limit for each.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,7 +32,7 @@ fn items(count: usize) -> impl Iterator<Item = (&'static str, String, Attributes
 
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_items_are_all_stored() {
-    let outcome = table().await.put_all(items(10_000)).await;
+    let outcome = table().await.batch_put(items(10_000)).await;
     assert_eq!(outcome.written, 10_000, "{:?}", outcome.failed.first());
     assert!(outcome.failed.is_empty());
 }
@@ -43,7 +43,7 @@ async fn items_are_taken_only_as_earlier_ones_end() {
     let counted = items(500).inspect(|_| {
         taken.fetch_add(1, Ordering::Relaxed);
     });
-    let mut outcomes = table.put_all(counted).stream();
+    let mut outcomes = table.batch_put(counted).stream();
     assert_eq!(taken.load(Ordering::Relaxed), 0, "nothing is taken before the stream is polled");
     let mut positions = Vec::new();
     while let Some((position, outcome)) = outcomes.next().await {
@@ -60,7 +60,7 @@ async fn items_are_taken_only_as_earlier_ones_end() {
 async fn a_slow_consumer_of_the_outcomes_fails_no_item() {
     let table = table().await;
     table.put("day", "first", Attributes::new()).await.expect("stored");
-    let mut outcomes = table.put_all(items(200)).timeout(Duration::from_secs(1)).stream();
+    let mut outcomes = table.batch_put(items(200)).timeout(Duration::from_secs(1)).stream();
     while let Some((position, outcome)) = outcomes.next().await {
         assert!(outcome.is_ok(), "{position}: {outcome:?}");
         if position % 50 == 0 {
@@ -77,13 +77,13 @@ async fn what_failed_is_repeated_by_its_positions() {
     let mut items: Vec<_> = items(100).collect();
     items[7].1.clear();
     good.put("day", "first", Attributes::new()).await.expect("stored");
-    let outcome = lost.put_all(items.clone()).timeout(Duration::from_secs(1)).await;
+    let outcome = lost.batch_put(items.clone()).timeout(Duration::from_secs(1)).await;
     assert_eq!((outcome.written, outcome.failed.len()), (0, 100));
     assert!(outcome.failed.iter().map(|(position, _)| *position).eq(0..100), "in their order");
     assert!(matches!(outcome.failed[7].1.kind, WriteErrorKind::Invalid(_)));
     let again: Vec<_> = outcome.to_repeat().map(|position| items[position].clone()).collect();
     assert_eq!(again.len(), 99, "repeating does not help the one without a sort key");
-    let outcome = good.put_all(again).await;
+    let outcome = good.batch_put(again).await;
     assert_eq!(outcome.written, 99, "{:?}", outcome.failed);
 }
 
@@ -92,7 +92,7 @@ async fn a_deadline_is_for_all_items_together() {
     let table = table().await;
     table.put("day", "first", Attributes::new()).await.expect("stored");
     let deadline = tokio::time::Instant::now() + Duration::from_secs(1);
-    let outcome = table.put_all(items(2_000)).deadline(deadline).await;
+    let outcome = table.batch_put(items(2_000)).deadline(deadline).await;
     assert!((CONCURRENCY..2_000).contains(&outcome.written), "{}", outcome.written);
     assert_eq!(outcome.to_repeat().count(), 2_000 - outcome.written);
     assert!(tokio::time::Instant::now() < deadline + Duration::from_millis(100));
@@ -105,5 +105,5 @@ async fn items_of_a_stream_are_stored_as_they_come() {
         tokio::time::sleep(Duration::from_secs(10)).await;
         item
     });
-    assert_eq!(table.put_stream(slow).await.written, 10);
+    assert_eq!(table.batch_put_stream(slow).await.written, 10);
 }
