@@ -213,7 +213,7 @@ async fn migrate_key(
                 Ok(Drained::Working { .. }) => {}
                 Ok(Drained::Waiting { until }) => sleep(until_second(until)).await,
                 // The key's width is changing, or another actor has ended the drain.
-                Ok(Drained::Nothing) => {
+                Ok(Drained::Nothing | _) => {
                     sleep(BUSY_PAUSE).await;
                     break;
                 }

@@ -132,6 +132,7 @@ pub async fn rebuild(options: &RebuildOptions, config: TableConfig) -> Result<Re
                 let why = "another actor changed the key all the time: run the command again";
                 result.failed.push((key.to_string(), why.into()));
             }
+            Ok(other) => result.failed.push((key.to_string(), format!("{other:?}"))),
             Err(error) => result.failed.push((key.to_string(), error.to_string())),
         }
     }

@@ -27,6 +27,7 @@ impl Decision {
             ScalingReason::Reported { throttled } => format!("{throttled} throttles reported"),
             ScalingReason::Asked => "requested".to_owned(),
             ScalingReason::TakenOver => "another actor did not finish it".to_owned(),
+            other => format!("{other:?}"),
         };
         let (outcome, to, reason, until) = match event.step {
             ScalingStep::Closed(to) => ("closing", to, why, None),
@@ -35,11 +36,12 @@ impl Decision {
             ScalingStep::Unchanged(decision) => {
                 ("unchanged", event.from, format!("{decision} ({why})"), decision.until())
             }
+            other => ("unchanged", event.from, format!("{other:?} ({why})"), None),
         };
         let by = match event.reason {
             ScalingReason::Throttled(_) => "writer",
             ScalingReason::TakenOver => "the actor that found it",
-            ScalingReason::Reported { .. } | ScalingReason::Asked => "shard-scaler",
+            ScalingReason::Reported { .. } | ScalingReason::Asked | _ => "shard-scaler",
         };
         let partition_key = event.partition_key.as_str().to_owned();
         Self { partition_key, from: event.from.get(), to: to.get(), outcome, by, reason, until }

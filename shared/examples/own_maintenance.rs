@@ -15,8 +15,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_sdk_dynamodb::Client;
 use aws_smithy_http_client::{Builder, tls};
-use sharding::maintenance::{DrainRefused, Drained, ShardMetadata, ShrinkAndSettle};
-use sharding::{Attributes, PartitionKey, ShardCount, ShardedTable, TableConfig, create_tables};
+use dynamodb_write_sharding::maintenance::{DrainRefused, Drained, ShardMetadata, ShrinkAndSettle};
+use dynamodb_write_sharding::{
+    Attributes, PartitionKey, ShardCount, ShardedTable, TableConfig, create_tables,
+};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {

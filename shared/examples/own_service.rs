@@ -7,9 +7,9 @@
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use aws_smithy_http_client::{Builder, tls};
+use dynamodb_write_sharding::{ShardedTable, TableConfig};
 use futures_util::TryStreamExt;
 use serde::{Deserialize, Serialize};
-use sharding::{ShardedTable, TableConfig};
 
 #[derive(Serialize, Deserialize)]
 struct Download {

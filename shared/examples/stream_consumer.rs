@@ -14,12 +14,12 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::num::NonZeroUsize;
 
-use serde_json::Value;
-use sharding::stream::{
+use dynamodb_write_sharding::stream::{
     Change, ChangeTracker, Decoded, Reading, StreamDecoder, Tracked, WidthHistory, failed_items,
     item_identifier,
 };
-use sharding::{PartitionKey, TableConfig};
+use dynamodb_write_sharding::{PartitionKey, TableConfig};
+use serde_json::Value;
 
 /// Changes by which repeated and late ones are known: about 4 MB.
 const REMEMBERED: NonZeroUsize = NonZeroUsize::new(10_000).expect("it is not 0");
@@ -69,6 +69,7 @@ impl Consumer {
                 change.kind.as_str()
             )
             .into()),
+            other => Err(format!("a later version of the decoder says {other:?}").into()),
         }
     }
 
@@ -80,6 +81,7 @@ impl Consumer {
                 line["late"] = (tracked == Tracked::Late).into();
                 println!("{line}");
             }
+            other => eprintln!("a later version of the tracker says {other:?}"),
         }
     }
 

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
+use dynamodb_write_sharding::{Attributes, ShardedTable, TableConfig};
 use embedded_dynamodb::Engine;
-use sharding::{Attributes, ShardedTable, TableConfig};
 
 #[path = "../examples/own_maintenance.rs"]
 #[expect(dead_code, reason = "its main function needs a server")]

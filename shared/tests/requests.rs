@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use sharding::{Attributes, ReadError, WriteError};
+use dynamodb_write_sharding::{Attributes, ReadError, WriteError};
 use tokio::time::Instant;
 
 #[expect(unreachable_pub, reason = "the examples of the documentation include it, too")]

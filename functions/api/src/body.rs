@@ -294,16 +294,14 @@ pub(crate) fn check_partition_key(
 }
 
 pub(crate) fn read_sort_key(raw: &RawValue, key_type: SortKeyType) -> Result<SortKey, Problem> {
-    let text = match (key_type, Kind::of(raw)) {
-        (SortKeyType::String, _) => text(raw, "sort_key", "this table's sort key is a string")?,
-        (SortKeyType::Number, Kind::Number) => raw.get().to_owned(),
-        (SortKeyType::Number, other) => {
-            return Err(Problem::bad(
-                "wrong_type",
-                "sort_key",
-                format_args!("it is {}; this table's sort key is a number", other.name()),
-            ));
-        }
+    let text = if key_type != SortKeyType::Number {
+        text(raw, "sort_key", "this table's sort key is a string")?
+    } else if Kind::of(raw) == Kind::Number {
+        raw.get().to_owned()
+    } else {
+        let kind = Kind::of(raw).name();
+        let why = format!("it is {kind}; this table's sort key is a number");
+        return Err(Problem::bad("wrong_type", "sort_key", why));
     };
     SortKey::parse(key_type, &text)
         .map_err(|error| Problem::key("invalid_sort_key", "sort_key", &error))

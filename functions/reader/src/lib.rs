@@ -222,15 +222,14 @@ fn prefix<'a>(
 ) -> Result<Option<&'a str>, Problem> {
     let Some(prefix) = parameters.get("prefix") else { return Ok(None) };
     let reject = |why: &str| Err(Problem::bad("invalid_parameter", "prefix", why));
-    match table.config().sort_key_type {
-        SortKeyType::Number => {
-            reject("this table's sort key is a number, which has no prefix; use from and to")
-        }
-        SortKeyType::String if has_range => reject("it cannot be combined with from or to"),
-        SortKeyType::String if prefix.is_empty() => {
-            reject("it is empty; omit it to read all items")
-        }
-        SortKeyType::String => api::sort_key("prefix", prefix, table).map(|_| Some(prefix)),
+    if table.config().sort_key_type == SortKeyType::Number {
+        reject("this table's sort key is a number, which has no prefix; use from and to")
+    } else if has_range {
+        reject("it cannot be combined with from or to")
+    } else if prefix.is_empty() {
+        reject("it is empty; omit it to read all items")
+    } else {
+        api::sort_key("prefix", prefix, table).map(|_| Some(prefix))
     }
 }
 

@@ -109,7 +109,7 @@ impl Scaler {
         match self.maintenance(deadline).grow(key, count).await {
             Ok(outcome) => Ok(KeyOutcome::of(Ok(outcome))),
             Err(ScaleError::Table(error)) => Ok(KeyOutcome::of(Err(error))),
-            Err(error @ (ScaleError::TooMany { .. } | ScaleError::Lower { .. })) => {
+            Err(error @ (ScaleError::TooMany { .. } | ScaleError::Lower { .. } | _)) => {
                 Err(EventError::new("number_of_shards", error))
             }
         }

@@ -240,6 +240,7 @@ impl Scaler {
                 let (from, to) = (from.get(), to.get());
                 Ok(KeyOutcome::Done { from, to, items })
             }
+            Ok(other) => Ok(KeyOutcome::unchanged(format!("{other:?}"))),
             Err(error) => {
                 tracing::warn!(%error, "a drain was interrupted; it goes on with the next run, unless an item cannot be moved");
                 // The next run of the schedule repeats it.
@@ -278,7 +279,7 @@ fn begun(
             return Err(EventError::new("number_of_shards", error));
         }
         Err(
-            error @ (DrainRefused::Busy(_) | DrainRefused::NoHomes | DrainRefused::NotAdopting),
+            error @ (DrainRefused::Busy(_) | DrainRefused::NoHomes | DrainRefused::NotAdopting | _),
         ) => Ok(KeyOutcome::unchanged(error)),
     };
     Ok(KeyReport::new(key, outcome))

@@ -101,7 +101,7 @@ impl KeyOutcome {
         match outcome {
             ScaleOutcome::Scaled { from, to } => Self::Scaled { from: from.get(), to: to.get() },
             ScaleOutcome::Unchanged(decision) => Self::unchanged(decision),
-            ScaleOutcome::Superseded => Self::unchanged("another actor changed it first"),
+            ScaleOutcome::Superseded | _ => Self::unchanged("another actor changed it first"),
         }
     }
 }

@@ -195,6 +195,7 @@ impl Scaler {
                     Ok(Rebuilt::Superseded) => {
                         Err((key, "another actor was changing it".to_owned()))
                     }
+                    Ok(other) => Err((key, format!("{other:?}"))),
                     Err(error) => Err((key, error.to_string())),
                 }
             }

@@ -37,7 +37,10 @@ pub(super) async fn listen(mut events: Receiver<ScalingEvent>, feed: Arc<Feed>) 
                             continue;
                         }
                     }
-                    ScalingStep::Closed(_) | ScalingStep::Opened(_) | ScalingStep::Drained(_) => {
+                    ScalingStep::Closed(_)
+                    | ScalingStep::Opened(_)
+                    | ScalingStep::Drained(_)
+                    | _ => {
                         unchanged.remove(&event.partition_key);
                     }
                 }

@@ -228,9 +228,10 @@ impl Choice {
 }
 
 fn write(key: &str, sort_key: u64, sort_key_type: SortKeyType, data: &str) -> Request<Body> {
-    let sort_key = match sort_key_type {
-        SortKeyType::String => Value::String(sort_key.to_string()),
-        SortKeyType::Number => Value::from(sort_key),
+    let sort_key = if sort_key_type == SortKeyType::Number {
+        Value::from(sort_key)
+    } else {
+        Value::String(sort_key.to_string())
     };
     let body = json!({"partition_key": key, "sort_key": sort_key, "attributes": {"data": data}});
     request("POST", "/items", Body::from(body.to_string()))

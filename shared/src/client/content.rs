@@ -30,7 +30,7 @@ pub struct NotOfType {
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
 /// # in_process::with_table(async |table| {
-/// use sharding::{Attributes, Value};
+/// use dynamodb_write_sharding::{Attributes, Value};
 ///
 /// // 38 digits, which no integer or float of Rust holds.
 /// let pi = Value::N("3.1415926535897932384626433832795028841".into());

@@ -16,7 +16,7 @@ use crate::values::value::{Attributes, Item, Value};
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
 /// # in_process::with_table(async |table| {
-/// use sharding::Attributes;
+/// use dynamodb_write_sharding::Attributes;
 ///
 /// table.put("2014-07-09", "order-1", Attributes::new()).await?;
 /// for entry in table.query::<Attributes>("2014-07-09").consistent(true).await?.entries {
@@ -54,7 +54,7 @@ impl<T: FromValue> Entry<T> {
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
 /// # in_process::with_table(async |table| {
-/// use sharding::{Attributes, WriteErrorKind};
+/// use dynamodb_write_sharding::{Attributes, WriteErrorKind};
 ///
 /// table.put("seats", "14C", Attributes::new()).await?;
 /// let read =
@@ -84,7 +84,7 @@ impl<T: FromValue> Versioned<T> {
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
 /// # in_process::with_table(async |table| {
-/// use sharding::Attributes;
+/// use dynamodb_write_sharding::Attributes;
 ///
 /// for sort_key in ["order-1", "order-2"] {
 ///     table.put("2014-07-09", sort_key, Attributes::new()).await?;
@@ -136,7 +136,7 @@ impl<T> Page<T> {
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
-    /// use sharding::Attributes;
+    /// use dynamodb_write_sharding::Attributes;
     ///
     /// for sort_key in ["order-1", "order-2", "order-3"] {
     ///     table.put("2014-07-09", sort_key, Attributes::new()).await?;
@@ -170,7 +170,7 @@ impl<T> Page<T> {
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
 /// # in_process::with_table(async |table| {
-/// use sharding::Attributes;
+/// use dynamodb_write_sharding::Attributes;
 ///
 /// table.put("2014-07-09", "order-1", Attributes::new()).await?;
 /// let counted = table.query::<Attributes>("2014-07-09").consistent(true).count_page().await?;
@@ -196,7 +196,7 @@ pub struct Counted {
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
 /// # in_process::with_table(async |table| {
-/// use sharding::Attributes;
+/// use dynamodb_write_sharding::Attributes;
 ///
 /// let orders: Vec<String> = (0..500).map(|n| format!("order-{n:03}")).collect();
 /// let item = |position: usize| ("2014-07-09", orders[position].as_str(), Attributes::new());
@@ -241,7 +241,7 @@ impl BatchOutcome {
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
 /// # in_process::with_table(async |table| {
-/// use sharding::{Attributes, Value};
+/// use dynamodb_write_sharding::{Attributes, Value};
 ///
 /// table.put("2014-07-09", "order-1", Attributes::new()).await?;
 /// let updated = table.update("2014-07-09", "order-1").set("status", "paid").await?;
@@ -280,7 +280,7 @@ impl Updated {
     ///     total: u64,
     /// }
     ///
-    /// table.put("2014-07-09", "order-1", sharding::Attributes::new()).await?;
+    /// table.put("2014-07-09", "order-1", dynamodb_write_sharding::Attributes::new()).await?;
     /// let updated = table.update("2014-07-09", "order-1").set("total", "twelve").await?;
     /// let error = updated.decode::<Order>().unwrap_err();
     /// assert!(error.to_string().contains("total"), "{error}");

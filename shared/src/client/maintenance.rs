@@ -9,7 +9,7 @@
 //! ```
 //! # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
 //! # in_process::with_table(async |table| {
-//! use sharding::maintenance::{Drained, ShrinkAndSettle};
+//! use dynamodb_write_sharding::maintenance::{Drained, ShrinkAndSettle};
 //!
 //! table.set_shards("black-friday", 4).await?;
 //! let (maintenance, plan) = (table.maintenance(), ShrinkAndSettle::default());

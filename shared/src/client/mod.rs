@@ -74,7 +74,7 @@ impl ShardedTable {
     /// in a tokio runtime with timers.
     ///
     /// ```no_run
-    /// use sharding::{ShardedTable, TableConfig};
+    /// use dynamodb_write_sharding::{ShardedTable, TableConfig};
     ///
     /// # fn table(aws: &aws_config::SdkConfig) -> ShardedTable {
     /// let client = aws_sdk_dynamodb::Client::new(aws);
@@ -178,7 +178,7 @@ impl ShardedTable {
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
-    /// use sharding::{Attributes, WriteErrorKind};
+    /// use dynamodb_write_sharding::{Attributes, WriteErrorKind};
     ///
     /// table.create("seats", "14C", Attributes::new()).await?;
     /// let taken = table.create("seats", "14C", Attributes::new()).await.unwrap_err();
@@ -207,7 +207,7 @@ impl ShardedTable {
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
-    /// use sharding::{Attributes, Value};
+    /// use dynamodb_write_sharding::{Attributes, Value};
     ///
     /// let event = Attributes::from([("type", Value::S("click".into()))]);
     /// let first = table.append("/index.html", event.clone()).await?;
@@ -236,7 +236,7 @@ impl ShardedTable {
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
-    /// use sharding::Attributes;
+    /// use dynamodb_write_sharding::Attributes;
     ///
     /// let sort_keys = ["order-1", "order-2", ""];
     /// let items = sort_keys.map(|sort_key| ("2014-07-09", sort_key, Attributes::new()));
@@ -265,7 +265,7 @@ impl ShardedTable {
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
     /// use futures_util::StreamExt;
-    /// use sharding::Attributes;
+    /// use dynamodb_write_sharding::Attributes;
     ///
     /// for sort_key in ["order-1", "order-2"] {
     ///     table.put("2014-07-09", sort_key, Attributes::new()).await?;
@@ -304,7 +304,7 @@ impl ShardedTable {
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
-    /// use sharding::Attributes;
+    /// use dynamodb_write_sharding::Attributes;
     ///
     /// assert!(table.get::<Attributes>("2014-07-09", "order-1147").await?.is_none());
     /// # Ok(()) });
@@ -327,7 +327,7 @@ impl ShardedTable {
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
-    /// use sharding::Attributes;
+    /// use dynamodb_write_sharding::Attributes;
     ///
     /// table.put("2014-07-09", "order-1", Attributes::new()).await?;
     /// let found = table
@@ -409,7 +409,7 @@ impl ShardedTable {
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
     /// let orders = ["order-1", "order-2"];
-    /// table.batch_put(orders.map(|order| ("2014-07-09", order, sharding::Attributes::new()))).await;
+    /// table.batch_put(orders.map(|order| ("2014-07-09", order, dynamodb_write_sharding::Attributes::new()))).await;
     /// let outcome = table.batch_delete(orders.map(|order| ("2014-07-09", order))).await;
     /// assert_eq!(outcome.written, 2);
     /// # Ok(()) });
@@ -435,7 +435,7 @@ impl ShardedTable {
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
-    /// use sharding::Attributes;
+    /// use dynamodb_write_sharding::Attributes;
     ///
     /// for sort_key in ["order-1", "order-2", "order-3"] {
     ///     table.put("2014-07-09", sort_key, Attributes::new()).await?;
@@ -498,7 +498,7 @@ impl ShardedTable {
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
-    /// use sharding::stream::WidthHistory;
+    /// use dynamodb_write_sharding::stream::WidthHistory;
     ///
     /// let widths: WidthHistory = table.width_history("2014-07-09").await?;
     /// # Ok(()) });

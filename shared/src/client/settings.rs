@@ -15,7 +15,7 @@ impl TableConfig {
     /// Changes some fields.
     ///
     /// ```
-    /// use sharding::{TableConfig, Writes};
+    /// use dynamodb_write_sharding::{TableConfig, Writes};
     ///
     /// let config = TableConfig::new("events", "events-metadata")
     ///     .with(|config| config.writes = Writes::Appends);
@@ -33,7 +33,7 @@ impl TableConfig {
     /// [`KeyError`] if it is empty, too long or reserved.
     ///
     /// ```
-    /// use sharding::TableConfig;
+    /// use dynamodb_write_sharding::TableConfig;
     ///
     /// let config = TableConfig::new("items", "items-metadata");
     /// assert!(config.partition_key("2014-07-09").is_ok());
@@ -52,7 +52,7 @@ impl TableConfig {
     /// a scan shows it. `None` if it is not a shard key.
     ///
     /// ```
-    /// use sharding::TableConfig;
+    /// use dynamodb_write_sharding::TableConfig;
     ///
     /// let config = TableConfig::new("items", "items-metadata");
     /// let (key, shard) = config.parse_shard_key("2014-07-09.3").expect("a shard key");
@@ -67,7 +67,7 @@ impl TableConfig {
     /// have it.
     ///
     /// ```
-    /// use sharding::TableConfig;
+    /// use dynamodb_write_sharding::TableConfig;
     ///
     /// let config = TableConfig::new("items", "items-metadata");
     /// assert!(config.is_reserved("partition_key") && !config.is_reserved("total"));
@@ -86,7 +86,7 @@ impl TableConfig {
     /// [`ConfigError::Wrong`] if it is out of range.
     ///
     /// ```
-    /// use sharding::TableConfig;
+    /// use dynamodb_write_sharding::TableConfig;
     ///
     /// assert!(TableConfig::new("items", "items-metadata").max_shards(500).is_ok());
     /// assert!(TableConfig::new("items", "items-metadata").max_shards(0).is_err());
@@ -100,7 +100,7 @@ impl TableConfig {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use sharding::TableConfig;
+    /// use dynamodb_write_sharding::TableConfig;
     ///
     /// let patient = TableConfig::new("items", "items-metadata").cooldown(Duration::from_secs(30));
     /// # let _ = patient;
@@ -121,7 +121,7 @@ impl TableConfig {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use sharding::TableConfig;
+    /// use dynamodb_write_sharding::TableConfig;
     ///
     /// let config = || TableConfig::new("items", "items-metadata");
     /// assert!(config().drain_wait(Duration::from_secs(5)).is_ok());
@@ -150,7 +150,7 @@ impl TableConfig {
     /// [`ConfigError::Wrong`] for another text.
     ///
     /// ```
-    /// use sharding::TableConfig;
+    /// use dynamodb_write_sharding::TableConfig;
     ///
     /// assert!(TableConfig::new("items", "items-metadata").separator("#").is_ok());
     /// assert!(TableConfig::new("items", "items-metadata").separator("-1-").is_err());
@@ -171,7 +171,7 @@ impl TableConfig {
     /// [`adopt_unsharded`](Self::adopt_unsharded).
     ///
     /// ```
-    /// use sharding::{Placement, TableConfig};
+    /// use dynamodb_write_sharding::{Placement, TableConfig};
     ///
     /// let adopted = TableConfig::new("orders", "orders-metadata")
     ///     .with(|config| config.placement = Placement::ModuloSha256);

@@ -17,6 +17,7 @@ pub use pace::DrainPace;
 
 /// The functions that raise the number of shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum ScalingActors {
     /// Writers do, when they are throttled.
     Writer,
@@ -53,7 +54,7 @@ pub(crate) const MAX_SHARDS_LIMIT: u64 = 10_000;
 ///
 /// ```
 /// use std::time::Duration;
-/// use sharding::TableConfig;
+/// use dynamodb_write_sharding::TableConfig;
 ///
 /// let config = TableConfig::new("orders", "orders-metadata").max_shards(500)?.with(|config| {
 ///     config.partition_key_name = "day".to_owned();
@@ -61,7 +62,7 @@ pub(crate) const MAX_SHARDS_LIMIT: u64 = 10_000;
 ///     config.timeout = Duration::from_secs(2);
 /// });
 /// # let _ = config;
-/// # Ok::<(), sharding::ConfigError>(())
+/// # Ok::<(), dynamodb_write_sharding::ConfigError>(())
 /// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -138,7 +139,7 @@ pub struct TableConfig {
 /// The writes that a table accepts. All processes must agree; the first write checks that.
 ///
 /// ```
-/// use sharding::{TableConfig, Writes};
+/// use dynamodb_write_sharding::{TableConfig, Writes};
 ///
 /// let log =
 ///     TableConfig::new("log", "log-metadata").with(|config| config.writes = Writes::Appends);
@@ -167,7 +168,7 @@ impl Writes {
 /// and what is allowed.
 ///
 /// ```
-/// use sharding::TableConfig;
+/// use dynamodb_write_sharding::TableConfig;
 ///
 /// let error = TableConfig::from_variables(|_| None).unwrap_err();
 /// assert!(error.to_string().starts_with("TABLE_NAME is not set"));
@@ -210,7 +211,7 @@ impl TableConfig {
     /// table does not exist, the first request fails.
     ///
     /// ```
-    /// use sharding::TableConfig;
+    /// use dynamodb_write_sharding::TableConfig;
     ///
     /// assert_eq!(TableConfig::new("orders", "orders-metadata").sort_key_name, "sort_key");
     /// ```
@@ -245,7 +246,7 @@ impl TableConfig {
     /// The writes that the table accepts. With random placement, appends only.
     ///
     /// ```
-    /// use sharding::{TableConfig, Writes};
+    /// use dynamodb_write_sharding::{TableConfig, Writes};
     ///
     /// assert_eq!(TableConfig::new("orders", "orders-metadata").writes(), Writes::Items);
     /// ```
@@ -294,7 +295,7 @@ impl TableConfig {
     /// Reads the variables from `lookup`. An empty value counts as not set.
     ///
     /// ```
-    /// use sharding::{ConfigError, TableConfig};
+    /// use dynamodb_write_sharding::{ConfigError, TableConfig};
     /// let error = TableConfig::from_variables(|name| match name {
     ///     "TABLE_NAME" => Some("items".into()),
     ///     "METADATA_TABLE_NAME" => Some("items-metadata".into()),

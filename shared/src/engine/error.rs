@@ -64,7 +64,7 @@ impl InvalidRequest {
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
 /// # in_process::with_table(async |table| {
-/// use sharding::{Attributes, WriteErrorKind};
+/// use dynamodb_write_sharding::{Attributes, WriteErrorKind};
 ///
 /// table.create("seats", "14C", Attributes::new()).await?;
 /// match table.create("seats", "14C", Attributes::new()).await {
@@ -141,7 +141,7 @@ impl Error for WriteError {
 /// changed.
 ///
 /// ```
-/// use sharding::WriteErrorKind;
+/// use dynamodb_write_sharding::WriteErrorKind;
 ///
 /// fn http_status(kind: &WriteErrorKind) -> u16 {
 ///     match kind {
@@ -247,7 +247,7 @@ impl WriteErrorKind {
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
 /// # in_process::with_table(async |table| {
-/// use sharding::ReadError;
+/// use dynamodb_write_sharding::ReadError;
 ///
 /// #[derive(Debug, serde::Deserialize)]
 /// struct Order {

@@ -25,6 +25,7 @@ pub struct ScalingEvent {
 
 /// The reason for looking at a key's shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ScalingReason {
     /// Writes of this instance were throttled. These are its observations of all its writes of the
     /// key.
@@ -42,6 +43,7 @@ pub enum ScalingReason {
 
 /// A step of a key's change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ScalingStep {
     /// The next width is named, and writers wait for it.
     Closed(ShardCount),

@@ -9,7 +9,7 @@ use crate::values::key::SortKey;
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
 /// # in_process::with_table(async |table| {
-/// let written = table.put("2014-07-09", "order-1", sharding::Attributes::new()).await?;
+/// let written = table.put("2014-07-09", "order-1", dynamodb_write_sharding::Attributes::new()).await?;
 /// assert_eq!((written.attempts, written.throttled), (1, 0));
 /// # Ok(()) });
 /// ```

@@ -34,6 +34,7 @@ pub struct SurveyPage {
 
 /// The result for one key's metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Rebuilt {
     /// The metadata covers all items.
     Kept,

@@ -6,6 +6,7 @@
 
 /// The limit behind a capacity error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum CapacityScope {
     /// One partition of the table exceeds its limit: more shards help.
     KeyRange,
@@ -25,7 +26,7 @@ impl CapacityScope {
     /// Parses one reason, for example `TableWriteKeyRangeThroughputExceeded`.
     ///
     /// ```
-    /// use sharding::CapacityScope;
+    /// use dynamodb_write_sharding::CapacityScope;
     /// assert_eq!(
     ///     CapacityScope::from_reason("TableWriteKeyRangeThroughputExceeded"),
     ///     CapacityScope::KeyRange,

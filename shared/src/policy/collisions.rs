@@ -19,8 +19,8 @@ const MAX_DEMAND_FACTOR: f64 = 1e6;
 /// number of partitions, each shard has its own.
 ///
 /// ```
-/// use sharding::internal::collisions::throttled;
-/// use sharding::ShardCount;
+/// use dynamodb_write_sharding::internal::collisions::throttled;
+/// use dynamodb_write_sharding::ShardCount;
 /// let shards = ShardCount::new(2).unwrap();
 /// // Two full shards on two partitions meet half of the time, and then half is rejected.
 /// assert_eq!(throttled(2.0, shards, Some(2)), 0.25);
@@ -55,8 +55,8 @@ pub(crate) fn demand(throttled_part: f64, shards: ShardCount, partitions: Option
 /// satisfy it, too. `None` if even the maximum does not.
 ///
 /// ```
-/// use sharding::internal::collisions::fewest;
-/// use sharding::ShardCount;
+/// use dynamodb_write_sharding::internal::collisions::fewest;
+/// use dynamodb_write_sharding::ShardCount;
 /// let most = ShardCount::new(200).unwrap();
 /// assert_eq!(fewest(most, |shards| shards.get() > 9), ShardCount::new(10));
 /// assert_eq!(fewest(most, |_| false), None);
@@ -82,7 +82,7 @@ pub fn fewest(most: ShardCount, suffices: impl Fn(ShardCount) -> bool) -> Option
 /// directions, so nothing under- or overflows.
 ///
 /// ```
-/// let two_coins = sharding::internal::collisions::binomial(2, 0.5);
+/// let two_coins = dynamodb_write_sharding::internal::collisions::binomial(2, 0.5);
 /// assert_eq!(two_coins, [(1, 0.5), (0, 0.25), (2, 0.25)]);
 /// ```
 #[must_use]

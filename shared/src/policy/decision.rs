@@ -10,6 +10,7 @@ pub const RECHECK_PERIOD: Duration = Duration::from_secs(10);
 
 /// The decision. A negative one contains what the caller needs next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ScalingDecision {
     /// Grow to this count.
     ScaleOut(ShardCount),

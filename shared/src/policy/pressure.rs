@@ -93,7 +93,7 @@ impl Pressure {
     /// the observed value; above it if negative. (E. B. Wilson, 1927.)
     ///
     /// ```
-    /// use sharding::maintenance::Pressure;
+    /// use dynamodb_write_sharding::maintenance::Pressure;
     /// let all_throttled =
     ///     |writes| Pressure { writes, attempts: writes, throttled: writes, ..Pressure::default() };
     /// // Five throttles of five attempts do not vouch for "everything is throttled".
@@ -226,7 +226,7 @@ impl RateMeter {
 /// writes, and the number of different values of their hashes, of 64.
 ///
 /// ```
-/// use sharding::internal::few_items;
+/// use dynamodb_write_sharding::internal::few_items;
 /// assert_eq!(few_items(40, 3), Some(3));
 /// assert_eq!(few_items(40, 30), None, "nearly each write is of another item");
 /// assert_eq!(few_items(10_000, 64), None, "so many items that every hash occurs");

@@ -67,9 +67,9 @@ impl ScalingPolicy {
     /// Decides from the observations of a key's instances.
     ///
     /// ```
-    /// use sharding::internal::{ScalingPolicy, Seen};
-    /// use sharding::maintenance::{Pressure, ScalingDecision, ShardMetadata};
-    /// use sharding::ShardCount;
+    /// use dynamodb_write_sharding::internal::{ScalingPolicy, Seen};
+    /// use dynamodb_write_sharding::maintenance::{Pressure, ScalingDecision, ShardMetadata};
+    /// use dynamodb_write_sharding::ShardCount;
     /// // Of 4,000 units a second, three quarters are rejected.
     /// let pressure =
     ///     Pressure { writes: 800, attempts: 800, throttled: 700, accepted: 200, throttles: 2_000 };
@@ -171,8 +171,8 @@ impl ScalingPolicy {
     /// The shards for a demand in write units a second, on a table with this many partitions.
     ///
     /// ```
-    /// use sharding::internal::{ScalingPolicy, Sizing};
-    /// use sharding::ShardCount;
+    /// use dynamodb_write_sharding::internal::{ScalingPolicy, Sizing};
+    /// use dynamodb_write_sharding::ShardCount;
     /// let policy = ScalingPolicy::default();
     /// let shards = |count| ShardCount::new(count).unwrap();
     /// assert_eq!(policy.shards_for(800.0, Some(4)), Sizing::Enough(shards(1)));
@@ -273,9 +273,9 @@ impl ScalingPolicy {
     /// last grew soon after a shrink, so that a key does not oscillate.
     ///
     /// ```
-    /// use sharding::internal::{ScalingPolicy, ShrinkDecision};
-    /// use sharding::maintenance::ShardMetadata;
-    /// use sharding::ShardCount;
+    /// use dynamodb_write_sharding::internal::{ScalingPolicy, ShrinkDecision};
+    /// use dynamodb_write_sharding::maintenance::ShardMetadata;
+    /// use dynamodb_write_sharding::ShardCount;
     /// let mut metadata = ShardMetadata::registered(1_000);
     /// metadata.number_of_shards = ShardCount::new(12).unwrap();
     /// metadata.read_shards = metadata.number_of_shards;

@@ -17,10 +17,10 @@ pub struct HistoryEntry {
 /// All changes, oldest first. Stored as a string set of `"epoch_seconds:count"`.
 ///
 /// ```
-/// use sharding::maintenance::ShardHistory;
+/// use dynamodb_write_sharding::maintenance::ShardHistory;
 /// let history = ShardHistory::parse(["1562858912:2", "1561758912:1"])?;
 /// assert_eq!(history.to_strings(), ["1561758912:1", "1562858912:2"]);
-/// # Ok::<(), sharding::internal::HistoryError>(())
+/// # Ok::<(), dynamodb_write_sharding::internal::HistoryError>(())
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct ShardHistory(BTreeSet<HistoryEntry>);

@@ -99,8 +99,8 @@ impl Layout {
     /// this is true, pages are read from the table.
     ///
     /// ```
-    /// use sharding::internal::Layout;
-    /// use sharding::ShardCount;
+    /// use dynamodb_write_sharding::internal::Layout;
+    /// use dynamodb_write_sharding::ShardCount;
     /// let mut layout = Layout::unlisted(ShardCount::ONE);
     /// assert!(!layout.may_lag_in_indexes(1_000));
     /// layout.drained_at = Some(1_000);

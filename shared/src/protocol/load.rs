@@ -36,8 +36,8 @@ impl Load {
     /// Judges the recorded minute by the width under which it was written.
     ///
     /// ```
-    /// use sharding::internal::Load;
-    /// use sharding::ShardCount;
+    /// use dynamodb_write_sharding::internal::Load;
+    /// use dynamodb_write_sharding::ShardCount;
     /// let eight = ShardCount::new(8).unwrap();
     /// // 8,000 units a minute and shard were seen before; now there are 2,500 on each.
     /// let load = Load { minute: 100, units: 20_000, per_shard: 8_000, busy_at: 0 };

@@ -51,6 +51,7 @@ pub struct ShardMetadata {
 
 /// The step that a key is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Phase {
     /// No change: writers use the write width.
     Open,
@@ -290,8 +291,8 @@ impl ShardMetadata {
     /// The width of the next era, while writers wait for it.
     ///
     /// ```
-    /// use sharding::maintenance::{Phase, ShardMetadata};
-    /// use sharding::ShardCount;
+    /// use dynamodb_write_sharding::maintenance::{Phase, ShardMetadata};
+    /// use dynamodb_write_sharding::ShardCount;
     /// let mut metadata = ShardMetadata::unregistered();
     /// assert_eq!(metadata.closing(), None);
     /// metadata.phase = Phase::Closing(ShardCount::ONE);

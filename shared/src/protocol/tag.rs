@@ -17,7 +17,7 @@ use crate::values::value::Attributes;
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
 /// # in_process::with_table(async |table| {
-/// use sharding::{Attributes, ETag};
+/// use dynamodb_write_sharding::{Attributes, ETag};
 ///
 /// let first = table
 ///     .put("seats", "14C", Attributes::new())
@@ -83,7 +83,7 @@ impl fmt::Display for ETag {
 /// The states that a condition names.
 ///
 /// ```
-/// use sharding::{ETag, ETags};
+/// use dynamodb_write_sharding::{ETag, ETags};
 ///
 /// let one_of_two = ETags::Of(vec![ETag::new("12"), ETag::new("15")]);
 /// # let _ = one_of_two;
@@ -110,7 +110,7 @@ impl ETags {
 /// The conditions of a request on an item, as `If-Match` and `If-None-Match` of RFC 9110.
 ///
 /// ```
-/// use sharding::{Conditions, ETag, ETags};
+/// use dynamodb_write_sharding::{Conditions, ETag, ETags};
 ///
 /// let tag = ETag::new("12");
 /// let unchanged =

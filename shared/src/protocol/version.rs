@@ -14,7 +14,7 @@ use std::fmt;
 /// attempt may still arrive, and so do the moves of a drain.
 ///
 /// ```
-/// use sharding::Version;
+/// use dynamodb_write_sharding::Version;
 /// assert!(Version::new(2, 1, 0) > Version::new(1, 1_764_000_000_000_000, 0));
 /// assert!(Version::new(1, 2, 0) > Version::new(1, 1, 999_999_999));
 /// ```

@@ -12,6 +12,7 @@ use crate::values::value::Item;
 
 /// The meaning of a record.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Decoded {
     /// A change by a user, or an expired item.
     Change(Change),
@@ -26,6 +27,7 @@ pub enum Decoded {
 
 /// Why a record is ambiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Doubt {
     /// The width of the key has changed since, and a drain has ended, which forgets the widths
     /// before it. This happens only to a consumer that is more than a quarter of an hour behind.
@@ -40,6 +42,7 @@ pub enum Doubt {
 
 /// The product's own operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Internal {
     /// A drain or a write copied an item, or a tombstone, to its home.
     Moved,
@@ -55,6 +58,7 @@ pub enum Internal {
 
 /// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ChangeKind {
     /// The item was created or replaced.
     Put,

@@ -2,6 +2,7 @@
 
 /// Why a record of a stream, or its key's metadata, cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum StreamError {
     /// A field is missing or has an invalid value. Another attempt fails in the same way: set the
     /// record aside.

@@ -17,8 +17,8 @@ use crate::protocol::version::Version;
 ///
 /// ```
 /// use serde_json::json;
-/// use sharding::TableConfig;
-/// use sharding::stream::{Decoded, WidthHistory, Reading, StreamDecoder};
+/// use dynamodb_write_sharding::TableConfig;
+/// use dynamodb_write_sharding::stream::{Decoded, WidthHistory, Reading, StreamDecoder};
 ///
 /// let config = TableConfig::new("items", "items-metadata");
 /// let decoder = StreamDecoder::new(config.clone());

@@ -24,6 +24,7 @@ const WHOLE_VIEW: &str = "NEW_AND_OLD_IMAGES";
 /// A parsed record.
 #[expect(clippy::large_enum_variant, reason = "it is taken apart at once, and never kept")]
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Reading {
     /// An operation of the product itself, whatever the widths of its key are.
     Internal(Internal),
@@ -89,7 +90,7 @@ impl StreamRecord {
 ///
 /// ```
 /// use serde_json::json;
-/// use sharding::stream::item_identifier;
+/// use dynamodb_write_sharding::stream::item_identifier;
 /// assert_eq!(item_identifier(&json!({"dynamodb": {"SequenceNumber": "111"}})), Some("111"));
 /// assert_eq!(item_identifier(&json!({"kinesis": {"sequenceNumber": "495"}})), Some("495"));
 /// assert_eq!(item_identifier(&json!({})), None);
@@ -104,7 +105,7 @@ pub fn item_identifier(record: &Json) -> Option<&str> {
 /// the records before it as done. Without any, the batch is done.
 ///
 /// ```
-/// use sharding::stream::failed_items;
+/// use dynamodb_write_sharding::stream::failed_items;
 /// assert_eq!(failed_items([]).to_string(), r#"{"batchItemFailures":[]}"#);
 /// assert_eq!(
 ///     failed_items(["111"]).to_string(),

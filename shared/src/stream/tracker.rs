@@ -10,6 +10,7 @@ use crate::stream::position::Position;
 
 /// The result for a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Tracked {
     /// The change is new, and later than all changes of its item so far.
     InOrder,
@@ -34,8 +35,8 @@ pub enum Tracked {
 /// ```
 /// use std::num::NonZeroUsize;
 /// use serde_json::json;
-/// use sharding::TableConfig;
-/// use sharding::stream::{ChangeTracker, Decoded, WidthHistory, Reading, StreamDecoder, Tracked};
+/// use dynamodb_write_sharding::TableConfig;
+/// use dynamodb_write_sharding::stream::{ChangeTracker, Decoded, WidthHistory, Reading, StreamDecoder, Tracked};
 ///
 /// let config = TableConfig::new("items", "items-metadata");
 /// let decoder = StreamDecoder::new(config.clone());

@@ -82,9 +82,9 @@ impl WidthHistory {
     ///
     /// ```
     /// use serde_json::json;
-    /// use sharding::maintenance::{ShardHistory, ShardMetadata};
-    /// use sharding::TableConfig;
-    /// use sharding::stream::WidthHistory;
+    /// use dynamodb_write_sharding::maintenance::{ShardHistory, ShardMetadata};
+    /// use dynamodb_write_sharding::TableConfig;
+    /// use dynamodb_write_sharding::stream::WidthHistory;
     ///
     /// let item = json!({
     ///     "partition_key": {"S": "day"},
@@ -95,7 +95,7 @@ impl WidthHistory {
     /// });
     /// let config = TableConfig::new("items", "items-metadata");
     /// let metadata = ShardMetadata {
-    ///     number_of_shards: sharding::ShardCount::new(4).unwrap(),
+    ///     number_of_shards: dynamodb_write_sharding::ShardCount::new(4).unwrap(),
     ///     era: 2,
     ///     last_updated: 1_700_000_000,
     ///     shard_history: ShardHistory::parse(["1699999998:1", "1700000000:4"])?,

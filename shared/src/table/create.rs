@@ -30,12 +30,12 @@ const CREATION_TIME: Duration = Duration::from_secs(120);
 /// # let engine = embedded_dynamodb::Engine::in_memory()?;
 /// # let client = aws_sdk_dynamodb::Client::new(&engine.sdk_config());
 /// # runtime.block_on(async {
-/// use sharding::{ShardedTable, TableConfig, create_tables};
+/// use dynamodb_write_sharding::{ShardedTable, TableConfig, create_tables};
 ///
 /// let config = TableConfig::new("orders", "orders-metadata");
 /// create_tables(&client, &config).await?;
 /// let table = ShardedTable::new(&client, config);
-/// table.put("2014-07-09", "order-1147", sharding::Attributes::new()).await?;
+/// table.put("2014-07-09", "order-1147", dynamodb_write_sharding::Attributes::new()).await?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())

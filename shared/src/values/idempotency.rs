@@ -15,7 +15,7 @@ const MAX_CHARS: usize = 255;
 /// The client's own name for one request, the same in every repetition.
 ///
 /// ```
-/// use sharding::{Attributes, IdempotencyKey, PartitionKey};
+/// use dynamodb_write_sharding::{Attributes, IdempotencyKey, PartitionKey};
 /// let (key, partition_key) = (IdempotencyKey::new("order-1147")?, PartitionKey::new("orders")?);
 /// let sort_key = |equals_before| key.sort_key(&partition_key, &Attributes::new(), equals_before);
 /// assert_eq!(sort_key(0), sort_key(0));

@@ -19,7 +19,7 @@ const RESERVED_PREFIX: &str = "_sharding:";
 /// Why a key is invalid. The text says what is allowed.
 ///
 /// ```
-/// use sharding::{KeyError, PartitionKey};
+/// use dynamodb_write_sharding::{KeyError, PartitionKey};
 ///
 /// assert_eq!(PartitionKey::new(""), Err(KeyError::Empty));
 /// ```
@@ -60,11 +60,11 @@ impl From<Infallible> for KeyError {
 /// that.
 ///
 /// ```
-/// use sharding::PartitionKey;
+/// use dynamodb_write_sharding::PartitionKey;
 ///
 /// let key: PartitionKey = "2014-07-09".try_into()?;
 /// assert_eq!(key.as_str(), "2014-07-09");
-/// # Ok::<(), sharding::KeyError>(())
+/// # Ok::<(), dynamodb_write_sharding::KeyError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartitionKey(Arc<str>);
@@ -137,13 +137,14 @@ impl fmt::Display for PartitionKey {
 /// The type of the table's sort key. A table has one type, fixed at deployment.
 ///
 /// ```
-/// use sharding::{SortKeyType, TableConfig};
+/// use dynamodb_write_sharding::{SortKeyType, TableConfig};
 ///
 /// let numbers = TableConfig::new("events", "events-metadata")
 ///     .with(|config| config.sort_key_type = SortKeyType::Number);
 /// # let _ = numbers;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SortKeyType {
     /// A string, ordered by its UTF-8 bytes.
     String,
@@ -157,15 +158,16 @@ pub enum SortKeyType {
 /// Integers become number keys.
 ///
 /// ```
-/// use sharding::SortKey;
+/// use dynamodb_write_sharding::SortKey;
 ///
 /// let (nine, ten) = (SortKey::from(9), SortKey::from(10));
 /// assert!(nine < ten);
 /// let text: SortKey = "order-1147".try_into()?;
 /// assert_eq!(text.to_string(), "order-1147");
-/// # Ok::<(), sharding::KeyError>(())
+/// # Ok::<(), dynamodb_write_sharding::KeyError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum SortKey {
     /// The sort key of a string table.
     String(Arc<str>),
@@ -177,10 +179,10 @@ impl SortKey {
     /// Parses a sort key of the given type.
     ///
     /// ```
-    /// use sharding::{SortKey, SortKeyType};
+    /// use dynamodb_write_sharding::{SortKey, SortKeyType};
     ///
     /// assert_eq!(SortKey::parse(SortKeyType::Number, "1e2")?, SortKey::from(100));
-    /// # Ok::<(), sharding::KeyError>(())
+    /// # Ok::<(), dynamodb_write_sharding::KeyError>(())
     /// ```
     ///
     /// # Errors
@@ -370,14 +372,14 @@ impl Default for Separator {
 /// Builds and parses the values of the table's partition-key attribute.
 ///
 /// ```
-/// use sharding::internal::{Separator, ShardKeys};
-/// use sharding::{PartitionKey, ShardNumber};
+/// use dynamodb_write_sharding::internal::{Separator, ShardKeys};
+/// use dynamodb_write_sharding::{PartitionKey, ShardNumber};
 /// let keys = ShardKeys::new(Separator::default());
 /// let day = PartitionKey::new("2014-07-09")?;
 /// let stored = keys.build(&day, ShardNumber::new(200).unwrap())?;
 /// assert_eq!(stored, "2014-07-09.200");
 /// assert_eq!(keys.parse(&stored), Some((day, ShardNumber::new(200).unwrap())));
-/// # Ok::<(), sharding::KeyError>(())
+/// # Ok::<(), dynamodb_write_sharding::KeyError>(())
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct ShardKeys {

@@ -18,11 +18,11 @@ const MAX_SPELLING: usize = 512;
 /// number.
 ///
 /// ```
-/// use sharding::Number;
+/// use dynamodb_write_sharding::Number;
 /// let a: Number = "1e2".parse()?;
 /// assert_eq!(a, "100.0".parse()?);
 /// assert_eq!(a.to_string(), "100");
-/// # Ok::<(), sharding::NumberError>(())
+/// # Ok::<(), dynamodb_write_sharding::NumberError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Number(BigDecimal);
@@ -30,7 +30,7 @@ pub struct Number(BigDecimal);
 /// Why DynamoDB cannot store a text as a number.
 ///
 /// ```
-/// use sharding::{Number, NumberError};
+/// use dynamodb_write_sharding::{Number, NumberError};
 ///
 /// assert_eq!("NaN".parse::<Number>(), Err(NumberError::Syntax));
 /// ```

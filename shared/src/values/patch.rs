@@ -9,7 +9,7 @@ use crate::values::value::{Attributes, Value};
 /// they are.
 ///
 /// ```
-/// use sharding::{Attributes, Merge, Patch, Value};
+/// use dynamodb_write_sharding::{Attributes, Merge, Patch, Value};
 ///
 /// let patch = Patch {
 ///     merge: [("state".to_owned(), Merge::Set(Value::S("paid".into())))].into(),

@@ -15,7 +15,7 @@ use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 /// The rule that assigns a table's items to shards. A table has one rule, fixed at deployment.
 ///
 /// ```
-/// use sharding::{Placement, TableConfig, Writes};
+/// use dynamodb_write_sharding::{Placement, TableConfig, Writes};
 ///
 /// let random = TableConfig::new("events", "events-metadata")
 ///     .with(|config| config.placement = Placement::Random);
@@ -68,13 +68,13 @@ impl Placement {
     /// The shard of a sort key under one width. `None` for random placement, which has no home.
     ///
     /// ```
-    /// use sharding::{PartitionKey, Placement, ShardCount, SortKey, SortKeyType};
+    /// use dynamodb_write_sharding::{PartitionKey, Placement, ShardCount, SortKey, SortKeyType};
     /// // The row that the blog publishes: shard 6 of 10.
     /// let path = PartitionKey::new("/shared/firetvGen2.txt")?;
     /// let time = SortKey::parse(SortKeyType::String, "123456789101")?;
     /// let home = Placement::ModuloMd5.home(&path, &time, ShardCount::new(10).unwrap());
     /// assert_eq!(home.map(|shard| shard.get()), Some(6));
-    /// # Ok::<(), sharding::KeyError>(())
+    /// # Ok::<(), dynamodb_write_sharding::KeyError>(())
     /// ```
     #[doc(hidden)]
     #[must_use]

@@ -9,13 +9,14 @@ use crate::values::key::{PartitionKey, SortKey};
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
 /// # in_process::with_table(async |table| {
-/// use sharding::{Attributes, Order};
+/// use dynamodb_write_sharding::{Attributes, Order};
 ///
 /// let latest = table.query::<Attributes>("2014-07-09").order(Order::Descending).limit(1).await?;
 /// assert!(latest.entries.is_empty());
 /// # Ok(()) });
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Order {
     /// Lowest sort key first.
     #[default]

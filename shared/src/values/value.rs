@@ -13,7 +13,7 @@ pub const MAX_ITEM_BYTES: usize = 400 * 1_024;
 /// serde's model cannot express.
 ///
 /// ```
-/// use sharding::{Attributes, Value};
+/// use dynamodb_write_sharding::{Attributes, Value};
 ///
 /// let order = Attributes::from([
 ///     ("total", Value::N("12.50".into())),
@@ -22,6 +22,7 @@ pub const MAX_ITEM_BYTES: usize = 400 * 1_024;
 /// assert_eq!(order["total"].type_name(), "a number");
 /// ```
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Value {
     /// A string.
     S(String),
@@ -68,7 +69,7 @@ impl Value {
 /// within it. They dereference to a map of [`Value`]s.
 ///
 /// ```
-/// use sharding::{Attributes, Value};
+/// use dynamodb_write_sharding::{Attributes, Value};
 ///
 /// let order =
 ///     Attributes::from([("total", Value::N("12.50".into())), ("paid", Value::Bool(true))]);
@@ -88,7 +89,7 @@ impl Attributes {
     /// "Item sizes and formats".)
     ///
     /// ```
-    /// use sharding::{Attributes, Value};
+    /// use dynamodb_write_sharding::{Attributes, Value};
     ///
     /// let fruit =
     ///     Attributes::from([("name", Value::S("grape".into())), ("ripe", Value::Bool(true))]);
@@ -165,7 +166,7 @@ impl Item {
     /// The approximate write units of storing the item once: its size in KB, rounded up.
     ///
     /// ```
-    /// use sharding::{Attributes, Item, PartitionKey, SortKey, SortKeyType, Value};
+    /// use dynamodb_write_sharding::{Attributes, Item, PartitionKey, SortKey, SortKeyType, Value};
     /// let attributes = Attributes::from([("text".to_owned(), Value::S("x".repeat(1_500)))]);
     /// let sort_key = SortKey::parse(SortKeyType::String, "order-1").unwrap();
     /// let item =

@@ -294,7 +294,7 @@ impl World {
             ScalingStep::Unchanged(ScalingDecision::HotItems { .. }) => {
                 self.state().outcome.hot_items_after.get_or_insert(now);
             }
-            ScalingStep::Unchanged(_) | ScalingStep::Closed(_) | ScalingStep::Drained(_) => {}
+            ScalingStep::Unchanged(_) | ScalingStep::Closed(_) | ScalingStep::Drained(_) | _ => {}
         }
     }
 

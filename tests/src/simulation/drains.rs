@@ -254,7 +254,7 @@ async fn continue_drain(
                 .filter(|wait| *wait < ABOUT_TO_MOVE)
         }
         Ok(Ok(Drained::Working { .. })) | Err(_) => Some(Duration::ZERO),
-        Ok(Ok(Drained::Nothing | Drained::Done { .. }) | Err(_)) => None,
+        Ok(Ok(Drained::Nothing | Drained::Done { .. } | _) | Err(_)) => None,
     };
     if let Some(wait) = soon {
         world.note_moving(Instant::now() + wait + ABOUT_TO_MOVE);
@@ -267,7 +267,9 @@ async fn continue_drain(
         Ok(Ok(Drained::Done { from, to, .. })) if from > to => totals.shrinks += 1,
         Ok(Ok(Drained::Done { .. })) if plan.adopting => totals.migrations += 1,
         Ok(Ok(Drained::Done { .. })) => totals.settlings += 1,
-        Ok(Ok(Drained::Nothing | Drained::Waiting { .. } | Drained::Working { .. }) | Err(_)) => {}
+        Ok(
+            Ok(Drained::Nothing | Drained::Waiting { .. } | Drained::Working { .. } | _) | Err(_),
+        ) => {}
     });
 }
 

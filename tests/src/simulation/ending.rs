@@ -196,7 +196,7 @@ pub(super) async fn drain(fresh: &TableEngine, world: &World, which: usize) -> R
         let go_on = async || fresh.drain(&key(which), soon()).await;
         match patiently(world, which, "a drain", go_on).await? {
             Drained::Nothing | Drained::Done { .. } => return Ok(()),
-            Drained::Waiting { .. } | Drained::Working { .. } => {
+            Drained::Waiting { .. } | Drained::Working { .. } | _ => {
                 sleep(Duration::from_secs(5)).await
             }
         }

@@ -88,7 +88,7 @@ impl Classified for ScaleError {
             Self::Table(error) => error.class(),
             // The width has changed meanwhile.
             Self::Lower { .. } => ErrorClass::Busy,
-            Self::TooMany { .. } => ErrorClass::Unexpected,
+            Self::TooMany { .. } | _ => ErrorClass::Unexpected,
         }
     }
 }
@@ -98,7 +98,7 @@ impl Classified for DrainRefused {
         match self {
             Self::Table(error) => error.class(),
             Self::Busy(_) | Self::NotLower { .. } => ErrorClass::Busy,
-            Self::NoHomes | Self::NotAdopting => ErrorClass::Unexpected,
+            Self::NoHomes | Self::NotAdopting | _ => ErrorClass::Unexpected,
         }
     }
 }

@@ -98,6 +98,7 @@ impl Fixture {
                     sleep(until.saturating_sub(self.clock.now().wall)).await;
                 }
                 Drained::Working { .. } => {}
+                other => panic!("{other:?}"),
             }
         }
         panic!("the drain does not end");

@@ -135,7 +135,7 @@ async fn a_drained_key_is_read_from_the_table_until_indexes_catch_up() {
         match table.drain(&key, soon()).await.expect("no fault") {
             Drained::Done { .. } => break,
             Drained::Nothing => panic!("it ended too early"),
-            Drained::Waiting { .. } | Drained::Working { .. } => {
+            Drained::Waiting { .. } | Drained::Working { .. } | _ => {
                 tokio::time::sleep(Duration::from_secs(30)).await
             }
         }

@@ -78,7 +78,7 @@ impl<'a> BatchWrite<'a> {
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
     /// use futures_util::StreamExt;
-    /// use sharding::Attributes;
+    /// use dynamodb_write_sharding::Attributes;
     ///
     /// let items = (0..1_000).map(|n| ("2014-07-09", format!("order-{n}"), Attributes::new()));
     /// let mut outcomes = table.batch_put(items).stream();

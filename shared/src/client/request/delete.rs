@@ -31,7 +31,7 @@ impl Delete {
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
-    /// use sharding::ETag;
+    /// use dynamodb_write_sharding::ETag;
     ///
     /// let refused = table.delete("seats", "14C").if_match(&ETag::new("12")).await;
     /// assert!(refused.is_err(), "there is no item");

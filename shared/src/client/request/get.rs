@@ -41,7 +41,7 @@ impl<T> Get<T> {
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
-    /// use sharding::Attributes;
+    /// use dynamodb_write_sharding::Attributes;
     ///
     /// table.put("2014-07-09", "order-1", Attributes::new()).await?;
     /// assert!(table.get::<Attributes>("2014-07-09", "order-1").consistent(true).await?.is_some());
@@ -57,7 +57,7 @@ impl<T> Get<T> {
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
-    /// use sharding::{Attributes, Value};
+    /// use dynamodb_write_sharding::{Attributes, Value};
     ///
     /// let order = Attributes::from([("paid", Value::Bool(true)), ("note", Value::Null)]);
     /// table.put("2014-07-09", "order-1", order).await?;

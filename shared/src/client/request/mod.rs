@@ -10,7 +10,7 @@
 //! # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
 //! # in_process::with_table(async |table| {
 //! use std::time::Duration;
-//! use sharding::Attributes;
+//! use dynamodb_write_sharding::Attributes;
 //!
 //! let put =
 //!     table.put("2014-07-09", "order-1147", Attributes::new()).timeout(Duration::from_secs(1));

@@ -38,7 +38,7 @@ impl Put {
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
-    /// use sharding::Attributes;
+    /// use dynamodb_write_sharding::Attributes;
     ///
     /// let first = table.put("seats", "14C", Attributes::new()).await?;
     /// let tag = first.tag.expect("it was stored by this request");
@@ -127,7 +127,7 @@ impl Create {
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
-    /// use sharding::Attributes;
+    /// use dynamodb_write_sharding::Attributes;
     ///
     /// for _attempt in 1..=2 {
     ///     table.create("seats", "14C", Attributes::new()).idempotency_key("booking-77").await?;
@@ -187,7 +187,7 @@ impl Append {
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
-    /// use sharding::Attributes;
+    /// use dynamodb_write_sharding::Attributes;
     ///
     /// let first =
     ///     table.append("/index.html", Attributes::new()).idempotency_key("click-7").await?;

@@ -26,7 +26,7 @@ const MAX_COUNTED_ITEMS: usize = 10_000;
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
 /// # in_process::with_table(async |table| {
-/// use sharding::{Attributes, Order};
+/// use dynamodb_write_sharding::{Attributes, Order};
 ///
 /// for sort_key in ["order-1", "order-2", "order-3", "refund-1"] {
 ///     table.put("2014-07-09", sort_key, Attributes::new()).await?;
@@ -216,7 +216,7 @@ impl<T: FromValue + Send + 'static> Query<T> {
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
-    /// use sharding::Attributes;
+    /// use dynamodb_write_sharding::Attributes;
     ///
     /// for minute in 10..40 {
     ///     table.put("2014-07-09", format!("12:{minute}"), Attributes::new()).await?;
@@ -266,7 +266,7 @@ impl<T: FromValue + Send + 'static> Query<T> {
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
     /// use futures_util::TryStreamExt;
-    /// use sharding::Attributes;
+    /// use dynamodb_write_sharding::Attributes;
     ///
     /// for minute in 10..40 {
     ///     table.put("2014-07-09", format!("12:{minute}"), Attributes::new()).await?;

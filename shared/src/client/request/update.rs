@@ -52,7 +52,7 @@ impl Update {
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
-    /// table.put("2014-07-09", "order-1", sharding::Attributes::new()).await?;
+    /// table.put("2014-07-09", "order-1", dynamodb_write_sharding::Attributes::new()).await?;
     /// let updated = table
     ///     .update("2014-07-09", "order-1")
     ///     .set("status", "paid")
@@ -129,7 +129,7 @@ impl Update {
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
-    /// use sharding::{Attributes, Value};
+    /// use dynamodb_write_sharding::{Attributes, Value};
     ///
     /// table.put("pages", "/index.html", Attributes::new()).await?;
     /// let tags = Value::Ss(vec!["new".into()]);
@@ -168,7 +168,7 @@ impl Update {
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
-    /// use sharding::{Attributes, ETag, WriteErrorKind};
+    /// use dynamodb_write_sharding::{Attributes, ETag, WriteErrorKind};
     ///
     /// table.put("seats", "14C", Attributes::new()).await?;
     /// let refused = table
@@ -198,7 +198,7 @@ impl Update {
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
-    /// use sharding::{Attributes, Value};
+    /// use dynamodb_write_sharding::{Attributes, Value};
     ///
     /// table.put("pages", "/index.html", Attributes::new()).await?;
     /// for _attempt in 1..=2 {

@@ -10,6 +10,7 @@ use crate::values::key::{PartitionKey, ShardCount};
 
 /// Why a drain cannot begin.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum DrainRefused {
     /// Only a lower number is a shrink.
     #[error("the key has {now} shards; a shrink goes to a lower number")]

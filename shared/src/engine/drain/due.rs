@@ -30,7 +30,7 @@ pub enum Due {
 ///
 /// ```
 /// use std::time::Duration;
-/// use sharding::maintenance::ShrinkAndSettle;
+/// use dynamodb_write_sharding::maintenance::ShrinkAndSettle;
 ///
 /// let plan = ShrinkAndSettle { shrink_after: Duration::from_secs(3_600), ..Default::default() };
 /// # let _ = plan;

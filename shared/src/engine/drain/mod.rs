@@ -43,6 +43,7 @@ const MIN_OWNERSHIP_PERIOD: Duration = Duration::from_secs(10);
 
 /// The state of a drain when a call ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Drained {
     /// The key is not being drained: no drain was begun, another actor finished it, or the key's
     /// width is changing.

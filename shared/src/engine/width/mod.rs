@@ -35,6 +35,7 @@ const POLL_PERIOD: Duration = Duration::from_millis(100);
 
 /// The result of a request to change a key's shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ScaleOutcome {
     /// The key has this number of shards now.
     Scaled {
@@ -51,6 +52,7 @@ pub enum ScaleOutcome {
 
 /// Why a key's shards could not be changed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ScaleError {
     /// More than `MAX_SHARDS`.
     #[error("number_of_shards {asked} is over MAX_SHARDS, {allowed}")]

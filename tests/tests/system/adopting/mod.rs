@@ -198,6 +198,7 @@ async fn a_migration_under_load_loses_and_doubles_nothing() {
             Drained::Nothing => panic!("no other instance drains"),
             Drained::Waiting { .. } => sleep(Duration::from_secs(25)).await,
             Drained::Working { .. } => {}
+            other => panic!("{other:?}"),
         }
     }
     assert!(step > 40, "the migration was cut into many invocations: {step}");

@@ -100,6 +100,7 @@ async fn an_item_that_is_prolonged_repeatedly_is_moved_in_the_end() {
             Drained::Done { .. } => break,
             Drained::Nothing => panic!("no other instance drains"),
             Drained::Waiting { .. } | Drained::Working { .. } => {}
+            other => panic!("{other:?}"),
         }
         for text in numbered(0..30) {
             put(&text).await;

@@ -38,7 +38,7 @@ async fn a_shrink_brings_every_item_home_and_forgets_the_other_places() {
         .iter()
         .filter_map(|one| match one {
             Drained::Waiting { until } => Some(*until),
-            Drained::Nothing | Drained::Working { .. } | Drained::Done { .. } => None,
+            Drained::Nothing | Drained::Working { .. } | Drained::Done { .. } | _ => None,
         })
         .collect();
     assert!(waited.len() >= 2, "for reads, and for requests: {reports:?}");
@@ -129,6 +129,7 @@ async fn writes_and_reads_go_on_while_a_key_shrinks() {
             Drained::Nothing => panic!("no other instance drains"),
             Drained::Waiting { .. } => sleep(Duration::from_secs(45)).await,
             Drained::Working { .. } => {}
+            other => panic!("{other:?}"),
         }
     }
     assert!(step > 60, "the drain was cut into many invocations: {step}");

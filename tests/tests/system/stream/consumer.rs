@@ -151,6 +151,7 @@ impl Consumer {
                 }
                 change
             }
+            other => panic!("{other:?}"),
         };
         match self.tracker.see(&change) {
             Tracked::Duplicate => self.repeated += 1,
@@ -158,6 +159,7 @@ impl Consumer {
                 self.late += u64::from(tracked == Tracked::Late);
                 note(&mut self.taken, &change);
             }
+            other => panic!("{other:?}"),
         }
     }
 }
@@ -209,7 +211,7 @@ pub(super) async fn is_never_wrong_behind(run: &Run, consumer: &Consumer) {
             (Decoded::Change(now), Decoded::Change(then)) => {
                 now.kind == then.kind && now.version == then.version
             }
-            (Decoded::Internal(_) | Decoded::Change(_), _) => false,
+            (Decoded::Internal(_) | Decoded::Change(_) | _, _) => false,
         };
         assert!(same, "{now:?} was {then:?}: {made:?}");
     }

@@ -92,7 +92,7 @@ fn out_of_order(
         let this = match (kind, value) {
             (ChangeKind::Put, Some(put)) => Asked::Put(*put),
             (ChangeKind::Put, None) => return Some("a put without a value".into()),
-            (ChangeKind::Delete | ChangeKind::Expiry, _) => Asked::Delete,
+            (ChangeKind::Delete | ChangeKind::Expiry | _, _) => Asked::Delete,
         };
         loop {
             match steps.next() {

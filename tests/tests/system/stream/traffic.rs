@@ -117,7 +117,7 @@ pub(super) async fn rescale(tables: [TableEngine; 2], until: Instant, seed: u64)
                     break;
                 }
                 Drained::Nothing => break,
-                Drained::Waiting { .. } | Drained::Working { .. } => {
+                Drained::Waiting { .. } | Drained::Working { .. } | _ => {
                     sleep(Duration::from_secs(30)).await
                 }
             }
