@@ -11,7 +11,7 @@
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::error::Error;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_smithy_http_client::{Builder, tls};
@@ -74,8 +74,7 @@ async fn look_after(
 ) -> Result<ShardMetadata, Box<dyn Error>> {
     let maintenance = table.maintenance().timeout(Duration::from_secs(20));
     let metadata = maintenance.metadata(key).await?.ok_or("the key has never grown")?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-    if let Some(due) = maintenance.due(&metadata, &ShrinkAndSettle::default(), true, now) {
+    if let Some(due) = maintenance.due(&metadata, &ShrinkAndSettle::default(), true) {
         println!("due: {due:?}");
         maintenance.begin(key, due).await?;
     }

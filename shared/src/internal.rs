@@ -20,6 +20,12 @@ pub use crate::protocol::view::{
 pub use crate::values::cursor::{self, CursorError, MAX_CURSOR_CHARS};
 pub use crate::values::key::{MAX_PARTITION_KEY_BYTES, MAX_SORT_KEY_BYTES, Separator, ShardKeys};
 pub use crate::values::query::PageQuery;
+// With the client, they are public in `maintenance`.
+#[cfg(not(feature = "client"))]
+pub use crate::{
+    protocol::survey::{KeyFindings, Survey},
+    values::throughput::WarmThroughput,
+};
 #[cfg(feature = "client")]
 pub use of_the_client::*;
 

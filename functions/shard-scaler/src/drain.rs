@@ -94,7 +94,7 @@ impl Scaler {
         let (looked_at, interrupted) = self
             .look_at_keys(deadline, |key, metadata| {
                 let is_calm = throttled.as_ref().is_some_and(|throttled| !throttled.contains(&key));
-                let due = || maintenance.due(metadata, &plan, is_calm, now_seconds);
+                let due = || maintenance.due(metadata, &plan, is_calm);
                 let begin = (begun_now < MAX_STARTED_KEYS).then(due).flatten();
                 if metadata.draining().is_none() && begin.is_none() {
                     return;

@@ -13,11 +13,11 @@
 //!
 //! table.set_shards("black-friday", 4).await?;
 //! let (maintenance, plan) = (table.maintenance(), ShrinkAndSettle::default());
-//! let (mut after, now) = (None, 1_764_000_000);
+//! let mut after = None;
 //! loop {
 //!     let (keys, next) = maintenance.list(after.as_ref()).await?;
 //!     for (key, metadata) in keys {
-//!         if let Some(due) = maintenance.due(&metadata, &plan, true, now) {
+//!         if let Some(due) = maintenance.due(&metadata, &plan, true) {
 //!             maintenance.begin(&key, due).await?;
 //!         }
 //!         if let Drained::Done { from, to, .. } = maintenance.drain(&key, &[]).await? {
@@ -133,7 +133,7 @@ impl Maintenance {
         self.table.engine().scaling_events()
     }
 
-    /// What is due for a key at this epoch second. `is_calm` says that the key was not throttled
+    /// What is due for a key now. `is_calm` says that the key was not throttled
     /// lately; only a calm key shrinks.
     #[must_use]
     pub fn due(
@@ -141,9 +141,9 @@ impl Maintenance {
         metadata: &ShardMetadata,
         plan: &ShrinkAndSettle,
         is_calm: bool,
-        now_seconds: u64,
     ) -> Option<Due> {
-        plan.due(self.table.config(), metadata, is_calm, now_seconds)
+        let now = self.table.engine().epoch_seconds();
+        plan.due(self.table.config(), metadata, is_calm, now)
     }
 
     /// Begins what is due for a key. [`drain`](Self::drain) does the rest.

@@ -153,13 +153,12 @@ impl Consumer {
             }
             other => panic!("{other:?}"),
         };
-        match self.tracker.see(&change) {
-            Tracked::Duplicate => self.repeated += 1,
-            tracked @ (Tracked::InOrder | Tracked::Late) => {
-                self.late += u64::from(tracked == Tracked::Late);
-                note(&mut self.taken, &change);
-            }
-            other => panic!("{other:?}"),
+        let tracked = self.tracker.see(&change);
+        if tracked == Tracked::Duplicate {
+            self.repeated += 1;
+        } else {
+            self.late += u64::from(tracked == Tracked::Late);
+            note(&mut self.taken, &change);
         }
     }
 }
