@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 # A folder may import those before it.
-ORDER = ["values", "protocol", "policy", "config", "stream", "table", "engine", "client"]
+ORDER = ["values", "protocol", "policy", "config", "table", "engine", "client"]
 
 source = Path(__file__).parent.parent / "shared/src"
 folders = sorted(path.name for path in source.iterdir() if path.is_dir())

@@ -1,6 +1,7 @@
 //! The parts that the functions, the local edition and the tests of this repository use. They are
 //! not part of the crate's interface: any release may change them.
 
+pub use crate::config::width_history::InForce;
 pub use crate::policy::collisions;
 pub use crate::policy::decision::{RECHECK_PERIOD, ShrinkDecision};
 pub use crate::policy::pressure::{PressureTracker, Seen, few_items};
@@ -40,12 +41,6 @@ mod of_the_client {
     pub use crate::engine::{Deadline, TableEngine};
     #[cfg(feature = "test-switches")]
     pub use crate::table::partition_model::PartitionModel;
-}
-
-/// How functions read their own variables.
-#[cfg(feature = "client")]
-pub mod config {
-    pub use crate::config::*;
 }
 
 /// The rules that keep reads and writes correct while a width changes. The model in `tests/model`

@@ -6,14 +6,12 @@
 
 #[cfg(feature = "client")]
 mod client;
-#[cfg(feature = "client")]
 mod config;
 #[cfg(feature = "client")]
 mod engine;
 #[doc(hidden)]
 pub mod internal;
 /// Reading a program's own settings, with the errors of [`TableConfig::from_variables`].
-#[cfg(feature = "client")]
 pub mod variables {
     pub use crate::config::{Variables, number};
 }
@@ -21,8 +19,6 @@ mod policy;
 // Hidden: its types are public only for `internal`, and their fields need no documents.
 #[doc(hidden)]
 mod protocol;
-#[cfg(feature = "client")]
-pub mod stream;
 #[cfg(feature = "client")]
 mod table;
 mod values;
@@ -46,7 +42,7 @@ pub use client::ShardedTable;
 pub use client::entry::{BatchOutcome, Counted, Entry, Page, Updated, Versioned};
 #[cfg(feature = "client")]
 pub use client::{maintenance, request};
-#[cfg(feature = "client")]
+pub use config::width_history::WidthHistory;
 pub use config::{ConfigError, TableConfig, Writes};
 #[cfg(feature = "client")]
 pub use engine::error::{InvalidRequest, ReadError, WriteError, WriteErrorKind};

@@ -6,7 +6,6 @@ pub(crate) mod content;
 pub(crate) mod entry;
 pub mod maintenance;
 pub mod request;
-mod settings;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -489,7 +488,7 @@ impl ShardedTable {
     }
 
     /// Reads the widths that a partition key has had.
-    /// [`StreamDecoder`](crate::stream::StreamDecoder) needs them to distinguish the changes of
+    /// The decoder of the table's stream, `dynamodb-write-sharding-stream`, needs them to distinguish the changes of
     /// users from the product's own. Strongly consistent.
     ///
     /// # Errors
@@ -498,7 +497,7 @@ impl ShardedTable {
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
-    /// use dynamodb_write_sharding::stream::WidthHistory;
+    /// use dynamodb_write_sharding::WidthHistory;
     ///
     /// let widths: WidthHistory = table.width_history("2014-07-09").await?;
     /// # Ok(()) });

@@ -1,6 +1,8 @@
 //! The configuration of a table: the defaults, or the environment of a function.
 
 mod pace;
+mod settings;
+pub(crate) mod width_history;
 
 use std::sync::LazyLock;
 use std::time::Duration;

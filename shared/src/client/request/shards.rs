@@ -9,7 +9,7 @@ use crate::engine::error::{InvalidRequest, ReadError, WriteError, WriteErrorKind
 use crate::engine::width::{ScaleError, ScaleOutcome};
 use crate::policy::decision::ScalingDecision;
 use crate::protocol::metadata::ShardMetadata;
-use crate::stream::WidthHistory;
+use crate::config::width_history::WidthHistory;
 use crate::values::key::{KeyError, PartitionKey, ShardCount};
 
 /// See [`ShardedTable::shards`].

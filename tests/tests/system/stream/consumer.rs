@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value as Json, json};
 use sharding::internal::{Clock, TableEngine};
-use sharding::stream::{
+use sharding_stream::{
     Change, ChangeTracker, Decoded, Reading, StreamDecoder, StreamError, Tracked, WidthHistory,
 };
 use sharding::{Item, Value};

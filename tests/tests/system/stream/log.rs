@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sharding::stream::ChangeKind;
+use sharding_stream::ChangeKind;
 
 /// A client's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sharding::stream::{ChangeKind, Decoded};
+use sharding_stream::{ChangeKind, Decoded};
 use system_tests::{large_or, soon};
 use tokio::time::{Instant, sleep};
 

@@ -8,7 +8,7 @@ use local::clients_over;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use sharding::internal::{Environment, TableEngine};
-use sharding::stream::StreamDecoder;
+use sharding_stream::StreamDecoder;
 use sharding::{PartitionKey, TableConfig};
 use system_tests::{TestClock, config, engine_with_tables};
 

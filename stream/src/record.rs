@@ -6,14 +6,14 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value as Json, json};
 
-use crate::config::TableConfig;
-use crate::protocol::names::{DELETED, LATE_UNTIL, LOGICAL_KEY, RESERVED, VERSION};
-use crate::protocol::version::Version;
-use crate::stream::change::Internal;
-use crate::stream::error::StreamError;
-use crate::stream::json::Field;
-use crate::values::key::{KeyError, PartitionKey, ShardNumber, SortKey, SortKeyType};
-use crate::values::value::{Item, Value};
+use sharding::TableConfig;
+use sharding::internal::protocol::names::{DELETED, LATE_UNTIL, LOGICAL_KEY, RESERVED, VERSION};
+use sharding::Version;
+use crate::change::Internal;
+use crate::error::StreamError;
+use crate::json::Field;
+use sharding::{KeyError, PartitionKey, ShardNumber, SortKey, SortKeyType};
+use sharding::{Item, Value};
 
 /// The principal that removes expired items: `userIdentity.principalId`. (DynamoDB developer guide,
 /// "DynamoDB Streams and Time to Live".)
@@ -35,34 +35,34 @@ pub enum Reading {
 /// A record about an item, before its meaning is decided.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamRecord {
-    pub(super) partition_key: PartitionKey,
-    pub(super) sort_key: SortKey,
-    pub(super) shard: ShardNumber,
-    pub(super) at: Duration,
-    pub(super) event: Event,
+    pub(crate) partition_key: PartitionKey,
+    pub(crate) sort_key: SortKey,
+    pub(crate) shard: ShardNumber,
+    pub(crate) at: Duration,
+    pub(crate) event: Event,
     /// From DynamoDB Streams. A Kinesis record has no sequence number that orders.
-    pub(super) sequence: Option<String>,
+    pub(crate) sequence: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Event {
+pub(crate) enum Event {
     Put { old: Option<Image>, new: Image },
     Remove { old: Image, by_time_to_live: bool },
 }
 
 /// The item under a stored key, before or after the change.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Image {
+pub(crate) struct Image {
     /// `None` if another program stored the item.
-    pub(super) version: Option<Version>,
-    pub(super) is_tombstone: bool,
+    pub(crate) version: Option<Version>,
+    pub(crate) is_tombstone: bool,
     /// Whether the item says until when a duplicate of its put may arrive.
-    pub(super) is_marked: bool,
+    pub(crate) is_marked: bool,
     /// Whether the item has the logical key. Another program does not store it; a drain does.
-    pub(super) has_logical_key: bool,
+    pub(crate) has_logical_key: bool,
     /// Epoch seconds.
-    pub(super) expires_at: Option<u64>,
-    pub(super) item: Item,
+    pub(crate) expires_at: Option<u64>,
+    pub(crate) item: Item,
 }
 
 impl StreamRecord {
@@ -90,7 +90,7 @@ impl StreamRecord {
 ///
 /// ```
 /// use serde_json::json;
-/// use dynamodb_write_sharding::stream::item_identifier;
+/// use dynamodb_write_sharding_stream::item_identifier;
 /// assert_eq!(item_identifier(&json!({"dynamodb": {"SequenceNumber": "111"}})), Some("111"));
 /// assert_eq!(item_identifier(&json!({"kinesis": {"sequenceNumber": "495"}})), Some("495"));
 /// assert_eq!(item_identifier(&json!({})), None);
@@ -105,7 +105,7 @@ pub fn item_identifier(record: &Json) -> Option<&str> {
 /// the records before it as done. Without any, the batch is done.
 ///
 /// ```
-/// use dynamodb_write_sharding::stream::failed_items;
+/// use dynamodb_write_sharding_stream::failed_items;
 /// assert_eq!(failed_items([]).to_string(), r#"{"batchItemFailures":[]}"#);
 /// assert_eq!(
 ///     failed_items(["111"]).to_string(),
@@ -120,7 +120,7 @@ pub fn failed_items<'a>(identifiers: impl IntoIterator<Item = &'a str>) -> Json 
 }
 
 /// Parses a record of either format.
-pub(super) fn read(config: &TableConfig, record: &Json) -> Result<Reading, StreamError> {
+pub(crate) fn read(config: &TableConfig, record: &Json) -> Result<Reading, StreamError> {
     let outer = Field::root(record, "");
     let kinesis = outer.get("kinesis");
     if kinesis.value.is_none() {

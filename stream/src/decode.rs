@@ -4,21 +4,22 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 
-use crate::config::{TableConfig, Writes};
-use crate::protocol::version::Version;
-use crate::stream::change::{Change, ChangeKind, Decoded, Doubt, Internal};
-use crate::stream::error::StreamError;
-use crate::stream::position::Position;
-use crate::stream::record::{Event, Image, Reading, StreamRecord, read};
-use crate::stream::widths::{InForce, WidthHistory};
-use crate::values::key::{ShardCount, ShardNumber};
+use sharding::{TableConfig, Writes};
+use sharding::Version;
+use crate::change::{Change, ChangeKind, Decoded, Doubt, Internal};
+use crate::error::StreamError;
+use crate::position::Position;
+use crate::record::{Event, Image, Reading, StreamRecord, read};
+use sharding::WidthHistory;
+use sharding::internal::InForce;
+use sharding::{ShardCount, ShardNumber};
 
 /// Decodes the stream of one table.
 ///
 /// ```
 /// use serde_json::json;
-/// use dynamodb_write_sharding::TableConfig;
-/// use dynamodb_write_sharding::stream::{ChangeKind, Decoded, WidthHistory, Reading, StreamDecoder};
+/// use dynamodb_write_sharding_stream::TableConfig;
+/// use dynamodb_write_sharding_stream::{ChangeKind, Decoded, Reading, StreamDecoder, WidthHistory};
 ///
 /// let config = TableConfig::new("items", "items-metadata");
 /// let decoder = StreamDecoder::new(config.clone());
@@ -81,8 +82,8 @@ impl StreamDecoder {
         widths: &WidthHistory,
     ) -> Result<Decoded, StreamError> {
         let (at, quiet) = (record.at.as_secs(), self.quiet());
-        if at > widths.read_at.saturating_add(quiet.as_secs() / 2) {
-            return Err(StreamError::WidthsTooOld { at, read_at: widths.read_at });
+        if at > widths.read_at().saturating_add(quiet.as_secs() / 2) {
+            return Err(StreamError::WidthsTooOld { at, read_at: widths.read_at() });
         }
         let judged_at = at.saturating_sub(quiet.as_secs());
         let in_force = widths.at(judged_at);

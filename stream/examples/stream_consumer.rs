@@ -1,7 +1,7 @@
 //! A consumer of the table's stream: an event of Lambda goes in, and each user's change comes out
 //! as a line of JSON.
 //!
-//! `cargo run -p dynamodb-write-sharding --example stream_consumer events/stream-metadata-items.json < events/stream-dynamodb.json`
+//! `cargo run -p dynamodb-write-sharding-stream --example stream_consumer events/stream-metadata-items.json < events/stream-dynamodb.json`
 //!
 //! The last line is the response: a partial batch response, so that Lambda delivers again from the
 //! first record that failed. The file has the metadata items of the keys, as DynamoDB's JSON. A
@@ -14,11 +14,11 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::num::NonZeroUsize;
 
-use dynamodb_write_sharding::stream::{
+use dynamodb_write_sharding_stream::{
     Change, ChangeTracker, Decoded, Reading, StreamDecoder, Tracked, WidthHistory, failed_items,
     item_identifier,
 };
-use dynamodb_write_sharding::{PartitionKey, TableConfig};
+use dynamodb_write_sharding_stream::{PartitionKey, TableConfig};
 use serde_json::Value;
 
 /// Changes by which repeated and late ones are known: about 4 MB.
@@ -85,7 +85,7 @@ impl Consumer {
     fn widths(&self, key: &PartitionKey) -> Result<WidthHistory, Box<dyn Error>> {
         let (items, read_at) = &self.metadata;
         Ok(match items.get(key.as_str()) {
-            Some(item) => WidthHistory::from_item(item, *read_at)?,
+            Some(item) => width_history(item, *read_at)?,
             None => WidthHistory::never_grown(&self.config, *read_at),
         })
     }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use crate::protocol::version::Version;
-use crate::stream::json::attributes_to_json;
-use crate::stream::position::Position;
-use crate::values::key::{PartitionKey, ShardNumber, SortKey};
-use crate::values::value::Item;
+use sharding::Version;
+use crate::json::attributes_to_json;
+use crate::position::Position;
+use sharding::{PartitionKey, ShardNumber, SortKey};
+use sharding::Item;
 
 /// The meaning of a record.
 #[derive(Debug, Clone, PartialEq)]
@@ -107,7 +107,7 @@ pub struct Change {
     /// The change's position among the changes of its item.
     pub position: Position,
     /// Whether the change has no version of its own: a deletion without a tombstone, or an expiry.
-    pub(super) is_end: bool,
+    pub(crate) is_end: bool,
 }
 
 impl Change {

@@ -5,8 +5,8 @@ use std::num::NonZeroUsize;
 
 use sha2::{Digest, Sha256};
 
-use crate::stream::change::Change;
-use crate::stream::position::Position;
+use crate::change::Change;
+use crate::position::Position;
 
 /// The result for a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -35,8 +35,8 @@ pub enum Tracked {
 /// ```
 /// use std::num::NonZeroUsize;
 /// use serde_json::json;
-/// use dynamodb_write_sharding::TableConfig;
-/// use dynamodb_write_sharding::stream::{ChangeTracker, Decoded, WidthHistory, Reading, StreamDecoder, Tracked};
+/// use dynamodb_write_sharding_stream::TableConfig;
+/// use dynamodb_write_sharding_stream::{ChangeTracker, Decoded, WidthHistory, Reading, StreamDecoder, Tracked};
 ///
 /// let config = TableConfig::new("items", "items-metadata");
 /// let decoder = StreamDecoder::new(config.clone());
@@ -137,16 +137,15 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::protocol::version::Version;
-    use crate::stream::ChangeKind;
-    use crate::values::key::ShardNumber;
-    use crate::values::key::tests::{key, text};
+    use sharding::Version;
+    use crate::ChangeKind;
+    use sharding::ShardNumber;
 
     fn change(sort_key: &str, position: Position, version: u64, is_end: bool) -> Change {
         Change {
             kind: if is_end { ChangeKind::Delete } else { ChangeKind::Put },
-            partition_key: key("orders"),
-            sort_key: text(sort_key),
+            partition_key: PartitionKey::new("orders").unwrap(),
+            sort_key: SortKey::parse(sharding::SortKeyType::String, sort_key).unwrap(),
             shard: ShardNumber::FIRST,
             version: Some(Version::new(1, version, 0)),
             old: None,

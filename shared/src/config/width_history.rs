@@ -1,13 +1,9 @@
 //! The widths of a key, each with its start.
 
-use serde_json::Value as Json;
-
 use crate::config::TableConfig;
 use crate::protocol::history::{HistoryEntry, ShardHistory};
 use crate::protocol::layout::FIRST_ERA;
 use crate::protocol::metadata::ShardMetadata;
-use crate::stream::error::StreamError;
-use crate::stream::json::Field;
 use crate::values::key::ShardCount;
 
 /// The widths of a key, from its metadata item. They determine the meaning of the stream's records
@@ -17,7 +13,7 @@ use crate::values::key::ShardCount;
 /// minutes), because no drain moves anything until the whole of it has passed after a change of the
 /// width. So widths may be cached: they decide every record that was made up to a quarter of
 /// `wait_for_requests` (four minutes) after they were read. A younger record is refused with
-/// [`WidthsTooOld`](StreamError::WidthsTooOld), so outdated widths never give a wrong result.
+/// `StreamError::WidthsTooOld`, so outdated widths never give a wrong result.
 ///
 /// A consumer may also be behind. Widths that were read long after a record decide it, too, unless
 /// the key has changed its width since *and* a drain has ended, which forgets the widths before.
@@ -30,14 +26,17 @@ pub struct WidthHistory {
     /// Epoch seconds at which a drain last ended or was cancelled.
     drained_at: Option<u64>,
     is_draining: bool,
-    pub(super) read_at: u64,
+    read_at: u64,
 }
 
 /// The state at an instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum InForce {
+pub enum InForce {
+    /// An era and its width.
     Era {
+        /// The era.
         era: u64,
+        /// Its width.
         width: ShardCount,
     },
     /// The width is forgotten: an era below this one.
@@ -52,7 +51,16 @@ impl WidthHistory {
     #[doc(hidden)]
     #[must_use]
     pub fn of(metadata: Option<&ShardMetadata>, config: &TableConfig, read_at: u64) -> Self {
-        let Some(metadata) = metadata else { return Self::never_grown(config, read_at) };
+        metadata.map_or_else(
+            || Self::never_grown(config, read_at),
+            |metadata| Self::of_metadata(metadata, read_at),
+        )
+    }
+
+    /// From a key's metadata.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn of_metadata(metadata: &ShardMetadata, read_at: u64) -> Self {
         Self {
             is_draining: metadata.draining().is_some(),
             ..Self::new(
@@ -77,70 +85,6 @@ impl WidthHistory {
         }
     }
 
-    /// From the metadata item itself, in DynamoDB's JSON, as `aws dynamodb get-item
-    /// --consistent-read` prints it.
-    ///
-    /// ```
-    /// use serde_json::json;
-    /// use dynamodb_write_sharding::maintenance::{ShardHistory, ShardMetadata};
-    /// use dynamodb_write_sharding::TableConfig;
-    /// use dynamodb_write_sharding::stream::WidthHistory;
-    ///
-    /// let item = json!({
-    ///     "partition_key": {"S": "day"},
-    ///     "number_of_shards": {"N": "4"},
-    ///     "era": {"N": "2"},
-    ///     "last_updated": {"N": "1700000000"},
-    ///     "shard_history": {"SS": ["1700000000:4", "1699999998:1"]},
-    /// });
-    /// let config = TableConfig::new("items", "items-metadata");
-    /// let metadata = ShardMetadata {
-    ///     number_of_shards: dynamodb_write_sharding::ShardCount::new(4).unwrap(),
-    ///     era: 2,
-    ///     last_updated: 1_700_000_000,
-    ///     shard_history: ShardHistory::parse(["1699999998:1", "1700000000:4"])?,
-    ///     ..ShardMetadata::unregistered()
-    /// };
-    /// assert_eq!(
-    ///     WidthHistory::from_item(&item, 1_700_000_060)?,
-    ///     WidthHistory::of(Some(&metadata), &config, 1_700_000_060),
-    /// );
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`StreamError::Field`] names the attribute that is missing or cannot be parsed.
-    pub fn from_item(item: &Json, read_at: u64) -> Result<Self, StreamError> {
-        let root = Field::root(item, "");
-        root.object()?;
-        let number = |name: &str| {
-            let field = root.get(name);
-            let Some(_) = field.value else { return Ok(None) };
-            let number = field.of_type("N").and_then(|text| text.parse::<u64>().ok());
-            number.map(Some).ok_or_else(|| field.is("is not a whole number"))
-        };
-        let width = number("number_of_shards")?
-            .and_then(|n| u32::try_from(n).ok())
-            .and_then(ShardCount::new);
-        let width = width.ok_or_else(|| root.get("number_of_shards").is("is not a width"))?;
-        let history = root.get("shard_history");
-        let entries = history.get("SS");
-        let entries: Vec<&str> = match entries.value {
-            None => Vec::new(),
-            Some(list) => list.as_array().into_iter().flatten().filter_map(Json::as_str).collect(),
-        };
-        let history = ShardHistory::parse(entries)
-            .map_err(|error| history.is(format!("cannot be read: {error}")))?;
-        let era = number("era")?.unwrap_or(FIRST_ERA);
-        let last = HistoryEntry { at: number("last_updated")?.unwrap_or(0), count: width };
-        let is_draining = root
-            .get("draining")
-            .value
-            .and_then(|flag| flag.get("BOOL")?.as_bool())
-            .unwrap_or(false);
-        Ok(Self { is_draining, ..Self::new(era, last, &history, number("drained_at")?, read_at) })
-    }
-
     fn new(
         era: u64,
         last: HistoryEntry,
@@ -161,8 +105,17 @@ impl WidthHistory {
         })
     }
 
+    /// When the widths were read, in epoch seconds.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn read_at(&self) -> u64 {
+        self.read_at
+    }
+
     /// The state at an epoch second.
-    pub(super) fn at(&self, seconds: u64) -> InForce {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn at(&self, seconds: u64) -> InForce {
         if let Some((era, _, width)) = self.eras().find(|(_, at, _)| *at <= seconds) {
             return InForce::Era { era, width };
         }
@@ -175,17 +128,23 @@ impl WidthHistory {
     }
 
     /// The width of an era, if it is known.
-    pub(super) fn of_era(&self, era: u64) -> Option<ShardCount> {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn of_era(&self, era: u64) -> Option<ShardCount> {
         self.eras().find(|(of, ..)| *of == era).map(|(.., width)| width)
     }
 
     /// Whether a drain may have been active at an epoch second, or later.
-    pub(super) fn may_have_been_drained(&self, seconds: u64) -> bool {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn may_have_been_drained(&self, seconds: u64) -> bool {
         self.is_draining || self.drained_at.is_some_and(|at| at >= seconds)
     }
 
     /// Whether a drain was ever active.
-    pub(super) const fn was_ever_drained(&self) -> bool {
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn was_ever_drained(&self) -> bool {
         self.is_draining || self.drained_at.is_some()
     }
 }
@@ -196,7 +155,6 @@ mod tests {
     use crate::protocol::growth::GrowthRecord;
     use crate::protocol::metadata::Change;
     use crate::values::key::tests::count;
-    use serde_json::json;
 
     fn widths(changes: &[(Change, u64)]) -> WidthHistory {
         let metadata =
@@ -225,25 +183,5 @@ mod tests {
         let after = widths(&[&grown[..], &[begun, settled]].concat());
         assert_eq!((after.at(21), after.at(22)), (InForce::Below(3), era(3, 2)));
         assert!(after.may_have_been_drained(40) && !after.may_have_been_drained(41));
-    }
-
-    #[test]
-    fn what_is_wrong_with_a_metadata_item_is_named() {
-        let rows = [
-            (json!({}), "number_of_shards is not a width"),
-            (json!({"number_of_shards": {"N": "0"}}), "number_of_shards is not a width"),
-            (json!({"number_of_shards": {"S": "4"}}), "number_of_shards is not a whole number"),
-            (
-                json!({"number_of_shards": {"N": "4"}, "era": {"N": "-1"}}),
-                "era is not a whole number",
-            ),
-            (
-                json!({"number_of_shards": {"N": "4"}, "shard_history": {"SS": ["x"]}}),
-                "shard_history cannot be read: the history entry \"x\" is not epoch_seconds:count",
-            ),
-        ];
-        for (item, message) in rows {
-            assert_eq!(WidthHistory::from_item(&item, 0).unwrap_err().to_string(), message);
-        }
     }
 }

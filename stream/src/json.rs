@@ -6,8 +6,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value as Json, json};
 
-use crate::stream::error::StreamError;
-use crate::values::value::{Attributes, Value};
+use crate::error::StreamError;
+use sharding::{Attributes, Value};
 
 /// DynamoDB nests values at most 32 levels deep. (DynamoDB developer guide, "Quotas in Amazon
 /// DynamoDB".)
@@ -15,20 +15,20 @@ const MAX_DEPTH: usize = 33;
 
 /// A field with its path, which errors print. Nothing is allocated until then.
 #[derive(Clone, Copy)]
-pub(super) struct Field<'a, 'p> {
-    pub(super) value: Option<&'a Json>,
+pub(crate) struct Field<'a, 'p> {
+    pub(crate) value: Option<&'a Json>,
     name: &'p str,
     parent: Option<&'p Field<'a, 'p>>,
 }
 
 impl<'a> Field<'a, '_> {
     /// The record itself, or a value at a place that an outer record names.
-    pub(super) const fn root(value: &'a Json, name: &'static str) -> Field<'a, 'a> {
+    pub(crate) const fn root(value: &'a Json, name: &'static str) -> Field<'a, 'a> {
         Field { value: Some(value), name, parent: None }
     }
 
     /// A member of an object. It has no value if there is no such member.
-    pub(super) fn get<'p>(&'p self, name: &'p str) -> Field<'a, 'p>
+    pub(crate) fn get<'p>(&'p self, name: &'p str) -> Field<'a, 'p>
     where
         'a: 'p,
     {
@@ -39,19 +39,19 @@ impl<'a> Field<'a, '_> {
         }
     }
 
-    pub(super) fn text(&self) -> Result<&'a str, StreamError> {
+    pub(crate) fn text(&self) -> Result<&'a str, StreamError> {
         self.needed()?.as_str().ok_or_else(|| self.is("is not a string"))
     }
 
-    pub(super) fn object(&self) -> Result<&'a Map<String, Json>, StreamError> {
+    pub(crate) fn object(&self) -> Result<&'a Map<String, Json>, StreamError> {
         self.needed()?.as_object().ok_or_else(|| self.is("is not an object"))
     }
 
-    pub(super) fn needed(&self) -> Result<&'a Json, StreamError> {
+    pub(crate) fn needed(&self) -> Result<&'a Json, StreamError> {
         self.value.ok_or_else(|| self.is("is missing"))
     }
 
-    pub(super) fn is(&self, problem: impl Into<String>) -> StreamError {
+    pub(crate) fn is(&self, problem: impl Into<String>) -> StreamError {
         StreamError::Field { field: self.path(), problem: problem.into() }
     }
 
@@ -76,12 +76,12 @@ impl<'a> Field<'a, '_> {
     }
 
     /// The text of a string or a number attribute. `None` if it is absent or of another type.
-    pub(super) fn of_type(&self, kind: &str) -> Option<&'a str> {
+    pub(crate) fn of_type(&self, kind: &str) -> Option<&'a str> {
         self.value?.get(kind)?.as_str()
     }
 
     /// An item's attributes.
-    pub(super) fn attributes(&self) -> Result<Attributes, StreamError> {
+    pub(crate) fn attributes(&self) -> Result<Attributes, StreamError> {
         self.members(0)
     }
 
@@ -137,7 +137,7 @@ impl<'a> Field<'a, '_> {
 }
 
 /// Attributes in DynamoDB's JSON, as in a record.
-pub(super) fn attributes_to_json(attributes: &Attributes) -> Json {
+pub(crate) fn attributes_to_json(attributes: &Attributes) -> Json {
     attributes
         .iter()
         .map(|(name, value)| (name.clone(), to_json(value)))

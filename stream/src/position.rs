@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::protocol::version::Version;
+use sharding::Version;
 
 /// The position of a change among the changes of its item. Of two changes, the one with the greater
 /// position is later, in any order of delivery. Its text compares in the same way. So it can be
@@ -17,8 +17,8 @@ use crate::protocol::version::Version;
 ///
 /// ```
 /// use serde_json::json;
-/// use dynamodb_write_sharding::TableConfig;
-/// use dynamodb_write_sharding::stream::{Decoded, WidthHistory, Reading, StreamDecoder};
+/// use dynamodb_write_sharding_stream::TableConfig;
+/// use dynamodb_write_sharding_stream::{Decoded, WidthHistory, Reading, StreamDecoder};
 ///
 /// let config = TableConfig::new("items", "items-metadata");
 /// let decoder = StreamDecoder::new(config.clone());
@@ -47,17 +47,17 @@ pub struct Position(String);
 
 impl Position {
     /// By the sequence number of DynamoDB Streams: up to 40 digits.
-    pub(super) fn by_sequence(era: u64, sequence: &str) -> Self {
+    pub(crate) fn by_sequence(era: u64, sequence: &str) -> Self {
         Self(format!("{era:011}-{sequence:0>40}"))
     }
 
     /// By the time of a Kinesis record.
-    pub(super) fn by_time(era: u64, micros: u128, version: Version, is_end: bool) -> Self {
+    pub(crate) fn by_time(era: u64, micros: u128, version: Version, is_end: bool) -> Self {
         Self(format!("{era:011}-{micros:020}-{}-{}", digits(version), u8::from(is_end)))
     }
 
     /// By the version alone.
-    pub(super) fn by_version(version: Version, is_end: bool) -> Self {
+    pub(crate) fn by_version(version: Version, is_end: bool) -> Self {
         Self(format!("{:011}-{}-{}", 0, digits(version), u8::from(is_end)))
     }
 

@@ -5,13 +5,12 @@ use std::num::NonZeroUsize;
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::config::{TableConfig, Writes};
-use crate::protocol::history::ShardHistory;
-use crate::protocol::metadata::ShardMetadata;
-use crate::protocol::version::Version;
-use crate::values::key::tests::count;
-use crate::values::key::{PartitionKey, SortKey};
-use crate::values::placement::Placement;
+use sharding::{ShardCount, TableConfig, Writes};
+use sharding::internal::protocol::history::ShardHistory;
+use sharding::internal::protocol::metadata::ShardMetadata;
+use sharding::Version;
+use sharding::{PartitionKey, SortKey};
+use sharding::Placement;
 
 /// When the key of the sample events got its second shard.
 const GROWN_AT: u64 = 1_700_000_000;
@@ -86,7 +85,7 @@ fn the_changes_of_users_are_told_from_what_a_drain_does() {
     assert_eq!(decoded_as, expected);
     let Decoded::Change(replaced) = &decoded[2] else { panic!("{:?}", decoded[2]) };
     let fruit =
-        |item: &Option<crate::Item>| format!("{:?}", *item.as_ref().expect("an image").attributes);
+        |item: &Option<sharding::Item>| format!("{:?}", *item.as_ref().expect("an image").attributes);
     assert_eq!(fruit(&replaced.old), r#"{"fruit": S("grape"), "kg": N("2.50")}"#);
     assert_eq!(fruit(&replaced.new), r#"{"fruit": S("plum")}"#, "without the product's attributes");
     let Decoded::Change(buried) = &decoded[5] else { panic!("{:?}", decoded[5]) };
@@ -296,7 +295,7 @@ fn image(version: Version) -> Json {
 fn grown_twice(settled: bool, read_at: u64) -> WidthHistory {
     let entries: &[&str] = if settled { &["100000:8"] } else { &["9998:1", "10000:2", "100000:8"] };
     let metadata = ShardMetadata {
-        number_of_shards: count(8),
+        number_of_shards: ShardCount::new(8).unwrap(),
         era: 3,
         last_updated: 100_000,
         shard_history: ShardHistory::parse(entries.iter().copied()).unwrap(),
@@ -311,8 +310,8 @@ fn grown_twice(settled: bool, read_at: u64) -> WidthHistory {
 fn with_homes(homes: [u32; 3]) -> String {
     let key = PartitionKey::new("orders").unwrap();
     let home = |text: &str, width| {
-        let sort_key = SortKey::parse(crate::SortKeyType::String, text).unwrap();
-        Placement::Calculated.home(&key, &sort_key, count(width)).map(|shard| shard.get())
+        let sort_key = SortKey::parse(sharding::SortKeyType::String, text).unwrap();
+        Placement::Calculated.home(&key, &sort_key, ShardCount::new(width).unwrap()).map(|shard| shard.get())
     };
     let has = |text: &String| {
         [1, 2, 8].into_iter().zip(homes).all(|(width, at)| home(text, width) == Some(at))

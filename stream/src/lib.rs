@@ -1,0 +1,24 @@
+#![doc = include_str!("../README.md")]
+
+mod change;
+mod decode;
+mod error;
+mod json;
+mod position;
+mod record;
+#[cfg(test)]
+mod tests;
+mod tracker;
+mod width_history;
+
+pub use change::{Change, ChangeKind, Decoded, Doubt, Internal};
+pub use decode::StreamDecoder;
+pub use error::StreamError;
+pub use position::Position;
+pub use record::{Reading, StreamRecord, failed_items, item_identifier};
+pub use tracker::{ChangeTracker, Tracked};
+pub use sharding::{
+    Attributes, Item, PartitionKey, Placement, ShardNumber, SortKey, SortKeyType, TableConfig, Value,
+    Version, WidthHistory, Writes,
+};
+pub use width_history::width_history;

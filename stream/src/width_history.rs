@@ -1,0 +1,118 @@
+//! The widths of a key from its metadata item.
+
+use serde_json::Value as Json;
+use sharding::internal::protocol::history::ShardHistory;
+use sharding::internal::protocol::layout::FIRST_ERA;
+use sharding::internal::protocol::metadata::{Drain, Phase, ShardMetadata};
+use sharding::{ShardCount, WidthHistory};
+
+use crate::error::StreamError;
+use crate::json::Field;
+
+/// The widths of a key from its metadata item itself, in DynamoDB's JSON, as `aws dynamodb get-item
+/// --consistent-read` prints it. `read_at` is an epoch second before the request.
+///
+/// ```
+/// use dynamodb_write_sharding_stream::width_history;
+/// use serde_json::json;
+///
+/// let item = json!({
+///     "partition_key": {"S": "day"},
+///     "number_of_shards": {"N": "4"},
+///     "era": {"N": "2"},
+///     "last_updated": {"N": "1700000000"},
+///     "shard_history": {"SS": ["1700000000:4", "1699999998:1"]},
+/// });
+/// let widths = width_history(&item, 1_700_000_060)?;
+/// # let _ = widths;
+/// # Ok::<(), dynamodb_write_sharding_stream::StreamError>(())
+/// ```
+///
+/// # Errors
+/// [`StreamError::Field`] names the attribute that is missing or cannot be parsed.
+pub fn width_history(item: &Json, read_at: u64) -> Result<WidthHistory, StreamError> {
+    let root = Field::root(item, "");
+    root.object()?;
+    let number = |name: &str| {
+        let field = root.get(name);
+        let Some(_) = field.value else { return Ok(None) };
+        let number = field.of_type("N").and_then(|text| text.parse::<u64>().ok());
+        number.map(Some).ok_or_else(|| field.is("is not a whole number"))
+    };
+    let width = number("number_of_shards")?
+        .and_then(|n| u32::try_from(n).ok())
+        .and_then(ShardCount::new);
+    let width = width.ok_or_else(|| root.get("number_of_shards").is("is not a width"))?;
+    let history = root.get("shard_history");
+    let entries = history.get("SS");
+    let entries: Vec<&str> = match entries.value {
+        None => Vec::new(),
+        Some(list) => list.as_array().into_iter().flatten().filter_map(Json::as_str).collect(),
+    };
+    let history = ShardHistory::parse(entries)
+        .map_err(|error| history.is(format!("cannot be read: {error}")))?;
+    let era = number("era")?.unwrap_or(FIRST_ERA);
+    let is_draining = root
+        .get("draining")
+        .value
+        .and_then(|flag| flag.get("BOOL")?.as_bool())
+        .unwrap_or(false);
+    let drain = Drain { began: 0, busy_until: None, in_doubt: false, emptied_at: None };
+    let metadata = ShardMetadata {
+        era,
+        last_updated: number("last_updated")?.unwrap_or(0),
+        shard_history: history,
+        drained_at: number("drained_at")?,
+        phase: if is_draining { Phase::Draining(drain) } else { Phase::Open },
+        ..ShardMetadata::unregistered_with(width)
+    };
+    Ok(WidthHistory::of_metadata(&metadata, read_at))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_item_says_what_its_metadata_says() {
+        let item = json!({
+            "number_of_shards": {"N": "4"},
+            "era": {"N": "2"},
+            "last_updated": {"N": "1700000000"},
+            "shard_history": {"SS": ["1700000000:4", "1699999998:1"]},
+        });
+        let metadata = ShardMetadata {
+            era: 2,
+            last_updated: 1_700_000_000,
+            shard_history: ShardHistory::parse(["1699999998:1", "1700000000:4"]).unwrap(),
+            ..ShardMetadata::unregistered_with(ShardCount::new(4).unwrap())
+        };
+        let config = TableConfig::new("items", "items-metadata");
+        assert_eq!(
+            width_history(&item, 1_700_000_060),
+            Ok(WidthHistory::of(Some(&metadata), &config, 1_700_000_060)),
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_metadata_item_is_named() {
+        let rows = [
+            (json!({}), "number_of_shards is not a width"),
+            (json!({"number_of_shards": {"N": "0"}}), "number_of_shards is not a width"),
+            (json!({"number_of_shards": {"S": "4"}}), "number_of_shards is not a whole number"),
+            (
+                json!({"number_of_shards": {"N": "4"}, "era": {"N": "-1"}}),
+                "era is not a whole number",
+            ),
+            (
+                json!({"number_of_shards": {"N": "4"}, "shard_history": {"SS": ["x"]}}),
+                "shard_history cannot be read: the history entry \"x\" is not epoch_seconds:count",
+            ),
+        ];
+        for (item, message) in rows {
+            assert_eq!(width_history(&item, 0).unwrap_err().to_string(), message);
+        }
+    }
+}
