@@ -15,8 +15,9 @@ pub mod internal;
 pub mod variables {
     pub use crate::config::{Variables, number};
 }
+// Hidden: their types are public only for `internal`, and their fields need no documents.
+#[doc(hidden)]
 mod policy;
-// Hidden: its types are public only for `internal`, and their fields need no documents.
 #[doc(hidden)]
 mod protocol;
 #[cfg(feature = "client")]
@@ -34,7 +35,7 @@ pub use crate::values::number::{Number, NumberError};
 pub use crate::values::patch::{Merge, Patch, PatchError};
 pub use crate::values::placement::Placement;
 pub use crate::values::query::Order;
-pub use crate::values::throughput::{PARTITION_READ_UNITS, PARTITION_WRITE_UNITS};
+pub use crate::values::throughput::{PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, WarmThroughput};
 pub use crate::values::value::{Attributes, Item, MAX_ITEM_BYTES, Value};
 #[cfg(feature = "client")]
 pub use client::ShardedTable;
@@ -43,7 +44,7 @@ pub use client::entry::{BatchOutcome, Counted, Entry, Page, Updated, Versioned};
 #[cfg(feature = "client")]
 pub use client::{maintenance, request};
 pub use config::width_history::WidthHistory;
-pub use config::{ConfigError, TableConfig, Writes};
+pub use config::{ConfigError, DrainPace, ScalingActors, TableConfig, Writes};
 #[cfg(feature = "client")]
 pub use engine::error::{InvalidRequest, ReadError, WriteError, WriteErrorKind};
 #[cfg(feature = "client")]

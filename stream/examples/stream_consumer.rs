@@ -15,10 +15,9 @@ use std::error::Error;
 use std::num::NonZeroUsize;
 
 use dynamodb_write_sharding_stream::{
-    Change, ChangeTracker, Decoded, Reading, StreamDecoder, Tracked, WidthHistory, failed_items,
-    item_identifier,
+    Change, ChangeTracker, Decoded, PartitionKey, Reading, StreamDecoder, TableConfig, Tracked,
+    WidthHistory, failed_items, item_identifier, width_history,
 };
-use dynamodb_write_sharding_stream::{PartitionKey, TableConfig};
 use serde_json::Value;
 
 /// Changes by which repeated and late ones are known: about 4 MB.

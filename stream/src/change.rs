@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use sharding::Version;
 use crate::json::attributes_to_json;
 use crate::position::Position;
-use sharding::{PartitionKey, ShardNumber, SortKey};
-use sharding::Item;
+use sharding::{Item, PartitionKey, ShardNumber, SortKey, Version};
 
 /// The meaning of a record.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,15 +4,12 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 
-use sharding::{TableConfig, Writes};
-use sharding::Version;
 use crate::change::{Change, ChangeKind, Decoded, Doubt, Internal};
 use crate::error::StreamError;
 use crate::position::Position;
 use crate::record::{Event, Image, Reading, StreamRecord, read};
-use sharding::WidthHistory;
 use sharding::internal::InForce;
-use sharding::{ShardCount, ShardNumber};
+use sharding::{ShardCount, ShardNumber, TableConfig, Version, WidthHistory, Writes};
 
 /// Decodes the stream of one table.
 ///
@@ -96,7 +93,7 @@ impl StreamDecoder {
                 (Some(version), Writes::Items) => {
                     self.judge_put(&record, version, in_force, widths)
                 }
-                (Some(version), Writes::Appends) => {
+                (Some(version), Writes::Appends | _) => {
                     let may_be_moved = matches!(in_force, InForce::Below(_))
                         || widths.may_have_been_drained(judged_at);
                     judge_append(version, record.at, quiet, may_be_moved)
@@ -118,7 +115,7 @@ impl StreamDecoder {
                     Writes::Appends if *by_time_to_live && self.may_be_home(&record, in_force) => {
                         Verdict::Change
                     }
-                    Writes::Appends => Verdict::Doubt(Doubt::ExpiredCopy),
+                    Writes::Appends | _ => Verdict::Doubt(Doubt::ExpiredCopy),
                 }
             }
         };
@@ -226,9 +223,9 @@ impl StreamDecoder {
         // not before the era in which it was made. An ambiguous removal must not hide a change.
         let era = if is_end && doubt.is_none() { of.era().max(in_force) } else { of.era() };
         let position = match (self.config.writes(), &sequence) {
-            (Writes::Appends, _) => Position::by_version(of, is_end),
             (Writes::Items, Some(sequence)) => Position::by_sequence(era, sequence),
             (Writes::Items, None) => Position::by_time(era, at.as_micros(), of, is_end),
+            (Writes::Appends | _, _) => Position::by_version(of, is_end),
         };
         let old = old.filter(|image| !image.is_tombstone).map(|image| image.item);
         Change { kind, partition_key, sort_key, shard, version, old, new, at, position, is_end }

@@ -16,9 +16,9 @@ pub use decode::StreamDecoder;
 pub use error::StreamError;
 pub use position::Position;
 pub use record::{Reading, StreamRecord, failed_items, item_identifier};
-pub use tracker::{ChangeTracker, Tracked};
 pub use sharding::{
-    Attributes, Item, PartitionKey, Placement, ShardNumber, SortKey, SortKeyType, TableConfig, Value,
-    Version, WidthHistory, Writes,
+    Attributes, Item, PartitionKey, Placement, ShardNumber, SortKey, SortKeyType, TableConfig,
+    Value, Version, WidthHistory, Writes,
 };
+pub use tracker::{ChangeTracker, Tracked};
 pub use width_history::width_history;

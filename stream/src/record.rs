@@ -6,14 +6,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value as Json, json};
 
-use sharding::TableConfig;
-use sharding::internal::protocol::names::{DELETED, LATE_UNTIL, LOGICAL_KEY, RESERVED, VERSION};
-use sharding::Version;
 use crate::change::Internal;
 use crate::error::StreamError;
 use crate::json::Field;
-use sharding::{KeyError, PartitionKey, ShardNumber, SortKey, SortKeyType};
-use sharding::{Item, Value};
+use sharding::internal::protocol::names::{DELETED, LATE_UNTIL, LOGICAL_KEY, RESERVED, VERSION};
+use sharding::{Item, KeyError, PartitionKey, ShardNumber, SortKey, SortKeyType, Value};
+use sharding::{TableConfig, Version};
 
 /// The principal that removes expired items: `userIdentity.principalId`. (DynamoDB developer guide,
 /// "DynamoDB Streams and Time to Live".)

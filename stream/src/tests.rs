@@ -5,12 +5,8 @@ use std::num::NonZeroUsize;
 use serde_json::{Value as Json, json};
 
 use super::*;
-use sharding::{ShardCount, TableConfig, Writes};
-use sharding::internal::protocol::history::ShardHistory;
-use sharding::internal::protocol::metadata::ShardMetadata;
-use sharding::Version;
-use sharding::{PartitionKey, SortKey};
-use sharding::Placement;
+use sharding::internal::{protocol::history::ShardHistory, protocol::metadata::ShardMetadata};
+use sharding::{PartitionKey, Placement, ShardCount, SortKey, TableConfig, Version, Writes};
 
 /// When the key of the sample events got its second shard.
 const GROWN_AT: u64 = 1_700_000_000;
@@ -24,17 +20,15 @@ fn sample(name: &str) -> Vec<Json> {
 }
 
 fn config() -> TableConfig {
-    TableConfig {
-        ttl_attribute: Some("expires".into()),
-        ..TableConfig::new("items", "items-metadata")
-    }
+    let config = TableConfig::new("items", "items-metadata");
+    config.with(|config| config.ttl_attribute = Some("expires".into()))
 }
 
 fn widths() -> WidthHistory {
     let path = format!("{}/../events/stream-metadata-items.json", env!("CARGO_MANIFEST_DIR"));
     let items: Json =
         serde_json::from_slice(&std::fs::read(path).expect("metadata items")).expect("JSON");
-    WidthHistory::from_item(&items[0], GROWN_AT + HOUR).expect("a metadata item")
+    width_history(&items[0], GROWN_AT + HOUR).expect("a metadata item")
 }
 
 fn decode(record: &Json) -> Result<Decoded, StreamError> {
@@ -84,8 +78,9 @@ fn the_changes_of_users_are_told_from_what_a_drain_does() {
     ];
     assert_eq!(decoded_as, expected);
     let Decoded::Change(replaced) = &decoded[2] else { panic!("{:?}", decoded[2]) };
-    let fruit =
-        |item: &Option<sharding::Item>| format!("{:?}", *item.as_ref().expect("an image").attributes);
+    let fruit = |item: &Option<sharding::Item>| {
+        format!("{:?}", *item.as_ref().expect("an image").attributes)
+    };
     assert_eq!(fruit(&replaced.old), r#"{"fruit": S("grape"), "kg": N("2.50")}"#);
     assert_eq!(fruit(&replaced.new), r#"{"fruit": S("plum")}"#, "without the product's attributes");
     let Decoded::Change(buried) = &decoded[5] else { panic!("{:?}", decoded[5]) };
@@ -311,7 +306,9 @@ fn with_homes(homes: [u32; 3]) -> String {
     let key = PartitionKey::new("orders").unwrap();
     let home = |text: &str, width| {
         let sort_key = SortKey::parse(sharding::SortKeyType::String, text).unwrap();
-        Placement::Calculated.home(&key, &sort_key, ShardCount::new(width).unwrap()).map(|shard| shard.get())
+        Placement::Calculated
+            .home(&key, &sort_key, ShardCount::new(width).unwrap())
+            .map(|shard| shard.get())
     };
     let has = |text: &String| {
         [1, 2, 8].into_iter().zip(homes).all(|(width, at)| home(text, width) == Some(at))
@@ -445,7 +442,9 @@ fn an_expired_copy_left_by_a_width_change_may_be_the_item() {
 
 #[test]
 fn in_a_table_that_takes_appends_the_age_of_a_copy_tells_a_move() {
-    let config = TableConfig { writes: Writes::Appends, placement: Placement::Random, ..config() };
+    let config = config().with(|config| {
+        (config.writes, config.placement) = (Writes::Appends, Placement::Random);
+    });
     let insert = |clock: Option<u64>, at| {
         let version = clock.map_or(Version::LOWEST, |clock| Version::new(0, clock * 1_000_000, 7));
         record("INSERT", "orders.3", "a", at, None, Some(image(version)))
@@ -470,12 +469,12 @@ fn in_a_table_that_takes_appends_the_age_of_a_copy_tells_a_move() {
 
 #[test]
 fn another_programs_item_in_an_adopted_table_has_no_version() {
-    let config = TableConfig { adopt_unsharded: true, ..config() };
-    let never = WidthHistory::never_grown(&config, 20_000);
+    let config = config().with(|config| config.adopt_unsharded = true);
+    let never = WidthHistory::never_grown(&config, 100_000);
     let migrated = WidthHistory::of(
         Some(&ShardMetadata { drained_at: Some(9), ..ShardMetadata::unregistered() }),
         &config,
-        20_000,
+        100_000,
     );
     let text = json!({"text": {"S": "x"}});
     let mut moved = text.clone();
@@ -499,9 +498,7 @@ fn another_programs_item_in_an_adopted_table_has_no_version() {
         ),
     ];
     for (record, widths, expected) in rows {
-        let mut widths = widths.clone();
-        widths.read_at = 100_000;
-        let decoded = decode_with(&config, &record, &widths).unwrap();
+        let decoded = decode_with(&config, &record, widths).unwrap();
         assert_eq!(said(&decoded), expected, "{record}");
         if let Decoded::Change(change) = decoded
             && record["eventName"] != "MODIFY"

@@ -137,9 +137,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use sharding::Version;
     use crate::ChangeKind;
-    use sharding::ShardNumber;
+    use sharding::{PartitionKey, ShardNumber, SortKey, Version};
 
     fn change(sort_key: &str, position: Position, version: u64, is_end: bool) -> Change {
         Change {

@@ -1,9 +1,8 @@
 //! The widths of a key from its metadata item.
 
 use serde_json::Value as Json;
-use sharding::internal::protocol::history::ShardHistory;
-use sharding::internal::protocol::layout::FIRST_ERA;
 use sharding::internal::protocol::metadata::{Drain, Phase, ShardMetadata};
+use sharding::internal::{protocol::history::ShardHistory, protocol::layout::FIRST_ERA};
 use sharding::{ShardCount, WidthHistory};
 
 use crate::error::StreamError;
@@ -39,9 +38,8 @@ pub fn width_history(item: &Json, read_at: u64) -> Result<WidthHistory, StreamEr
         let number = field.of_type("N").and_then(|text| text.parse::<u64>().ok());
         number.map(Some).ok_or_else(|| field.is("is not a whole number"))
     };
-    let width = number("number_of_shards")?
-        .and_then(|n| u32::try_from(n).ok())
-        .and_then(ShardCount::new);
+    let width =
+        number("number_of_shards")?.and_then(|n| u32::try_from(n).ok()).and_then(ShardCount::new);
     let width = width.ok_or_else(|| root.get("number_of_shards").is("is not a width"))?;
     let history = root.get("shard_history");
     let entries = history.get("SS");
@@ -52,11 +50,8 @@ pub fn width_history(item: &Json, read_at: u64) -> Result<WidthHistory, StreamEr
     let history = ShardHistory::parse(entries)
         .map_err(|error| history.is(format!("cannot be read: {error}")))?;
     let era = number("era")?.unwrap_or(FIRST_ERA);
-    let is_draining = root
-        .get("draining")
-        .value
-        .and_then(|flag| flag.get("BOOL")?.as_bool())
-        .unwrap_or(false);
+    let is_draining =
+        root.get("draining").value.and_then(|flag| flag.get("BOOL")?.as_bool()).unwrap_or(false);
     let drain = Drain { began: 0, busy_until: None, in_doubt: false, emptied_at: None };
     let metadata = ShardMetadata {
         era,
@@ -72,6 +67,8 @@ pub fn width_history(item: &Json, read_at: u64) -> Result<WidthHistory, StreamEr
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+
+    use sharding::TableConfig;
 
     use super::*;
 

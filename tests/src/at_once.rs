@@ -9,7 +9,7 @@ use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_types::body::SdkBody;
 use embedded_dynamodb::http_client;
 use local::clients_over;
-use sharding::internal::{Clock, Moment};
+use sharding::internal::{Clock, protocol::view::Moment};
 
 /// A client of the server.
 #[must_use]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use sharding::internal::protocol::directory::{Division, KeyDigest};
-use sharding::internal::{PAGES, TableEngine};
+use sharding::internal::{TableEngine, protocol::directory::PAGES};
 use sharding::{PartitionKey, TableConfig, Writes, create_tables};
 
 use crate::soon;

@@ -10,7 +10,7 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_types::body::SdkBody;
 use embedded_dynamodb::{InProcess, http_client};
 use serde_json::Value;
-use sharding::internal::{Clock, Moment};
+use sharding::internal::{Clock, protocol::view::Moment};
 use tokio::time::Instant;
 
 /// A request in flight.

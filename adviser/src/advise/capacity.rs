@@ -1,6 +1,6 @@
 //! The shards that a rate needs.
 
-use sharding::internal::ScalingPolicy;
+use sharding::internal::policy::rules::ScalingPolicy;
 use sharding::{PARTITION_WRITE_UNITS, ShardCount};
 
 use crate::plan::{NEGLIGIBLE, kept_partitions};

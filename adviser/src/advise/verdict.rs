@@ -11,7 +11,7 @@
 //! % on, a table stops at a quarter of its quota or less.
 
 use serde::Serialize;
-use sharding::internal::ScalingPolicy;
+use sharding::internal::policy::rules::ScalingPolicy;
 
 use super::over_time::Overload;
 use super::shown::quoted;

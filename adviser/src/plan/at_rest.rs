@@ -5,7 +5,7 @@
 //! events. This module counts the other parts for each profile of the template.
 
 use serde::Serialize;
-use sharding::internal::PAGES;
+use sharding::internal::protocol::directory::PAGES;
 
 use super::costs::{GB, INSIGHT_RULES, LOG_BYTES, MEMORY_GB};
 use super::options::ProfileName;

@@ -1,7 +1,7 @@
 //! The figures of a plan.
 
 use serde::Serialize;
-use sharding::internal::ScalingPolicy;
+use sharding::internal::policy::rules::ScalingPolicy;
 
 use super::at_rest::{self, AtRest};
 use super::costs::{self, MonthlyCost};

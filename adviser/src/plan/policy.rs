@@ -4,7 +4,7 @@
 //! the shards of one key do, so they count as one key with the shards of all.
 
 use serde::Serialize;
-use sharding::internal::{ScalingPolicy, Sizing};
+use sharding::internal::{policy::rules::ScalingPolicy, policy::sizing::Sizing};
 use sharding::{PARTITION_WRITE_UNITS, ShardCount};
 
 use super::demand::Demand;

@@ -7,7 +7,7 @@
 //! ms).
 
 use serde::Serialize;
-use sharding::internal::collisions::binomial;
+use sharding::internal::policy::collisions::binomial;
 
 const READ_UNIT_BYTES: u64 = 4_096;
 const QUERY_BYTES: u64 = 1_024 * 1_024;

@@ -1,7 +1,7 @@
 //! The report of a plan.
 
 use cli::numbers::{counted, decimal, dollars, percent, whole};
-use sharding::internal::ScalingPolicy;
+use sharding::internal::policy::rules::ScalingPolicy;
 
 use super::costs::{self, Bill, SERVICES};
 use super::figures::Plan;

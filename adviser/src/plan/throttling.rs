@@ -14,11 +14,11 @@
 
 use serde::Serialize;
 use sharding::PARTITION_WRITE_UNITS;
-use sharding::internal::collisions::binomial;
+use sharding::internal::policy::collisions::binomial;
 
 use super::demand::Demand;
 
-/// [`sharding::internal::ScalingPolicy`] does not grow a key of which a smaller share is throttled.
+/// [`sharding::internal::policy::rules::ScalingPolicy`] does not grow a key of which a smaller share is throttled.
 pub(crate) const NEGLIGIBLE: f64 = 0.02;
 /// The most shards that a deployment allows a key (`MaxShards` of template.yaml).
 pub(super) const MOST_SHARDS: u32 = 1_000;

@@ -1,6 +1,6 @@
 //! The use of a table that the bills depend on.
 
-use sharding::internal::{MAX_LEASE, PAGES};
+use sharding::internal::{protocol::directory::PAGES, protocol::view::MAX_LEASE};
 
 use super::at_rest::Profile;
 use super::demand::Demand;

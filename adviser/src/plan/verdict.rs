@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use sharding::PARTITION_WRITE_UNITS;
-use sharding::internal::ScalingPolicy;
+use sharding::internal::policy::rules::ScalingPolicy;
 
 use super::demand::Demand;
 use super::policy::Enough;

@@ -299,7 +299,6 @@ impl Serialize for SortKeyJson<'_> {
         match self.0 {
             SortKey::String(text) => serializer.serialize_str(text),
             SortKey::Number(number) => digits(&number.to_string(), serializer),
-            _ => Err(S::Error::custom("a sort key of an unknown type")),
         }
     }
 }
@@ -330,7 +329,6 @@ impl Serialize for ValueJson<'_> {
                 let set: Vec<String> = set.iter().map(|bytes| STANDARD.encode(bytes)).collect();
                 marked("$binary_set", &set, serializer)
             }
-            _ => Err(S::Error::custom("a value of an unknown type")),
         }
     }
 }

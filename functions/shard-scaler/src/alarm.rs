@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::Serialize;
-use sharding::maintenance::ScalingActors;
+use sharding::ScalingActors;
 use tokio::time::Instant as Deadline;
 use tokio::time::timeout_at;
 

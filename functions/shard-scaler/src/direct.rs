@@ -1,8 +1,8 @@
 //! Direct events, including those about one key or the list of keys: set, show, list.
 
 use serde_json::{Value, json};
-use sharding::maintenance::{ScaleError, ShardMetadata, WarmThroughput};
-use sharding::{PartitionKey, ShardCount};
+use sharding::maintenance::{ScaleError, ShardMetadata};
+use sharding::{PartitionKey, ShardCount, WarmThroughput};
 use tokio::time::Instant as Deadline;
 
 use crate::Scaler;

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 use serde_json::json;
-use sharding::maintenance::{ScalingDecision, WarmThroughput};
-use sharding::{PartitionKey, TableError};
+use sharding::maintenance::ScalingDecision;
+use sharding::{PartitionKey, TableError, WarmThroughput};
 use tokio::task::JoinSet;
 use tokio::time::Instant as Deadline;
 

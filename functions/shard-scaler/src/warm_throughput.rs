@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::{IndexStatus, TableDescription, TableStatus};
-use sharding::maintenance::WarmThroughput;
+use sharding::WarmThroughput;
 use tokio::time::Instant as Deadline;
 use tokio::time::timeout_at;
 

@@ -11,7 +11,7 @@ use aws_sdk_dynamodb::types::{
     WarmThroughput as SdkWarmThroughput,
 };
 use serde::{Serialize, Serializer};
-use sharding::maintenance::WarmThroughput;
+use sharding::WarmThroughput;
 use tokio::time::Instant as Deadline;
 use tokio::time::timeout_at;
 

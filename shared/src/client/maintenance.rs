@@ -39,8 +39,8 @@ use crate::client::request::{Within, within};
 use crate::engine::Deadline;
 use crate::table::error::TableError;
 use crate::values::key::{PartitionKey, ShardCount};
+use crate::values::throughput::WarmThroughput;
 
-pub use crate::config::{DrainPace, ScalingActors};
 pub use crate::engine::drain::Drained;
 pub use crate::engine::drain::begin::DrainRefused;
 pub use crate::engine::drain::due::{Due, ShrinkAndSettle};
@@ -56,7 +56,6 @@ pub use crate::protocol::history::{HistoryEntry, ShardHistory};
 pub use crate::protocol::metadata::{Drain, Phase, ShardMetadata};
 pub use crate::protocol::survey::{KeyFindings, Survey};
 pub use crate::table::ScanPosition;
-pub use crate::values::throughput::WarmThroughput;
 
 /// See the [module](self) and [`ShardedTable::maintenance`]. Each call has the timeout of a
 /// request, or the deadline that was set. A call that reaches its deadline keeps the work that it

@@ -19,7 +19,7 @@ const MAX_DEMAND_FACTOR: f64 = 1e6;
 /// number of partitions, each shard has its own.
 ///
 /// ```
-/// use dynamodb_write_sharding::internal::collisions::throttled;
+/// use dynamodb_write_sharding::internal::policy::collisions::throttled;
 /// use dynamodb_write_sharding::ShardCount;
 /// let shards = ShardCount::new(2).unwrap();
 /// // Two full shards on two partitions meet half of the time, and then half is rejected.
@@ -55,7 +55,7 @@ pub(crate) fn demand(throttled_part: f64, shards: ShardCount, partitions: Option
 /// satisfy it, too. `None` if even the maximum does not.
 ///
 /// ```
-/// use dynamodb_write_sharding::internal::collisions::fewest;
+/// use dynamodb_write_sharding::internal::policy::collisions::fewest;
 /// use dynamodb_write_sharding::ShardCount;
 /// let most = ShardCount::new(200).unwrap();
 /// assert_eq!(fewest(most, |shards| shards.get() > 9), ShardCount::new(10));

@@ -2,9 +2,9 @@
 //! limits (`capacity`), by the rules of growing and shrinking (`rules`, with `sizing` and
 //! `collisions`), to a `decision`. Pure: time comes in as an argument.
 
-pub(crate) mod capacity;
+pub mod capacity;
 pub mod collisions;
-pub(crate) mod decision;
-pub(crate) mod pressure;
-pub(crate) mod rules;
-pub(crate) mod sizing;
+pub mod decision;
+pub mod pressure;
+pub mod rules;
+pub mod sizing;

@@ -226,7 +226,7 @@ impl RateMeter {
 /// writes, and the number of different values of their hashes, of 64.
 ///
 /// ```
-/// use dynamodb_write_sharding::internal::few_items;
+/// use dynamodb_write_sharding::internal::policy::pressure::few_items;
 /// assert_eq!(few_items(40, 3), Some(3));
 /// assert_eq!(few_items(40, 30), None, "nearly each write is of another item");
 /// assert_eq!(few_items(10_000, 64), None, "so many items that every hash occurs");

@@ -67,7 +67,8 @@ impl ScalingPolicy {
     /// Decides from the observations of a key's instances.
     ///
     /// ```
-    /// use dynamodb_write_sharding::internal::{ScalingPolicy, Seen};
+    /// use dynamodb_write_sharding::internal::policy::rules::ScalingPolicy;
+    /// use dynamodb_write_sharding::internal::policy::pressure::Seen;
     /// use dynamodb_write_sharding::maintenance::{Pressure, ScalingDecision, ShardMetadata};
     /// use dynamodb_write_sharding::ShardCount;
     /// // Of 4,000 units a second, three quarters are rejected.
@@ -171,7 +172,8 @@ impl ScalingPolicy {
     /// The shards for a demand in write units a second, on a table with this many partitions.
     ///
     /// ```
-    /// use dynamodb_write_sharding::internal::{ScalingPolicy, Sizing};
+    /// use dynamodb_write_sharding::internal::policy::rules::ScalingPolicy;
+    /// use dynamodb_write_sharding::internal::policy::sizing::Sizing;
     /// use dynamodb_write_sharding::ShardCount;
     /// let policy = ScalingPolicy::default();
     /// let shards = |count| ShardCount::new(count).unwrap();
@@ -273,7 +275,8 @@ impl ScalingPolicy {
     /// last grew soon after a shrink, so that a key does not oscillate.
     ///
     /// ```
-    /// use dynamodb_write_sharding::internal::{ScalingPolicy, ShrinkDecision};
+    /// use dynamodb_write_sharding::internal::policy::rules::ScalingPolicy;
+    /// use dynamodb_write_sharding::internal::policy::decision::ShrinkDecision;
     /// use dynamodb_write_sharding::maintenance::ShardMetadata;
     /// use dynamodb_write_sharding::ShardCount;
     /// let mut metadata = ShardMetadata::registered(1_000);

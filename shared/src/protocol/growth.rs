@@ -20,7 +20,7 @@ impl GrowthRecord {
     /// The record of a key that grows now, while this share of its attempts is rejected.
     ///
     /// ```
-    /// use dynamodb_write_sharding::internal::GrowthRecord;
+    /// use dynamodb_write_sharding::internal::protocol::growth::GrowthRecord;
     /// let grown = GrowthRecord::default().grown(80);
     /// assert_eq!(grown.grown(70).fruitless, 0, "2.3 rejections for each success, after 4");
     /// assert_eq!(grown.grown(79).fruitless, 1);

@@ -99,7 +99,7 @@ impl Layout {
     /// this is true, pages are read from the table.
     ///
     /// ```
-    /// use dynamodb_write_sharding::internal::Layout;
+    /// use dynamodb_write_sharding::internal::protocol::layout::Layout;
     /// use dynamodb_write_sharding::ShardCount;
     /// let mut layout = Layout::unlisted(ShardCount::ONE);
     /// assert!(!layout.may_lag_in_indexes(1_000));

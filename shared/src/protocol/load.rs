@@ -36,7 +36,7 @@ impl Load {
     /// Judges the recorded minute by the width under which it was written.
     ///
     /// ```
-    /// use dynamodb_write_sharding::internal::Load;
+    /// use dynamodb_write_sharding::internal::protocol::load::Load;
     /// use dynamodb_write_sharding::ShardCount;
     /// let eight = ShardCount::new(8).unwrap();
     /// // 8,000 units a minute and shard were seen before; now there are 2,500 on each.

@@ -2,27 +2,27 @@
 //! metadata table.
 
 /// The caller's logical key. Streams and indexes need it.
-pub(crate) const LOGICAL_KEY: &str = "_partition_key";
+pub const LOGICAL_KEY: &str = "_partition_key";
 /// The item's version.
-pub(crate) const VERSION: &str = "_version";
+pub const VERSION: &str = "_version";
 /// The id of the write that created the item. A create-only write recognises its own earlier
 /// attempt by it. A tombstone keeps it.
-pub(crate) const WRITE_ID: &str = "_write_id";
+pub const WRITE_ID: &str = "_write_id";
 /// The write width under which the item was placed. Absent if that is the width of a key without
 /// metadata. A rebuild of lost metadata reads it.
-pub(crate) const WIDTH: &str = "_width";
+pub const WIDTH: &str = "_width";
 /// True on a tombstone: a deleted item that hides older copies on other shards.
-pub(crate) const DELETED: &str = "_deleted";
+pub const DELETED: &str = "_deleted";
 /// The younger generation of the updates that were recently applied to the item.
-pub(crate) const APPLIED: &str = "_applied";
+pub const APPLIED: &str = "_applied";
 /// The older generation, and the begin of both in epoch milliseconds, as a map.
-pub(crate) const APPLIED_BEFORE: &str = "_applied_before";
+pub const APPLIED_BEFORE: &str = "_applied_before";
 /// The members of that map.
-pub(crate) const BEGAN: &str = "began";
-pub(crate) const KNOWN_SINCE: &str = "known_since";
-pub(crate) const IDS: &str = "ids";
+pub const BEGAN: &str = "began";
+pub const KNOWN_SINCE: &str = "known_since";
+pub const IDS: &str = "ids";
 /// Until this epoch second, a late duplicate of a put of the item may arrive.
-pub(crate) const LATE_UNTIL: &str = "_late_until";
+pub const LATE_UNTIL: &str = "_late_until";
 /// Attributes that belong to the product. A caller's item cannot have them.
 pub const RESERVED: [&str; 8] =
     [LOGICAL_KEY, VERSION, WRITE_ID, WIDTH, DELETED, APPLIED, APPLIED_BEFORE, LATE_UNTIL];
@@ -31,9 +31,9 @@ pub const RESERVED: [&str; 8] =
 /// attributes.
 macro_rules! attribute_names {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
-        $($(#[$doc])* pub(crate) const $name: &str = $text;)*
+        $($(#[$doc])* pub const $name: &str = $text;)*
         /// The attributes of the metadata table besides its key.
-        pub(crate) const METADATA_ATTRIBUTES: &[&str] = &[$($name),*];
+        pub const METADATA_ATTRIBUTES: &[&str] = &[$($name),*];
     };
 }
 
@@ -106,4 +106,4 @@ attribute_names! {
 }
 
 /// In a page: the prefix of an entry's attribute name. The digest of the key follows.
-pub(crate) const ENTRY_PREFIX: &str = "key:";
+pub const ENTRY_PREFIX: &str = "key:";

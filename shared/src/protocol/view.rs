@@ -46,7 +46,7 @@ impl Moment {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use dynamodb_write_sharding::internal::Moment;
+    /// use dynamodb_write_sharding::internal::protocol::view::Moment;
     /// let at = |monotonic, wall| Moment {
     ///     monotonic: Duration::from_secs(monotonic),
     ///     wall: Duration::from_secs(wall),

@@ -144,7 +144,6 @@ impl fmt::Display for PartitionKey {
 /// # let _ = numbers;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum SortKeyType {
     /// A string, ordered by its UTF-8 bytes.
     String,
@@ -167,7 +166,6 @@ pub enum SortKeyType {
 /// # Ok::<(), dynamodb_write_sharding::KeyError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
 pub enum SortKey {
     /// The sort key of a string table.
     String(Arc<str>),

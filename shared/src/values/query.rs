@@ -16,7 +16,6 @@ use crate::values::key::{PartitionKey, SortKey};
 /// # Ok(()) });
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
 pub enum Order {
     /// Lowest sort key first.
     #[default]

@@ -27,7 +27,7 @@ impl WarmThroughput {
     /// least one.
     ///
     /// ```
-    /// use dynamodb_write_sharding::maintenance::WarmThroughput;
+    /// use dynamodb_write_sharding::WarmThroughput;
     /// assert_eq!(WarmThroughput { write_units: 4_000, read_units: 12_000 }.partitions(), 4);
     /// assert_eq!(WarmThroughput { write_units: 4_001, read_units: 12_000 }.partitions(), 5);
     /// assert_eq!(WarmThroughput::default().partitions(), 1);

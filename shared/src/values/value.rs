@@ -22,7 +22,6 @@ pub const MAX_ITEM_BYTES: usize = 400 * 1_024;
 /// assert_eq!(order["total"].type_name(), "a number");
 /// ```
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub enum Value {
     /// A string.
     S(String),

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use sharding::internal::{PageMerge, ShardPage, Stored};
+use sharding::internal::protocol::merge::{PageMerge, ShardPage, Stored};
 use sharding::{
     Order, PartitionKey, Placement, ShardCount, ShardNumber, SortKey, SortKeyType, Version,
 };

@@ -16,9 +16,12 @@ use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use embedded_dynamodb::{
     Access, Engine, InProcess, PartitionLimits, Partitions, StoredKey, http_client,
 };
-use sharding::internal::{Clock, Deadline, Environment, Moment, PartitionModel, TableEngine};
-use sharding::maintenance::{ScalingActors, WarmThroughput};
-use sharding::{PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, TableConfig};
+use sharding::internal::{
+    Clock, Deadline, Environment, PartitionModel, TableEngine, protocol::view::Moment,
+};
+use sharding::{
+    PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, ScalingActors, TableConfig, WarmThroughput,
+};
 use tokio::time::{Instant, sleep};
 
 use crate::scenario::Scenario;

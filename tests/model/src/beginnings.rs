@@ -1,6 +1,6 @@
 //! The parts that scenarios are made of: a key's metadata at the beginning, actors and operations.
 
-use sharding::internal::GrowthRecord;
+use sharding::internal::protocol::growth::GrowthRecord;
 use sharding::internal::protocol::metadata::{Change, ShardMetadata};
 
 use super::program::{Cast, Keyed, May, Op};

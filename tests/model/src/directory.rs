@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sharding::ShardCount;
 use sharding::internal::protocol::metadata::{Change, ShardMetadata};
-use sharding::internal::{GrowthRecord, protocol::layout::FIRST_ERA};
+use sharding::internal::{protocol::growth::GrowthRecord, protocol::layout::FIRST_ERA};
 
 use super::beginnings::{
     DELETE, GET, LOOK_AND_DELETE, create, drainer, just_grown, one_shard, other, put, reader,

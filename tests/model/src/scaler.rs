@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use sharding::internal::GrowthRecord;
-use sharding::internal::protocol::copies::Answer;
 use sharding::internal::protocol::metadata::{Change, ShardMetadata};
+use sharding::internal::{protocol::copies::Answer, protocol::growth::GrowthRecord};
 
 use super::state::{Body, Changing, State, Step, Then, Writing, count};
 use super::{ProtocolModel, Story, WAIT};

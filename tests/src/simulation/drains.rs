@@ -6,8 +6,8 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sharding::internal::{Clock, Deadline, TableEngine};
-use sharding::maintenance::{Drain, DrainPace, DrainRefused, Drained, ShardMetadata};
-use sharding::{ShardCount, TableConfig};
+use sharding::maintenance::{Drain, DrainRefused, Drained, ShardMetadata};
+use sharding::{DrainPace, ShardCount, TableConfig};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout};
 

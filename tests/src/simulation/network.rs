@@ -11,7 +11,7 @@ use aws_smithy_types::body::SdkBody;
 use embedded_dynamodb::{Engine, Response, http_client};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::internal::{Clock, Moment};
+use sharding::internal::{Clock, protocol::view::Moment};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Plan;

@@ -10,8 +10,9 @@ use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{ServeOptions, in_process_clients};
 use serde_json::json;
 use sharding::internal::{Deadline, TableEngine};
-use sharding::maintenance::ScalingActors;
-use sharding::{Attributes, Item, PartitionKey, SortKey, SortKeyType, Value, create_tables};
+use sharding::{
+    Attributes, Item, PartitionKey, ScalingActors, SortKey, SortKeyType, Value, create_tables,
+};
 use system_tests::{TestEdition, config, event_of_now};
 use tokio::task::JoinSet;
 use tokio::time::Instant;

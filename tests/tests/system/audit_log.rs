@@ -11,7 +11,7 @@ use local::load::{LoadOptions, Summary, load};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use serde_json::Value;
-use sharding::internal::collisions::fewest;
+use sharding::internal::policy::collisions::fewest;
 use system_tests::{TestEdition, config, large_or};
 
 fn audit_log() -> PathBuf {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{clients_over, in_process_clients};
-use sharding::internal::{Environment, PAGES, PageQuery, TableEngine};
+use sharding::internal::{Environment, PageQuery, TableEngine, protocol::directory::PAGES};
 use sharding::{
     Attributes, Conditions, ETags, Item, Merge, PartitionKey, Patch, ShardNumber, Value,
 };

@@ -9,7 +9,7 @@ use std::time::Duration;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{ServeOptions, clients_over, in_process_clients};
 use serde_json::json;
-use sharding::internal::{Clock, Deadline, Environment, Moment, TableEngine};
+use sharding::internal::{Clock, Deadline, Environment, TableEngine, protocol::view::Moment};
 use sharding::{Attributes, Item, PartitionKey, SortKey, SortKeyType};
 use system_tests::metadata::claimed_tables;
 use system_tests::{CountingMetadata, TestEdition, config};

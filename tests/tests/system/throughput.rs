@@ -10,8 +10,10 @@ use local::in_process_clients;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use sharding::internal::{Environment, TableEngine};
-use sharding::maintenance::{Drained, ScalingActors};
-use sharding::{Attributes, Item, PartitionKey, Value, WriteError, WriteErrorKind, Written};
+use sharding::maintenance::Drained;
+use sharding::{
+    Attributes, Item, PartitionKey, ScalingActors, Value, WriteError, WriteErrorKind, Written,
+};
 use system_tests::metadata::claimed_tables;
 use system_tests::{TestClock, config, count, large_or, soon, sort_key};
 use tokio::task::JoinSet;

@@ -11,8 +11,7 @@ use local::{clients_over, in_process_clients};
 use serde_json::{Value, json};
 use shard_scaler::{Clients, Failed, Scaler, ScalerConfig};
 use sharding::internal::{Clock, Deadline, Environment, TableEngine};
-use sharding::maintenance::ScalingActors;
-use sharding::{PartitionKey, ShardCount, ShardedTable, TableConfig, create_tables};
+use sharding::{PartitionKey, ScalingActors, ShardCount, ShardedTable, TableConfig, create_tables};
 use system_tests::{TestClock, config, event};
 use tokio::time::Instant;
 

@@ -128,7 +128,7 @@ async fn a_shrink_is_begun_by_an_event_and_carried_on_by_the_schedule() {
 async fn an_alarm_scales_the_keys_that_were_throttled_and_no_other() {
     // Writers that do not scale, on partitions that are soon overloaded.
     let mut alarm_only = config();
-    alarm_only.scaling = sharding::maintenance::ScalingActors::Alarm;
+    alarm_only.scaling = sharding::ScalingActors::Alarm;
     let options =
         ServeOptions { partitions: 64, partition_write_units: 5, ..ServeOptions::default() };
     let edition = TestEdition::start(options, alarm_only).await;

@@ -4,12 +4,12 @@ use tracing::Instrument;
 
 use crate::client::ShardedTable;
 use crate::client::request::{Sent, Within, partition_key, span, within};
+use crate::config::width_history::WidthHistory;
 use crate::engine::Deadline;
 use crate::engine::error::{InvalidRequest, ReadError, WriteError, WriteErrorKind};
 use crate::engine::width::{ScaleError, ScaleOutcome};
 use crate::policy::decision::ScalingDecision;
 use crate::protocol::metadata::ShardMetadata;
-use crate::config::width_history::WidthHistory;
 use crate::values::key::{KeyError, PartitionKey, ShardCount};
 
 /// See [`ShardedTable::shards`].

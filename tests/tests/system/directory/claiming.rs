@@ -5,7 +5,7 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use embedded_dynamodb::{Engine, InProcess};
 use local::in_process_clients;
-use sharding::internal::{PAGES, TableEngine};
+use sharding::internal::{TableEngine, protocol::directory::PAGES};
 use sharding::{TableError, WriteErrorKind, create_tables};
 use system_tests::metadata::{self, TABLE_ITEM, number, number_of, page_copy};
 use system_tests::{Call, Fate, Wire, config, count, numbered, soon};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use embedded_dynamodb::InProcess;
 use local::in_process_clients;
 use sharding::TableError;
-use sharding::internal::{Environment, PAGES, PageQuery, TableEngine};
+use sharding::internal::{Environment, PageQuery, TableEngine, protocol::directory::PAGES};
 use sharding::maintenance::MAX_COPIES;
 use system_tests::metadata::{self, TABLE_ITEM, entry_name, number_of, page_copy, page_key};
 use system_tests::{Fate, count, numbered, soon};

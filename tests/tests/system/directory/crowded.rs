@@ -6,7 +6,9 @@ use std::time::Duration;
 use embedded_dynamodb::{InProcess, PartitionLimits};
 use local::clients_over;
 use sharding::PartitionKey;
-use sharding::internal::{Deadline, Environment, FULL_PAGE_BYTES, TableEngine};
+use sharding::internal::{
+    Deadline, Environment, TableEngine, protocol::directory::FULL_PAGE_BYTES,
+};
 use sharding::maintenance::ScaleOutcome;
 use system_tests::metadata::{self, page_key, text};
 use system_tests::{Call, Fate, Wire, count, large_or, valued_item};

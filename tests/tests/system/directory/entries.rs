@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use sharding::PartitionKey;
-use sharding::internal::{FULL_PAGE_BYTES, PAGES, protocol::directory::MAX_PAGE_BYTES};
+use sharding::internal::protocol::directory::MAX_PAGE_BYTES;
+use sharding::internal::protocol::directory::{FULL_PAGE_BYTES, PAGES};
 use sharding::maintenance::{DrainRefused, ScaleOutcome, ScalingDecision};
 use system_tests::metadata::{self, page_copy, page_key, text};
 use system_tests::{Call, Fate, count, numbered, report_throttles, soon};

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use sharding::internal::{Layout, PageQuery};
+use sharding::internal::{PageQuery, protocol::layout::Layout};
 use sharding::maintenance::{Rebuilt, Survey};
 use sharding::{Placement, TableError, WriteErrorKind};
 use system_tests::metadata::{self, entry_name, number, page_key, text};

@@ -7,9 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sharding::PartitionKey;
-use sharding::internal::{
-    Deadline, PAGES, PageQuery, SPLIT_PAGE_BYTES, TableEngine, protocol::directory::Division,
-};
+use sharding::internal::protocol::directory::{PAGES, SPLIT_PAGE_BYTES};
+use sharding::internal::{Deadline, PageQuery, TableEngine, protocol::directory::Division};
 use sharding::maintenance::ScaleOutcome;
 use system_tests::metadata::{
     self, DIVISION, TABLE_ITEM, number_of, page_copy, page_key, page_key_in, text,

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use embedded_dynamodb::InProcess;
 use local::clients_over;
-use sharding::internal::{Environment, MAX_LEASE, PAGES, TableEngine};
+use sharding::internal::{
+    Environment, TableEngine, protocol::directory::PAGES, protocol::view::MAX_LEASE,
+};
 use sharding::{Attributes, Item, PartitionKey};
 use system_tests::metadata::page_copy;
 use system_tests::{Fate, TestClock, Wire, config, soon, sort_key};

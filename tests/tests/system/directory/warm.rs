@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use sharding::internal::{PAGES, TableEngine};
-use sharding::maintenance::{ScaleOutcome, ScalingDecision, WarmThroughput};
+use sharding::WarmThroughput;
+use sharding::internal::{TableEngine, protocol::directory::PAGES};
+use sharding::maintenance::{ScaleOutcome, ScalingDecision};
 use system_tests::metadata::{self, entry_name, page_copy, page_key};
 use system_tests::{Fate, Wire, count, numbered, report_throttles, soon};
 use tokio::time::sleep;

@@ -30,7 +30,11 @@ async fn a_lower_width_is_a_candidate_for_a_lease_before_it_is_used() {
     sleep(Duration::from_millis(800)).await;
     assert_eq!(widths().await, (4, true), "an earlier view may still be in use");
     shrink.await.expect("it ends").expect("it begins");
-    assert!(began.elapsed() > sharding::internal::MAX_LEASE, "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() > sharding::internal::protocol::view::MAX_LEASE,
+        "{:?}",
+        began.elapsed()
+    );
     assert_eq!(widths().await, (2, true));
 }
 

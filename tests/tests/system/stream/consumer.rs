@@ -10,10 +10,10 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value as Json, json};
 use sharding::internal::{Clock, TableEngine};
+use sharding::{Item, Value};
 use sharding_stream::{
     Change, ChangeTracker, Decoded, Reading, StreamDecoder, StreamError, Tracked, WidthHistory,
 };
-use sharding::{Item, Value};
 use system_tests::soon;
 use tokio::time::sleep;
 

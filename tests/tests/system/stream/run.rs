@@ -8,8 +8,8 @@ use local::clients_over;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use sharding::internal::{Environment, TableEngine};
-use sharding_stream::StreamDecoder;
 use sharding::{PartitionKey, TableConfig};
+use sharding_stream::StreamDecoder;
 use system_tests::{TestClock, config, engine_with_tables};
 
 use super::log::Log;
