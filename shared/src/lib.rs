@@ -40,7 +40,7 @@ pub use crate::values::value::{Attributes, Item, MAX_ITEM_BYTES, Value};
 #[cfg(feature = "client")]
 pub use client::ShardedTable;
 #[cfg(feature = "client")]
-pub use client::entry::{BatchOutcome, Counted, Entry, Page, Updated, Versioned};
+pub use client::entry::{BatchOutcome, Counted, Entry, Page, Versioned};
 #[cfg(feature = "client")]
 pub use client::{maintenance, request};
 pub use config::width_history::WidthHistory;
@@ -48,7 +48,7 @@ pub use config::{ConfigError, DrainPace, ScalingActors, TableConfig, Writes};
 #[cfg(feature = "client")]
 pub use engine::error::{InvalidRequest, ReadError, WriteError, WriteErrorKind};
 #[cfg(feature = "client")]
-pub use engine::results::Written;
+pub use engine::results::{Updated, Written};
 #[cfg(feature = "client")]
 pub use table::create::create_tables;
 #[cfg(feature = "client")]

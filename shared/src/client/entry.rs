@@ -2,8 +2,7 @@
 
 use crate::client::content::{FromValue, NotOfType};
 use crate::engine::error::{ReadError, WriteError, WriteErrorKind};
-use crate::engine::results::Written;
-use crate::engine::write::update;
+use crate::engine::results::Updated;
 use crate::protocol::tag::ETag;
 use crate::protocol::version::Version;
 use crate::values::cursor::{self, Position};
@@ -233,40 +232,7 @@ impl BatchOutcome {
     }
 }
 
-/// An item after its update.
-///
-/// The update has been made, so a type that does not fit is a separate error:
-/// [`decode`](Self::decode).
-///
-/// ```
-/// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
-/// # in_process::with_table(async |table| {
-/// use dynamodb_write_sharding::{Attributes, Value};
-///
-/// table.put("2014-07-09", "order-1", Attributes::new()).await?;
-/// let updated = table.update("2014-07-09", "order-1").set("status", "paid").await?;
-/// assert_eq!(updated.attributes["status"], Value::S("paid".into()));
-/// table.delete("2014-07-09", "order-1").if_match(&updated.tag).await?;
-/// # Ok(()) });
-/// ```
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct Updated {
-    /// The attributes without the keys.
-    pub attributes: Attributes,
-    /// The tag of this state.
-    pub tag: ETag,
-    /// How it was written.
-    pub written: Written,
-    partition_key: PartitionKey,
-}
-
 impl Updated {
-    pub(crate) fn of(updated: update::Updated) -> Self {
-        let update::Updated { item, tag, written } = updated;
-        Self { attributes: item.attributes, tag, written, partition_key: item.partition_key }
-    }
-
     /// The item as a `T`.
     ///
     /// # Errors

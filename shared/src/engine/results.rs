@@ -1,8 +1,9 @@
-//! The result of a write.
+//! The results of writes.
 
 use crate::protocol::tag::ETag;
 use crate::protocol::version::Version;
-use crate::values::key::SortKey;
+use crate::values::key::{PartitionKey, SortKey};
+use crate::values::value::{Attributes, Item};
 
 /// A successful write.
 ///
@@ -31,4 +32,39 @@ pub struct Written {
     pub throttled: u32,
     /// The version of the item that was stored, as `tag`.
     pub(crate) version: Option<Version>,
+}
+
+/// An item after its update.
+///
+/// The update has been made, so a type that does not fit is a separate error:
+/// [`decode`](Self::decode).
+///
+/// ```
+/// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+/// # in_process::with_table(async |table| {
+/// use dynamodb_write_sharding::{Attributes, Value};
+///
+/// table.put("2014-07-09", "order-1", Attributes::new()).await?;
+/// let updated = table.update("2014-07-09", "order-1").set("status", "paid").await?;
+/// assert_eq!(updated.attributes["status"], Value::S("paid".into()));
+/// table.delete("2014-07-09", "order-1").if_match(&updated.tag).await?;
+/// # Ok(()) });
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Updated {
+    /// The attributes without the keys.
+    pub attributes: Attributes,
+    /// The tag of this state.
+    pub tag: ETag,
+    /// How it was written.
+    pub written: Written,
+    pub(crate) partition_key: PartitionKey,
+}
+
+impl Updated {
+    pub(crate) fn of(item: Item, tag: ETag, written: Written) -> Self {
+        let Item { partition_key, attributes, .. } = item;
+        Self { attributes, tag, written, partition_key }
+    }
 }

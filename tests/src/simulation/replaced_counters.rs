@@ -85,7 +85,7 @@ async fn add(table: &TableEngine, world: &World, which: usize, name: &str, value
     let updated = table.update((&key, &sort_key), &one, &conditions, Some(&once), deadline).await;
     match updated {
         Ok(updated) => {
-            check(world, which, name, &updated.item.attributes);
+            check(world, which, name, &updated.attributes);
             let now = Instant::now();
             replaced(world, |replaced| replaced.acknowledged.insert(own, now));
         }

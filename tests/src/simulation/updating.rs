@@ -210,8 +210,8 @@ async fn add(table: &TableEngine, world: &World, which: usize, addition: &Additi
             Ok(updated) => {
                 let sent =
                     change_counter(world, which, counter, |counter| counter.acknowledged += 1).sent;
-                let value = value_of(&updated.item.attributes).unwrap_or_default();
-                world.check(which, check_once(counter, &updated.item.attributes));
+                let value = value_of(&updated.attributes).unwrap_or_default();
+                world.check(which, check_once(counter, &updated.attributes));
                 if !(acknowledged + 1..=sent).contains(&value) {
                     let what = format!(
                         "I6: {counter} is {value} after an addition; {acknowledged} were acknowledged before \

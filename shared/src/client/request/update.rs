@@ -3,10 +3,10 @@
 use tracing::Instrument;
 
 use crate::client::ShardedTable;
-use crate::client::entry::Updated;
 use crate::client::request::put::idempotency_key;
 use crate::client::request::{IntoValue, Sent, Target, Within, allowed, map, span, within};
 use crate::engine::error::{InvalidRequest, WriteError};
+use crate::engine::results::Updated;
 use crate::protocol::tag::{Conditions, ETag};
 use crate::values::idempotency::IdempotencyKey;
 use crate::values::patch::{Merge, Patch};
@@ -239,12 +239,7 @@ impl IntoFuture for Update {
             let deadline = self.within.deadline(self.table.config());
             let once = self.idempotency_key.as_ref();
             let target = (&partition_key, &sort_key);
-            let updated = self
-                .table
-                .engine()
-                .update(target, &self.patch, &self.conditions, once, deadline)
-                .await;
-            updated.map(Updated::of)
+            self.table.engine().update(target, &self.patch, &self.conditions, once, deadline).await
         };
         Box::pin(sent.instrument(span))
     }

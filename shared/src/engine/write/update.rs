@@ -1,7 +1,7 @@
 //! Writes that depend on the stored item: conditional writes, and changes of a part of an item.
 
 use crate::engine::error::{WriteError, WriteErrorKind};
-use crate::engine::results::Written;
+use crate::engine::results::{Updated, Written};
 use crate::engine::write::input::{Input, What, millis};
 use crate::engine::write::run::WriteRun;
 use crate::engine::{Deadline, Inner, TableEngine};
@@ -13,17 +13,6 @@ use crate::values::idempotency::IdempotencyKey;
 use crate::values::key::{PartitionKey, SortKey};
 use crate::values::patch::Patch;
 use crate::values::value::Item;
-
-/// An item that was updated.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Updated {
-    /// The item after the update.
-    pub item: Item,
-    /// Its tag.
-    pub tag: ETag,
-    /// How it was written.
-    pub written: Written,
-}
 
 impl TableEngine {
     /// Stores an item if the conditions hold for the stored one. Without conditions this is
@@ -98,17 +87,19 @@ impl TableEngine {
             Input { conditions: Some(conditions), once, ..Input::new(What::Patch(patch)) };
         let (written, changing) = self.change(key, sort_key, changing, deadline).await?;
         if let Some(Stored { item: Some(item), version, .. }) = changing.added {
-            return Ok(Updated { tag: ETag::of(version, &item.attributes), item, written });
+            let tag = ETag::of(version, &item.attributes);
+            return Ok(Updated::of(item, tag, written));
         }
         if let (Some(item), Some(version)) =
             (changing.item.filter(|_| changing.sent == written.version), written.version)
         {
-            return Ok(Updated { tag: ETag::of(version, &item.attributes), item, written });
+            let tag = ETag::of(version, &item.attributes);
+            return Ok(Updated::of(item, tag, written));
         }
         // An earlier request made the change. The stored item is the result.
         let (attempts, throttled) = (written.attempts, written.throttled);
         match self.get_tagged(key, sort_key, true, deadline).await {
-            Ok(Some((item, tag))) => Ok(Updated { item, tag, written }),
+            Ok(Some((item, tag))) => Ok(Updated::of(item, tag, written)),
             Ok(None) => Err(WriteErrorKind::Absent.after(attempts, throttled)),
             Err(error) => Err(WriteErrorKind::unread(error).after(attempts, throttled)),
         }
