@@ -42,7 +42,7 @@ use sharding::{ShardCount, ShardNumber, TableConfig, Version, WidthHistory, Writ
 ///     decoder.decode(record, &widths)? else { panic!("a user has made it") };
 /// assert_eq!((change.kind, change.partition_key.as_str()), (ChangeKind::Put, "2014-07-09"));
 /// let new = change.new.expect("a put has a new image");
-/// assert_eq!(new.attributes.into_keys().collect::<Vec<_>>(), ["fruit"]);
+/// assert_eq!(new.attributes.keys().collect::<Vec<_>>(), ["fruit"]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone)]

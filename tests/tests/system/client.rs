@@ -10,8 +10,8 @@ use futures_util::TryStreamExt;
 use local::in_process_clients;
 use serde::{Deserialize, Serialize};
 use sharding::{
-    Attributes, ReadError, ShardedTable, SortKey, SortKeyType, TableConfig, Value, WriteErrorKind,
-    Writes, create_tables,
+    Attributes, Conditions, ETag, ETags, Page, ReadError, ShardedTable, SortKey, SortKeyType,
+    TableConfig, Value, WriteErrorKind, Writes, create_tables,
 };
 use system_tests::config;
 use tokio::time::Instant;
@@ -110,8 +110,8 @@ async fn what_cannot_be_stored_is_an_error_and_nothing_is_sent() {
             "idempotency key: it has 0 characters, or one that is not visible ASCII; allowed: 1 to 255 visible ASCII characters",
         ),
         (
-            table.update("day", "order-1").set("total", 1).add("count", 1).await.map(drop),
-            "update: it sets and adds; send two requests",
+            table.update("day", "order-1").set("total", 1).add("total", 1).await.map(drop),
+            "attribute total: the update both adds to it and sets or removes it",
         ),
         (
             table.update("day", "order-1").add("lines", vec![1]).await.map(drop),
@@ -422,4 +422,98 @@ impl tracing::Subscriber for Log {
     fn enter(&self, _: &tracing::span::Id) {}
 
     fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test]
+async fn an_update_merges_and_adds_in_one_write_and_once() {
+    let table = table().await;
+    let counted = |count: &str| Value::N(count.into());
+    let stored = Attributes::from([("count", counted("1")), ("note", Value::S("old".into()))]);
+    table.put("day", "order-1", stored).await.expect("stored");
+    for _attempt in 1..=2 {
+        let update =
+            table.update("day", "order-1").remove("note").set("paid", true).add("count", 2);
+        let updated = update.idempotency_key("payment-7").await.expect("updated");
+        let expected = Attributes::from([("count", counted("3")), ("paid", Value::Bool(true))]);
+        assert_eq!(updated.attributes, expected);
+    }
+    let other = table.update("day", "order-1").set("paid", true).add("count", 3);
+    let updated = other.idempotency_key("payment-7").await.expect("another content");
+    assert_eq!(updated.attributes["count"], counted("6"));
+}
+
+#[tokio::test]
+async fn entries_of_a_page_have_the_tags_that_conditions_name() {
+    let table = table().await;
+    for sort_key in ["order-1", "order-2", "order-3"] {
+        table.put("day", sort_key, order(1)).await.expect("stored");
+    }
+    let query = || table.query::<Attributes>("day").fields(["total"]).consistent(true);
+    let entries = query().await.expect("a page").entries;
+    let tags: Vec<ETag> = entries.into_iter().filter_map(|entry| entry.tag).collect();
+    assert_eq!(tags.len(), 3);
+    let one_of = |tags: &[ETag]| Conditions {
+        matches: Some(ETags::Of(tags.to_vec())),
+        ..Conditions::default()
+    };
+    let wrong = table.put("day", "order-1", order(2)).conditions(one_of(&tags[1..])).await;
+    let wrong = wrong.expect_err("none of them is its tag");
+    assert!(matches!(wrong.kind, WriteErrorKind::Precondition), "{wrong:?}");
+    assert_eq!(wrong.current.as_ref(), Some(&tags[0]));
+    table.delete("day", "order-1").conditions(one_of(&tags)).await.expect("one is its tag");
+    assert_eq!(query().count().await.expect("counted"), 2);
+}
+
+#[tokio::test]
+async fn a_page_that_is_cut_short_goes_on_in_both_directions() {
+    let table = table().await;
+    let sort_keys: Vec<String> = (0..30).map(|number| format!("order-{number:02}")).collect();
+    let items = sort_keys.iter().map(|sort_key| ("day", sort_key, order(1)));
+    assert_eq!(table.batch_put(items).await.written, 30);
+    let query = || table.query::<Attributes>("day").limit(7).consistent(true);
+    let read = async |cursor: Option<&str>| {
+        let query = query();
+        let page = match cursor {
+            Some(cursor) => query.cursor(cursor),
+            None => query,
+        };
+        let mut page = page.await.expect("a page");
+        page.keep(3);
+        assert!(page.entries.len() <= 3);
+        page
+    };
+    let keys = |page: &Page<Attributes>| {
+        page.entries.iter().map(|entry| entry.sort_key.to_string()).collect::<Vec<_>>()
+    };
+    let (mut forwards, mut last) = (Vec::new(), read(None).await);
+    loop {
+        forwards.extend(keys(&last));
+        let Some(cursor) = last.cursor.clone() else { break };
+        last = read(Some(&cursor)).await;
+    }
+    assert_eq!(forwards, sort_keys);
+    let mut backwards = keys(&last);
+    while let Some(previous) = last.previous.clone() {
+        last = read(Some(&previous)).await;
+        assert!(last.is_backwards);
+        backwards.splice(0..0, keys(&last));
+    }
+    assert_eq!(backwards, sort_keys);
+}
+
+#[tokio::test]
+async fn a_put_that_is_made_once_undoes_nothing_and_has_no_conditions() {
+    let table = table().await;
+    let put = |total| table.put("day", "order-1", order(total));
+    put(1).once(true).await.expect("stored");
+    put(2).await.expect("replaced");
+    put(1).once(true).await.expect("repeated");
+    let read = table.get::<Order>("day", "order-1").consistent(true).await.expect("read");
+    let read = read.expect("an item");
+    assert_eq!(read.value, order(2));
+    let both = put(1).once(true).if_match(&read.tag).await.expect_err("it has a condition");
+    assert_eq!(
+        both.to_string(),
+        "conditions: a put that is made once has no conditions; use create, or leave once out"
+    );
 }
