@@ -52,7 +52,7 @@ pub use crate::engine::width::{ScaleError, ScaleOutcome};
 pub use crate::policy::decision::ScalingDecision;
 pub use crate::policy::pressure::Pressure;
 pub use crate::protocol::directory::MAX_COPIES;
-pub use crate::protocol::history::{HistoryEntry, ShardHistory};
+pub use crate::protocol::history::{HistoryEntry, HistoryError, ShardHistory};
 pub use crate::protocol::metadata::{Drain, Phase, ShardMetadata};
 pub use crate::protocol::survey::{KeyFindings, Survey};
 pub use crate::table::ScanPosition;

@@ -82,7 +82,7 @@ pub fn fewest(most: ShardCount, suffices: impl Fn(ShardCount) -> bool) -> Option
 /// directions, so nothing under- or overflows.
 ///
 /// ```
-/// let two_coins = dynamodb_write_sharding::internal::collisions::binomial(2, 0.5);
+/// let two_coins = dynamodb_write_sharding::internal::policy::collisions::binomial(2, 0.5);
 /// assert_eq!(two_coins, [(1, 0.5), (0, 0.25), (2, 0.25)]);
 /// ```
 #[must_use]

@@ -20,7 +20,7 @@ pub struct HistoryEntry {
 /// use dynamodb_write_sharding::maintenance::ShardHistory;
 /// let history = ShardHistory::parse(["1562858912:2", "1561758912:1"])?;
 /// assert_eq!(history.to_strings(), ["1561758912:1", "1562858912:2"]);
-/// # Ok::<(), dynamodb_write_sharding::internal::HistoryError>(())
+/// # Ok::<(), dynamodb_write_sharding::maintenance::HistoryError>(())
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct ShardHistory(BTreeSet<HistoryEntry>);
