@@ -103,6 +103,8 @@ def rehearse_version(folder):
     edit(wrong, "CHANGELOG.md", "## Unreleased\n", "## Unreleased\n\n### Added\n- Too late.\n")
     behind = prepared("behind")
     edit(behind, "Cargo.lock", f'name = "writer"\nversion = "{following}"', 'name = "writer"\nversion = "0.0.9"')
+    required = prepared("required")
+    edit(required, "Cargo.toml", f'version = "={following}"', 'version = "=0.0.9"')
     future = prepared("future")
     edit(future, "CHANGELOG.md", f"## {following} - 2", f"## {following} - 3")
     nameless = prepared("nameless")
@@ -114,6 +116,7 @@ def rehearse_version(folder):
         ("a tag without v", following, good, f"the tag must be v{following}"),
         ("unreleased changes", f"v{following}", wrong, "has unreleased changes"),
         ("a Cargo.lock that is behind", f"v{following}", behind, "Cargo.lock has other versions"),
+        ("a requirement of another version", f"v{following}", required, "Cargo.toml requires 0.0.9"),
         ("a date in the future", f"v{following}", future, "in the future"),
         ("a changelog without the version", f"v{following}", nameless, f"and not {following}"),
         ("an unknown kind of change", f"v{following}", malformed, "is not one of Added"),

@@ -19,6 +19,8 @@ import changelog
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WORKSPACE_VERSION = re.compile(r'(\[workspace\.package\]\nversion = ")([^"]+)(")')
+# What one crate of the workspace requires of another.
+OWN_REQUIREMENT = re.compile(r'(path = "[^"]+", version = "=)([^"]+)(")')
 
 
 class Disagreement(Exception):
@@ -44,6 +46,9 @@ def check(tag, root):
         raise Disagreement(
             f"Cargo.lock has other versions than {version} of {', '.join(behind)}: run cargo update --workspace"
         )
+    required = {match[2] for match in OWN_REQUIREMENT.finditer((root / "Cargo.toml").read_text(encoding="utf-8"))}
+    if required != {version}:
+        raise Disagreement(f"Cargo.toml requires {', '.join(sorted(required))} of the workspace's own crates, and not {version}")
     unreleased, *released = changelog.read(root)
     if not released or released[0].name != version:
         newest = released[0].name if released else "no release"
@@ -75,7 +80,11 @@ def prepare(version, root):
             raise Disagreement(f"{name} does not contain the version")
         path.write_text(after, encoding="utf-8")
 
-    rewrite("Cargo.toml", lambda text: WORKSPACE_VERSION.sub(rf"\g<1>{version}\g<3>", text, count=1))
+    def raised(text):
+        text = WORKSPACE_VERSION.sub(rf"\g<1>{version}\g<3>", text, count=1)
+        return OWN_REQUIREMENT.sub(rf"\g<1>{version}\g<3>", text)
+
+    rewrite("Cargo.toml", raised)
     names = "|".join(re.escape(package["name"]) for package in own_packages(root))
     locked = re.compile(rf'(name = "(?:{names})"\nversion = "){re.escape(old)}(")(?!\nsource)')
     rewrite("Cargo.lock", lambda text: locked.sub(rf"\g<1>{version}\g<2>", text))

@@ -180,7 +180,7 @@ impl Edition {
             Some(_) => Some(listen(options.host, options.dynamodb_port, "--dynamodb-port").await?),
             None => None,
         };
-        let unusable = |error: TableError| EditionError::Tables(error.to_string());
+        let unusable = |error: TableError| EditionError::Tables(api::with_sources(&error));
         create_tables(&clients.dynamodb, &config).await.map_err(unusable)?;
         let Clients { dynamodb: client, cloudwatch } = clients;
         let table = ShardedTable::new(&client, of_scaler.with_pace(config));

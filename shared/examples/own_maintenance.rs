@@ -76,7 +76,10 @@ async fn look_after(
     let metadata = maintenance.metadata(key).await?.ok_or("the key has never grown")?;
     if let Some(due) = maintenance.due(&metadata, &ShrinkAndSettle::default(), true) {
         println!("due: {due:?}");
-        maintenance.begin(key, due).await?;
+        // Another program may have begun it first, which refuses it here.
+        if let Err(DrainRefused::Table(error)) = maintenance.begin(key, due).await {
+            return Err(error.into());
+        }
     }
     if let Drained::Done { from, to, items } = maintenance.drain(key, &[]).await? {
         println!("from {from} to {to} shards, with {items} moves and removals");

@@ -15,7 +15,7 @@ pub mod internal;
 pub mod variables {
     pub use crate::config::{Variables, number};
 }
-// Hidden: their types are public only for `internal`, and their fields need no documents.
+// Hidden: most of their types are public only for `internal`, and need no documents of each field.
 #[doc(hidden)]
 mod policy;
 #[doc(hidden)]

@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use crate::json::attributes_to_json;
 use crate::position::Position;
-use sharding::{Item, PartitionKey, ShardNumber, SortKey, Version};
+use sharding_core::{Item, PartitionKey, ShardNumber, SortKey, Version};
 
 /// The meaning of a record.
 #[derive(Debug, Clone, PartialEq)]

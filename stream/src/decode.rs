@@ -8,8 +8,8 @@ use crate::change::{Change, ChangeKind, Decoded, Doubt, Internal};
 use crate::error::StreamError;
 use crate::position::Position;
 use crate::record::{Event, Image, Reading, StreamRecord, read};
-use sharding::internal::InForce;
-use sharding::{ShardCount, ShardNumber, TableConfig, Version, WidthHistory, Writes};
+use sharding_core::internal::InForce;
+use sharding_core::{ShardCount, ShardNumber, TableConfig, Version, WidthHistory, Writes};
 
 /// Decodes the stream of one table.
 ///

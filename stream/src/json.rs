@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value as Json, json};
 
 use crate::error::StreamError;
-use sharding::{Attributes, Value};
+use sharding_core::{Attributes, Value};
 
 /// DynamoDB nests values at most 32 levels deep. (DynamoDB developer guide, "Quotas in Amazon
 /// DynamoDB".)

@@ -16,7 +16,7 @@ pub use decode::StreamDecoder;
 pub use error::StreamError;
 pub use position::Position;
 pub use record::{Reading, StreamRecord, failed_items, item_identifier};
-pub use sharding::{
+pub use sharding_core::{
     Attributes, Item, PartitionKey, Placement, ShardNumber, SortKey, SortKeyType, TableConfig,
     Value, Version, WidthHistory, Writes,
 };

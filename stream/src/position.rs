@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use sharding::Version;
+use sharding_core::Version;
 
 /// The position of a change among the changes of its item. Of two changes, the one with the greater
 /// position is later, in any order of delivery. Its text compares in the same way. So it can be

@@ -9,9 +9,11 @@ use serde_json::{Value as Json, json};
 use crate::change::Internal;
 use crate::error::StreamError;
 use crate::json::Field;
-use sharding::internal::protocol::names::{DELETED, LATE_UNTIL, LOGICAL_KEY, RESERVED, VERSION};
-use sharding::{Item, KeyError, PartitionKey, ShardNumber, SortKey, SortKeyType, Value};
-use sharding::{TableConfig, Version};
+use sharding_core::internal::protocol::names::{
+    DELETED, LATE_UNTIL, LOGICAL_KEY, RESERVED, VERSION,
+};
+use sharding_core::{Item, KeyError, PartitionKey, ShardNumber, SortKey, SortKeyType, Value};
+use sharding_core::{TableConfig, Version};
 
 /// The principal that removes expired items: `userIdentity.principalId`. (DynamoDB developer guide,
 /// "DynamoDB Streams and Time to Live".)

@@ -5,8 +5,8 @@ use std::num::NonZeroUsize;
 use serde_json::{Value as Json, json};
 
 use super::*;
-use sharding::internal::{protocol::history::ShardHistory, protocol::metadata::ShardMetadata};
-use sharding::{PartitionKey, Placement, ShardCount, SortKey, TableConfig, Version, Writes};
+use sharding_core::internal::{protocol::history::ShardHistory, protocol::metadata::ShardMetadata};
+use sharding_core::{PartitionKey, Placement, ShardCount, SortKey, TableConfig, Version, Writes};
 
 /// When the key of the sample events got its second shard.
 const GROWN_AT: u64 = 1_700_000_000;
@@ -78,7 +78,7 @@ fn the_changes_of_users_are_told_from_what_a_drain_does() {
     ];
     assert_eq!(decoded_as, expected);
     let Decoded::Change(replaced) = &decoded[2] else { panic!("{:?}", decoded[2]) };
-    let fruit = |item: &Option<sharding::Item>| {
+    let fruit = |item: &Option<sharding_core::Item>| {
         format!("{:?}", *item.as_ref().expect("an image").attributes)
     };
     assert_eq!(fruit(&replaced.old), r#"{"fruit": S("grape"), "kg": N("2.50")}"#);
@@ -305,7 +305,7 @@ fn grown_twice(settled: bool, read_at: u64) -> WidthHistory {
 fn with_homes(homes: [u32; 3]) -> String {
     let key = PartitionKey::new("orders").unwrap();
     let home = |text: &str, width| {
-        let sort_key = SortKey::parse(sharding::SortKeyType::String, text).unwrap();
+        let sort_key = SortKey::parse(sharding_core::SortKeyType::String, text).unwrap();
         Placement::Calculated
             .home(&key, &sort_key, ShardCount::new(width).unwrap())
             .map(|shard| shard.get())

@@ -138,13 +138,13 @@ mod tests {
 
     use super::*;
     use crate::ChangeKind;
-    use sharding::{PartitionKey, ShardNumber, SortKey, Version};
+    use sharding_core::{PartitionKey, ShardNumber, SortKey, Version};
 
     fn change(sort_key: &str, position: Position, version: u64, is_end: bool) -> Change {
         Change {
             kind: if is_end { ChangeKind::Delete } else { ChangeKind::Put },
             partition_key: PartitionKey::new("orders").unwrap(),
-            sort_key: SortKey::parse(sharding::SortKeyType::String, sort_key).unwrap(),
+            sort_key: SortKey::parse(sharding_core::SortKeyType::String, sort_key).unwrap(),
             shard: ShardNumber::FIRST,
             version: Some(Version::new(1, version, 0)),
             old: None,

@@ -1,9 +1,9 @@
 //! The widths of a key from its metadata item.
 
 use serde_json::Value as Json;
-use sharding::internal::protocol::metadata::{Drain, Phase, ShardMetadata};
-use sharding::internal::{protocol::history::ShardHistory, protocol::layout::FIRST_ERA};
-use sharding::{ShardCount, WidthHistory};
+use sharding_core::internal::protocol::metadata::{Drain, Phase, ShardMetadata};
+use sharding_core::internal::{protocol::history::ShardHistory, protocol::layout::FIRST_ERA};
+use sharding_core::{ShardCount, WidthHistory};
 
 use crate::error::StreamError;
 use crate::json::Field;
@@ -68,7 +68,7 @@ pub fn width_history(item: &Json, read_at: u64) -> Result<WidthHistory, StreamEr
 mod tests {
     use serde_json::json;
 
-    use sharding::TableConfig;
+    use sharding_core::TableConfig;
 
     use super::*;
 

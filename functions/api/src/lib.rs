@@ -32,7 +32,7 @@ pub use lambda_http::{Request, Response};
 pub use limits::MAX_PAYLOAD_BYTES;
 pub use patch::patch_body;
 pub use payload::{escaped_len, fitting_items, item};
-pub use problem::Problem;
+pub use problem::{Problem, with_sources};
 pub use query::{Parameters, flag, partition_key, sort_key};
 pub use respond::{json, no_content, not_modified, tagged};
 pub use route::{Function, Operation, no_route, route};

@@ -38,7 +38,8 @@ struct Members {
 }
 
 /// Returns an error and all of its sources as one line, for the log.
-fn with_sources(error: &dyn Error) -> String {
+#[must_use]
+pub fn with_sources(error: &dyn Error) -> String {
     let (mut text, mut source) = (error.to_string(), error.source());
     while let Some(error) = source {
         text = format!("{text}: {error}");

@@ -184,7 +184,7 @@ fn page_query(
     if let Some(cursor) = parameters.get("cursor") {
         query = query.cursor(cursor);
     }
-    Ok(query.consistent(consistent))
+    Ok(query.consistent(consistent).tags(false))
 }
 
 /// Reads the names of the requested attributes, which are separated by commas.

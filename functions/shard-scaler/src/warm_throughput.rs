@@ -176,7 +176,6 @@ impl Scaler {
             return;
         }
         let deadline = deadline.min(Deadline::now() + LOOK_TIMEOUT);
-        // Boxed, because the SDK's futures nest deeply.
         let maintenance = self.maintenance(deadline);
         let publishing = maintenance.publish_warm_throughput(described.lowest());
         let again = "the table's warm throughput could not be published; the next look tries again";

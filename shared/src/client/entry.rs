@@ -31,18 +31,30 @@ pub struct Entry<T> {
     pub sort_key: SortKey,
     /// The attributes without the keys.
     pub value: T,
-    /// The tag of the state that was read, for conditional writes. `None` for an item that another
-    /// program stored, if the query names [`fields`](crate::request::Query::fields): the tag is of
-    /// all of its attributes.
+    /// The tag of the state that was read, for conditional writes. `None` if the query asks for no
+    /// [`tags`](crate::request::Query::tags). Also `None` if it names
+    /// [`fields`](crate::request::Query::fields) and the item has no version of its own: another
+    /// program stored it, or an append with an idempotency key. Then the tag is of all attributes.
     pub tag: Option<ETag>,
 }
 
+/// The entries that get a tag.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum EntryTags {
+    None,
+    /// Those with a version of their own. The others lack attributes.
+    OfVersions,
+    All,
+}
+
 impl<T: FromValue> Entry<T> {
-    /// `is_whole`: the item has all of its attributes.
-    pub(crate) fn of(item: Item, version: Version, is_whole: bool) -> Result<Self, ReadError> {
+    pub(crate) fn of(item: Item, version: Version, tags: EntryTags) -> Result<Self, ReadError> {
         let Item { partition_key, sort_key, attributes } = item;
-        let tag =
-            ETag::of_version(version).or_else(|| is_whole.then(|| ETag::of(version, &attributes)));
+        let tag = match tags {
+            EntryTags::None => None,
+            EntryTags::OfVersions => ETag::of_version(version),
+            EntryTags::All => Some(ETag::of(version, &attributes)),
+        };
         let value = decode(&partition_key, &sort_key, attributes)?;
         Ok(Self { sort_key, value, tag })
     }
@@ -118,6 +130,8 @@ pub struct Page<T> {
     /// The page was read backwards: its query continues at a [`previous`](Self::previous).
     pub is_backwards: bool,
     pub(crate) query: PageQuery,
+    /// Where the page was read.
+    pub(crate) at: Position,
 }
 
 impl<T> Page<T> {
@@ -130,7 +144,8 @@ impl<T> Page<T> {
     }
 
     /// Keeps this number of items, of those that were [read first](Self::as_read), for example
-    /// because a response has room for no more. The cursor continues with the others.
+    /// because a response has room for no more. The [`cursor`](Self::cursor), or
+    /// [`previous`](Self::previous) of a page that was read backwards, continues with the others.
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -151,16 +166,17 @@ impl<T> Page<T> {
         let Some(left_out) = self.entries.len().checked_sub(count).filter(|left| *left > 0) else {
             return;
         };
-        let at = |entry: Option<&Entry<T>>| entry.map(|entry| entry.sort_key.clone());
-        if self.is_backwards {
+        let (kept, beyond): (_, fn(SortKey) -> Position) = if self.is_backwards {
             self.entries.drain(..left_out);
-            let position = at(self.entries.first()).map_or(Position::Last, Position::Before);
-            self.previous = Some(cursor::encode(&self.query, &position));
+            (self.entries.first(), Position::Before)
         } else {
             self.entries.truncate(count);
-            let position = at(self.entries.last()).map_or(Position::First, Position::After);
-            self.cursor = Some(cursor::encode(&self.query, &position));
-        }
+            (self.entries.last(), Position::After)
+        };
+        // Without an item, it continues where it began.
+        let position = kept.map_or_else(|| self.at.clone(), |entry| beyond(entry.sort_key.clone()));
+        let further = if self.is_backwards { &mut self.previous } else { &mut self.cursor };
+        *further = Some(cursor::encode(&self.query, &position));
     }
 }
 

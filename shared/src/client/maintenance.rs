@@ -9,7 +9,7 @@
 //! ```
 //! # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
 //! # in_process::with_table(async |table| {
-//! use dynamodb_write_sharding::maintenance::{Drained, ShrinkAndSettle};
+//! use dynamodb_write_sharding::maintenance::{DrainRefused, Drained, ShrinkAndSettle};
 //!
 //! table.set_shards("black-friday", 4).await?;
 //! let (maintenance, plan) = (table.maintenance(), ShrinkAndSettle::default());
@@ -18,7 +18,10 @@
 //!     let (keys, next) = maintenance.list(after.as_ref()).await?;
 //!     for (key, metadata) in keys {
 //!         if let Some(due) = maintenance.due(&metadata, &plan, true) {
-//!             maintenance.begin(&key, due).await?;
+//!             // Another program may have begun it first, which refuses it here.
+//!             if let Err(DrainRefused::Table(error)) = maintenance.begin(&key, due).await {
+//!                 return Err(error.into());
+//!             }
 //!         }
 //!         if let Drained::Done { from, to, .. } = maintenance.drain(&key, &[]).await? {
 //!             println!("{key} went from {from} to {to} shards");
@@ -59,7 +62,10 @@ pub use crate::table::ScanPosition;
 
 /// See the [module](self) and [`ShardedTable::maintenance`]. Each call has the timeout of a
 /// request, or the deadline that was set. A call that reaches its deadline keeps the work that it
-/// has done, and the next call continues.
+/// has done, and the next call continues. Three calls go through the whole directory from its
+/// beginning, and need a longer timeout where many keys have grown, such as ten minutes:
+/// [`repair_directory`](Self::repair_directory), [`rebuild_directory`](Self::rebuild_directory) and
+/// [`raise_directory_copies`](Self::raise_directory_copies).
 #[derive(Debug, Clone)]
 pub struct Maintenance {
     table: ShardedTable,

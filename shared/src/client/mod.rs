@@ -112,7 +112,8 @@ impl ShardedTable {
         Maintenance::new(self.clone())
     }
 
-    /// A time-ordered unique sort key for an item that came without one: a UUID of version 7.
+    /// A time-ordered unique sort key for an item that came without one: a UUID of version 7. For
+    /// tables whose sort key is a string.
     #[must_use]
     pub fn make_sort_key(&self) -> SortKey {
         SortKey::String(self.engine().make_sort_key().into())
@@ -351,8 +352,8 @@ impl ShardedTable {
         )
     }
 
-    /// Changes some attributes of an existing item. A request either sets, removes and merges, or
-    /// adds.
+    /// Changes some attributes of an existing item: sets, removes, merges and adds, each attribute
+    /// in one of these ways.
     ///
     /// # Errors
     /// [`WriteError`](crate::WriteError): kind `Absent` if there is no item, `Mismatch` if an

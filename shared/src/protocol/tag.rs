@@ -11,8 +11,8 @@ use crate::values::value::Attributes;
 /// The state of one item. Two states with the same tag are equal. A tag is text that clients can
 /// keep, for example as an HTTP entity tag.
 ///
-/// It is the item's version. An item that another program stored has no version, so its tag also
-/// contains a digest of the content.
+/// It is the item's version. An item that another program stored, or an append with an idempotency
+/// key, has no version of its own, so its tag also contains a digest of the content.
 ///
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }

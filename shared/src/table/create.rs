@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::client::Waiters;
 use aws_sdk_dynamodb::error::BuildError;
+use aws_sdk_dynamodb::operation::create_table::CreateTableError;
+use aws_sdk_dynamodb::operation::describe_table::DescribeTableError;
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection,
-    ProjectionType, ScalarAttributeType,
+    ProjectionType, ScalarAttributeType, TableStatus,
 };
+
+use tokio::time::{Instant, sleep};
 
 use crate::config::TableConfig;
 use crate::table::error::{Cause, TableError};
@@ -16,10 +19,13 @@ use crate::table::sending;
 use crate::values::key::SortKeyType;
 
 /// How long DynamoDB may take to create a table.
-const CREATION_TIME: Duration = Duration::from_secs(120);
+const CREATION_TIMEOUT: Duration = Duration::from_secs(120);
+/// The pause between two looks at a table that is being created.
+const POLL_PERIOD: Duration = Duration::from_millis(500);
 
 /// Creates the main table and the metadata table, on demand, unless they exist. The main table has
-/// the configured read replicas as indexes. Time to live, point-in-time recovery and alarms are left
+/// the configured read replicas as indexes. It waits until both can be used, also if another process
+/// is creating them. Time to live, point-in-time recovery and alarms are left
 /// to the caller.
 ///
 /// # Errors
@@ -48,8 +54,47 @@ pub async fn create_tables(client: &Client, config: &TableConfig) -> Result<(), 
     };
     let sort_key = (config.sort_key_name.as_str(), kind, KeyType::Range);
     let keys = [key.clone(), sort_key];
-    create_table(client, &config.table_name, &keys, &config.read_replicas).await?;
-    create_table(client, &config.metadata_table_name, &[key], &[]).await
+    let (main, metadata) = (&config.table_name, &config.metadata_table_name);
+    for (table, keys, replicas) in
+        [(main, keys.as_slice(), config.read_replicas.as_slice()), (metadata, &[key], &[])]
+    {
+        if status(client, table).await?.is_none() {
+            create_table(client, table, keys, replicas).await?;
+        }
+    }
+    let until = Instant::now() + CREATION_TIMEOUT;
+    for table in [main, metadata] {
+        // A table that is being updated can be used.
+        while matches!(status(client, table).await?, None | Some(TableStatus::Creating)) {
+            if Instant::now() >= until {
+                let why = format!("the table {table} does not become active");
+                return Err(TableError::Transient(why.into()));
+            }
+            sleep(POLL_PERIOD).await;
+        }
+    }
+    Ok(())
+}
+
+/// The status of a table. `None` if it does not exist.
+async fn status(client: &Client, table: &str) -> Result<Option<TableStatus>, TableError> {
+    match sending(client.describe_table().table_name(table).send()).await {
+        // A server that states no status serves the table.
+        Ok(described) => Ok(Some(
+            described.table.and_then(|table| table.table_status).unwrap_or(TableStatus::Active),
+        )),
+        Err(error)
+            if error
+                .as_service_error()
+                .is_some_and(DescribeTableError::is_resource_not_found_exception) =>
+        {
+            Ok(None)
+        }
+        Err(error) => {
+            let what = format!("the table {table} cannot be described");
+            Err(TableError::from_sdk(error).about(&what))
+        }
+    }
 }
 
 async fn create_table(
@@ -58,18 +103,7 @@ async fn create_table(
     keys: &[(&str, ScalarAttributeType, KeyType)],
     replicas: &[String],
 ) -> Result<(), TableError> {
-    let unusable = |what: &str, error: TableError| {
-        TableError::Unusable(format!("the table {table} cannot be {what}: {error}").into())
-    };
     let unbuilt = |error: BuildError| TableError::Rejected(Cause::from(error.to_string()));
-    match sending(client.describe_table().table_name(table).send()).await {
-        Ok(_) => return Ok(()),
-        Err(error)
-            if error
-                .as_service_error()
-                .is_some_and(|error| error.is_resource_not_found_exception()) => {}
-        Err(error) => return Err(unusable("described", TableError::from_sdk(error))),
-    }
     let mut create =
         client.create_table().table_name(table).billing_mode(BillingMode::PayPerRequest);
     let mut schema = Vec::new();
@@ -96,11 +130,19 @@ async fn create_table(
             .map_err(unbuilt)?;
         create = create.global_secondary_indexes(index);
     }
-    let created = sending(create.send()).await;
-    created.map_err(|error| unusable("created", TableError::from_sdk(error)))?;
-    let exists = client.wait_until_table_exists().table_name(table);
-    exists.wait(CREATION_TIME).await.map(drop).map_err(|error| {
-        let why = format!("the table {table} did not become active");
-        TableError::Unusable(Cause::by(why, error))
-    })
+    match sending(create.send()).await {
+        Ok(_) => Ok(()),
+        // Another process was first.
+        Err(error)
+            if error
+                .as_service_error()
+                .is_some_and(CreateTableError::is_resource_in_use_exception) =>
+        {
+            Ok(())
+        }
+        Err(error) => {
+            let what = format!("the table {table} cannot be created");
+            Err(TableError::from_sdk(error).about(&what))
+        }
+    }
 }

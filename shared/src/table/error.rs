@@ -115,6 +115,22 @@ impl Error for TableError {
 }
 
 impl TableError {
+    /// Adds what went wrong in front of the cause, if the error has one.
+    pub(super) fn about(self, what: &str) -> Self {
+        match self {
+            Self::Transient(cause) => Self::Transient(cause.about(what)),
+            Self::Rejected(cause) => Self::Rejected(cause.about(what)),
+            Self::Unsupported(cause) => Self::Unsupported(cause.about(what)),
+            Self::Unusable(cause) => Self::Unusable(cause.about(what)),
+            error @ (Self::Capacity(_)
+            | Self::ConditionFailed
+            | Self::Conflict
+            | Self::Lost(_)
+            | Self::Occupied
+            | Self::Damaged(_)) => error,
+        }
+    }
+
     /// Whether the same request may succeed a moment later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {

@@ -499,6 +499,20 @@ async fn a_page_that_is_cut_short_goes_on_in_both_directions() {
         backwards.splice(0..0, keys(&last));
     }
     assert_eq!(backwards, sort_keys);
+
+    // A page of which nothing is kept is read again.
+    let second = query().await.expect("a page").cursor.expect("there is more");
+    let third = query().cursor(&second).await.expect("a page");
+    let before_it = third.previous.clone().expect("there is a page before it");
+    for cursor in [&second, &before_it] {
+        let mut page = query().cursor(cursor).await.expect("a page");
+        let whole = keys(&page);
+        page.keep(0);
+        assert!(page.entries.is_empty());
+        let further = if page.is_backwards { page.previous } else { page.cursor };
+        let again = query().cursor(&further.expect("it goes on")).await.expect("a page");
+        assert_eq!(keys(&again), whole);
+    }
 }
 
 #[tokio::test]
@@ -516,4 +530,20 @@ async fn a_put_that_is_made_once_undoes_nothing_and_has_no_conditions() {
         both.to_string(),
         "conditions: a put that is made once has no conditions; use create, or leave once out"
     );
+    let deleted = table.batch_delete([("day", "order-1")]).once(true).await;
+    assert_eq!(deleted.failed[0].1.to_string(), "once: only puts can be made once");
+}
+
+#[tokio::test]
+async fn tables_are_created_once_by_any_number_of_processes() {
+    let engine = Engine::in_memory().expect("an engine");
+    let client = in_process_clients(&InProcess::new(engine)).dynamodb;
+    let config = config().with(|config| config.read_replicas = vec!["replica".to_owned()]);
+    let created = futures_util::future::join_all((0..8).map(|_| create_tables(&client, &config)));
+    for created in created.await {
+        created.expect("it exists, whoever created it");
+    }
+    let described = client.describe_table().table_name("items").send().await.expect("a table");
+    let table = described.table.expect("a description");
+    assert_eq!(table.global_secondary_indexes()[0].index_name(), Some("replica"));
 }

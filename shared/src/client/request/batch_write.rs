@@ -6,15 +6,40 @@ use std::time::Duration;
 
 use futures_util::stream::{BoxStream, Stream, StreamExt};
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
 use crate::client::ShardedTable;
 use crate::client::entry::BatchOutcome;
 use crate::client::request::{Target, Within, span};
-use crate::engine::error::{InvalidRequest, WriteError};
+use crate::engine::error::{InvalidRequest, WriteError, WriteErrorKind};
 use crate::engine::results::Written;
-use crate::engine::write::batch_put::side_by_side;
 use crate::values::value::Item;
+
+/// The largest number of concurrent writes of a batch.
+const CONCURRENCY: usize = 64;
+
+/// Runs writes, up to [`CONCURRENCY`] at once, and returns each result with the position of its
+/// write, as it comes. A write is taken from the stream when it begins.
+///
+/// Each runs in a task of its own: it goes on while the caller handles an earlier result.
+fn side_by_side<W, T>(
+    writes: impl Stream<Item = W>,
+) -> impl Stream<Item = (usize, Result<T, WriteError>)>
+where
+    W: Future<Output = T> + Send + 'static,
+    T: Send + 'static,
+{
+    let begin = |(index, write)| {
+        let task = AbortOnDropHandle::new(tokio::spawn(write));
+        async move {
+            let died =
+                |_| WriteErrorKind::Unknown("the task that stored it died".into()).after(1, 0);
+            (index, task.await.map_err(died))
+        }
+    };
+    writes.enumerate().map(begin).buffer_unordered(CONCURRENCY)
+}
 
 /// One write of a batch.
 #[derive(Debug)]
@@ -49,7 +74,7 @@ impl<'a> BatchWrite<'a> {
         Self { table, operation, writes, once: false, within }
     }
 
-    /// Puts are made once, as by [`Put::once`](crate::request::Put::once).
+    /// Puts are made once, as by [`Put::once`](crate::request::Put::once). Deletions cannot be.
     pub const fn once(mut self, once: bool) -> Self {
         self.once = once;
         self
@@ -107,6 +132,9 @@ impl<'a> BatchWrite<'a> {
                 match write? {
                     Single::Put(item) if once => engine.put_once(&item, deadline).await,
                     Single::Put(item) => engine.put(&item, deadline).await,
+                    Single::Delete(_) if once => {
+                        Err(InvalidRequest::of("once", "only puts can be made once").into())
+                    }
                     Single::Delete(Target { partition_key, sort_key }) => {
                         engine.delete(&partition_key, &sort_key, deadline).await
                     }

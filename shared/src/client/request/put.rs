@@ -57,9 +57,12 @@ impl Put {
     }
 
     /// An item that is there already counts as this one: nothing is stored, and the request
-    /// succeeds. For sort keys that are derived from what they name, as
-    /// [`IdempotencyKey::sort_key`] does, so that a repetition undoes no later change. Not together
-    /// with conditions.
+    /// succeeds. So a repetition undoes no later put of the item. If the item was deleted, a
+    /// repetition may store it again. Not together with conditions.
+    ///
+    /// For sort keys that are derived from what they name, as [`IdempotencyKey::sort_key`] does. In
+    /// an append-only table, all puts of one sort key must have the same content: of two that
+    /// differ, either may be read.
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }

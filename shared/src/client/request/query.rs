@@ -7,7 +7,7 @@ use futures_util::stream::{self, Stream};
 use tracing::Instrument;
 
 use crate::client::ShardedTable;
-use crate::client::entry::{Counted, Entry, Page};
+use crate::client::entry::{Counted, Entry, EntryTags, Page};
 use crate::client::request::{FromValue, Sent, Within, own_sort_key, partition_key, span, within};
 use crate::engine::error::{InvalidRequest, ReadError};
 use crate::engine::read;
@@ -46,6 +46,7 @@ pub struct Query<T> {
     query: Result<PageQuery, InvalidRequest>,
     cursor: Option<String>,
     limit: Option<usize>,
+    tags: bool,
     within: Within,
     of: PhantomData<fn() -> T>,
 }
@@ -59,7 +60,7 @@ impl<T> Query<T> {
     ) -> Self {
         let query = partition_key(table.config(), key).map(PageQuery::new);
         let within = Within::default();
-        Self { table, query, cursor: None, limit: None, within, of: PhantomData }
+        Self { table, query, cursor: None, limit: None, tags: true, within, of: PhantomData }
     }
 
     fn try_to(
@@ -161,6 +162,13 @@ impl<T> Query<T> {
         })
     }
 
+    /// Whether entries have tags; by default they have. For items without a version of their own,
+    /// a tag costs a digest of the item.
+    pub const fn tags(mut self, tags: bool) -> Self {
+        self.tags = tags;
+        self
+    }
+
     /// The query, once it is complete, and where its page is.
     fn checked(self) -> Result<Checked, InvalidRequest> {
         let query = self.query?;
@@ -174,18 +182,20 @@ impl<T> Query<T> {
             cursor::decode(&query, self.table.config().sort_key_type, &cursor)
                 .map_err(|error| InvalidRequest::of("cursor", error))
         });
-        Ok(Checked {
-            table: self.table,
-            query,
-            position: position.transpose()?,
-            within: self.within,
-        })
+        let tags = match &query.fields {
+            _ if !self.tags => EntryTags::None,
+            Some(_) => EntryTags::OfVersions,
+            None => EntryTags::All,
+        };
+        let (table, within) = (self.table, self.within);
+        Ok(Checked { table, query, position: position.transpose()?, tags, within })
     }
 
     /// As [`checked`](Self::checked), for requests that only go forwards.
-    fn forwards(self) -> Result<(ShardedTable, PageQuery, Within), InvalidRequest> {
-        let Checked { table, mut query, position, within } = self.checked()?;
-        match position {
+    fn forwards(self) -> Result<Checked, InvalidRequest> {
+        let mut checked = self.checked()?;
+        let Checked { query, position, .. } = &mut checked;
+        match position.take() {
             None => {}
             Some(Position::First) => query.after = None,
             Some(Position::After(sort_key)) => query.after = Some(sort_key),
@@ -194,7 +204,7 @@ impl<T> Query<T> {
                 return Err(InvalidRequest::of("cursor", why));
             }
         }
-        Ok((table, query, within))
+        Ok(checked)
     }
 }
 
@@ -203,6 +213,7 @@ struct Checked {
     table: ShardedTable,
     query: PageQuery,
     position: Option<Position>,
+    tags: EntryTags,
     within: Within,
 }
 
@@ -226,7 +237,7 @@ impl<T: FromValue + Send + 'static> Query<T> {
     /// # Ok(()) });
     /// ```
     pub async fn count(self) -> Result<usize, ReadError> {
-        let (table, mut query, within) = self.forwards()?;
+        let Checked { table, mut query, within, .. } = self.forwards()?;
         (query.fields, query.limit) = (Some(BTreeSet::new()), MAX_COUNTED_ITEMS);
         let mut count = 0;
         loop {
@@ -246,7 +257,7 @@ impl<T: FromValue + Send + 'static> Query<T> {
     /// [`ReadError`], as of the query.
     pub async fn count_page(self) -> Result<Counted, ReadError> {
         let limit = self.limit.unwrap_or(MAX_COUNTED_ITEMS);
-        let (table, mut query, within) = self.forwards()?;
+        let Checked { table, mut query, within, .. } = self.forwards()?;
         (query.fields, query.limit) = (Some(BTreeSet::new()), limit);
         let page = read_page(&table, &query, within).await?;
         Ok(Counted {
@@ -290,10 +301,7 @@ impl<T: FromValue + Send + 'static> Query<T> {
     ) -> impl Stream<Item = Result<Entry<T>, ReadError>> + Send + Unpin + 'static {
         Box::pin(stream::try_unfold(Reading::Unchecked(Box::new(self)), |reading| async move {
             let mut reading = match reading {
-                Reading::Unchecked(query) => {
-                    let (table, query, within) = query.forwards()?;
-                    Reading::begin(table, query, within)
-                }
+                Reading::Unchecked(query) => Reading::begin(query.forwards()?),
                 reading @ Reading::Pages { .. } => reading,
             };
             Ok(reading.next().await?.map(|entry| (entry, reading)))
@@ -305,9 +313,7 @@ impl<T: FromValue + Send + 'static> Query<T> {
 enum Reading<T> {
     Unchecked(Box<Query<T>>),
     Pages {
-        table: ShardedTable,
-        query: Box<PageQuery>,
-        within: Within,
+        checked: Box<Checked>,
         items: VecDeque<(Item, Version)>,
         /// There is no further page.
         is_last: bool,
@@ -315,26 +321,20 @@ enum Reading<T> {
 }
 
 impl<T: FromValue + Send + 'static> Reading<T> {
-    fn begin(table: ShardedTable, query: PageQuery, within: Within) -> Self {
-        Self::Pages {
-            table,
-            query: Box::new(query),
-            within,
-            items: VecDeque::new(),
-            is_last: false,
-        }
+    fn begin(checked: Checked) -> Self {
+        Self::Pages { checked: Box::new(checked), items: VecDeque::new(), is_last: false }
     }
 
     async fn next(&mut self) -> Result<Option<Entry<T>>, ReadError> {
-        let Self::Pages { table, query, within, items, is_last } = self else { return Ok(None) };
+        let Self::Pages { checked, items, is_last } = self else { return Ok(None) };
+        let Checked { table, query, tags, within, .. } = checked.as_mut();
         while items.is_empty() && !*is_last {
             let page = read_page(table, query, *within).await?;
             items.extend(page.items.into_iter().zip(page.versions));
             *is_last = page.next.is_none();
             query.after = page.next;
         }
-        let is_whole = query.fields.is_none();
-        let entry = |(item, version)| Entry::of(item, version, is_whole);
+        let entry = |(item, version)| Entry::of(item, version, *tags);
         items.pop_front().map(entry).transpose()
     }
 }
@@ -356,15 +356,16 @@ impl<T: FromValue + 'static> IntoFuture for Query<T> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let Checked { table, query, position, within } = self.checked()?;
+            let Checked { table, query, position, tags, within } = self.checked()?;
+            let begins = || query.after.clone().map_or(Position::First, Position::After);
+            let at_page = position.clone().unwrap_or_else(begins);
             let deadline = within.deadline(table.config());
             let span = span("query", &table);
             let at = table.engine().page_at(&query, position, deadline).instrument(span).await?;
             let (next, previous) = at.neighbours();
             let PageAt { page, is_reversed, .. } = at;
-            let is_whole = query.fields.is_none();
             let entries = page.items.into_iter().zip(page.versions);
-            let entries = entries.map(|(item, version)| Entry::of(item, version, is_whole));
+            let entries = entries.map(|(item, version)| Entry::of(item, version, tags));
             let mut entries = entries.collect::<Result<Vec<_>, _>>()?;
             if is_reversed {
                 entries.reverse();
@@ -377,6 +378,7 @@ impl<T: FromValue + 'static> IntoFuture for Query<T> {
                 consumed_capacity: page.consumed_capacity,
                 is_backwards: is_reversed,
                 query,
+                at: at_page,
             })
         })
     }

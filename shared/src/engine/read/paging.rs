@@ -68,15 +68,6 @@ impl TableEngine {
 }
 
 impl PageAt {
-    /// Ends the page after this many items, as they were read. The next page reads the others again.
-    pub fn truncate(&mut self, items: usize) {
-        if items < self.page.items.len() {
-            self.page.items.truncate(items);
-            self.page.versions.truncate(items);
-            self.page.next = self.page.items.last().map(|item| item.sort_key.clone());
-        }
-    }
-
     /// The positions of the next page and of the previous one, in the query's order.
     #[must_use]
     pub fn neighbours(&self) -> (Option<Position>, Option<Position>) {

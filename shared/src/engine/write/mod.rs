@@ -3,7 +3,6 @@
 
 mod append;
 mod attempts;
-pub(crate) mod batch_put;
 mod input;
 mod run;
 pub(crate) mod update;
