@@ -58,7 +58,7 @@ LOCAL = re.compile(
     r"^(?P<set>(?:[A-Z_]+=\S+ )*)cargo run(?: --release)? --bin local(?: -- (?P<rest>.*))?$", re.S
 )
 EXAMPLE = re.compile(
-    r"^cargo run (?P<which>-p dynamodb-write-sharding --example (?P<name>\w+))(?P<rest>(?: [^-].*)?)$"
+    r"^cargo run (?P<which>-p dynamodb-write-sharding(?:-stream)? --example (?P<name>\w+))(?P<rest>(?: [^-].*)?)$"
 )
 LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 # In a document these ports are the local edition's.
