@@ -48,7 +48,8 @@ def check(tag, root):
         )
     required = {match[2] for match in OWN_REQUIREMENT.finditer((root / "Cargo.toml").read_text(encoding="utf-8"))}
     if required != {version}:
-        raise Disagreement(f"Cargo.toml requires {', '.join(sorted(required))} of the workspace's own crates, and not {version}")
+        found = ", ".join(sorted(required))
+        raise Disagreement(f"Cargo.toml requires {found} of the workspace's own crates, and not {version}")
     unreleased, *released = changelog.read(root)
     if not released or released[0].name != version:
         newest = released[0].name if released else "no release"

@@ -239,7 +239,8 @@ pub struct BatchOutcome {
 impl BatchOutcome {
     /// The positions of the failed items for which a repetition may succeed: the error is
     /// [retryable](WriteError::is_retryable), or its outcome is unknown, and a put may be repeated
-    /// as it is. A deletion may be, unless another process stores the item anew. For the other failed items, something must be corrected first.
+    /// as it is. A deletion may be, unless another process stores the item anew. For the other
+    /// failed items, something must be corrected first.
     pub fn to_repeat(&self) -> impl Iterator<Item = usize> {
         self.failed.iter().filter_map(|(position, error)| {
             let helps = error.is_retryable() || matches!(error.kind, WriteErrorKind::Unknown(_));
