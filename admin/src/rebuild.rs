@@ -99,9 +99,7 @@ pub async fn rebuild(options: &RebuildOptions, config: TableConfig) -> Result<Re
             break;
         }
     }
-    while scan.page().await? {
-        scan.survey.take_unsharded();
-    }
+    while scan.page().await? {}
     bar.finish_and_clear();
     let mut result = Rebuild {
         items: scan.survey.items(),
@@ -138,7 +136,7 @@ pub async fn rebuild(options: &RebuildOptions, config: TableConfig) -> Result<Re
     }
     // Complete pages without a failed key would mean that the key never grew.
     if result.failed.is_empty() {
-        match table.maintenance().timeout(DIRECTORY_TIMEOUT).rebuild_directory().await {
+        match table.maintenance().timeout(DIRECTORY_TIMEOUT).rebuild_directory(&scan.survey).await {
             Ok(done) => (result.behind, result.restored) = done,
             Err(error) => result.failed.push(("the directory".into(), error.to_string())),
         }

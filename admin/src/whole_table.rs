@@ -27,16 +27,21 @@ pub struct TableOptions {
     pub concurrency: u16,
 }
 
+/// A client of a DynamoDB server, or of AWS.
+pub(crate) async fn connect(endpoint_url: Option<&str>) -> aws_sdk_dynamodb::Client {
+    let aws = match endpoint_url {
+        Some(url) => configuration_for(url).await,
+        None => api::aws_configuration().await,
+    };
+    aws_sdk_dynamodb::Client::new(&aws)
+}
+
 /// Opens the table. Returns it with its number of items according to DynamoDB.
 pub(crate) async fn open(
     options: &TableOptions,
     config: TableConfig,
 ) -> Result<(ShardedTable, u64), TableError> {
-    let aws = match &options.endpoint_url {
-        Some(url) => configuration_for(url).await,
-        None => api::aws_configuration().await,
-    };
-    let client = aws_sdk_dynamodb::Client::new(&aws);
+    let client = connect(options.endpoint_url.as_deref()).await;
     let described = client.describe_table().table_name(&config.table_name).send().await;
     let described = described.map_err(|error| {
         let why = format!(

@@ -22,6 +22,8 @@ use crate::{alarm, drain, dynamodb_port, http_api, shortage};
 
 /// When the edition stops, open requests get this time to finish, and then background work does.
 const GRACE_PERIOD: Duration = Duration::from_secs(5);
+/// How long it relies on the patterns of armed keys.
+const LOCAL_PATTERN_LEASE: Duration = Duration::from_secs(4);
 /// How long the start waits for the metadata table.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -168,6 +170,9 @@ impl Edition {
             Some(seconds) => config.drain_wait(Duration::from_secs(seconds.into()))?,
             None => config,
         };
+        // A command on this machine may arm keys within seconds.
+        let lease = config.pattern_lease.min(LOCAL_PATTERN_LEASE);
+        let config = config.with(|config| config.pattern_lease = lease);
         let api = listen(options.host, options.port, "--port").await?;
         let (clients, engine) = match &options.endpoint_url {
             Some(url) => (remote_clients(url).await, None),

@@ -52,6 +52,9 @@ pub enum Internal {
     TombstoneRemoved,
     /// The record belongs to the metadata table.
     Metadata,
+    /// Another program has stored an item under the stored key of a further shard, where only the
+    /// product stores items, or under a key that the product never writes. No read returns it.
+    Foreign,
 }
 
 /// The kind of a change.
@@ -88,7 +91,7 @@ pub struct Change {
     pub partition_key: PartitionKey,
     /// The sort key.
     pub sort_key: SortKey,
-    /// The shard that the item was on; 0 for a bare key.
+    /// The shard that the item was on.
     pub shard: ShardNumber,
     /// For a put, and for a deletion that left a tombstone: the change's own version. For other
     /// deletions, and for an expiry: the version of the removed item. `None` if another program

@@ -27,11 +27,10 @@ use sharding_core::{ShardCount, ShardNumber, TableConfig, Version, WidthHistory,
 ///     "dynamodb": {
 ///         "ApproximateCreationDateTime": 1_700_000_000, "SequenceNumber": "100000000000000000001",
 ///         "StreamViewType": "NEW_AND_OLD_IMAGES",
-///         "Keys": {"partition_key": {"S": "2014-07-09.1"}, "sort_key": {"S": "order-1147"}},
+///         "Keys": {"partition_key": {"S": "2014-07-09"}, "sort_key": {"S": "order-1147"}},
 ///         "NewImage": {
-///             "partition_key": {"S": "2014-07-09.1"}, "sort_key": {"S": "order-1147"},
-///             "fruit": {"S": "grape"}, "_partition_key": {"S": "2014-07-09"},
-///             "_version": {"N": "1001700000000000000000000001"},
+///             "partition_key": {"S": "2014-07-09"}, "sort_key": {"S": "order-1147"},
+///             "fruit": {"S": "grape"}, "_sh:v": {"N": "1001700000000000000000000001"},
 ///         },
 ///     },
 /// });
@@ -86,7 +85,6 @@ impl StreamDecoder {
         let in_force = widths.at(judged_at);
         let verdict = match (&record.event, self.config.writes()) {
             (Event::Put { old, new }, writes) => match (new.version, writes) {
-                (None, _) if new.has_logical_key => Verdict::Internal(Internal::Moved),
                 (None, _) => Verdict::Change,
                 (Some(_), _) if is_mark(old.as_ref(), new) => Verdict::Internal(Internal::Marked),
                 (Some(version), _) if is_edited(old.as_ref(), version) => Verdict::Change,
@@ -103,13 +101,9 @@ impl StreamDecoder {
                 let is_expired =
                     *by_time_to_live || old.expires_at.is_some_and(|ends| ends > 0 && ends <= at);
                 match writes {
-                    Writes::Items => self.judge_removal(
-                        &record,
-                        old,
-                        (*by_time_to_live, is_expired),
-                        in_force,
-                        widths,
-                    ),
+                    Writes::Items => {
+                        self.judge_removal(&record, *by_time_to_live || is_expired, in_force)
+                    }
                     // Only a drain deletes there.
                     Writes::Appends if !is_expired => Verdict::Internal(Internal::OriginalRemoved),
                     Writes::Appends if *by_time_to_live && self.may_be_home(&record, in_force) => {
@@ -158,28 +152,16 @@ impl StreamDecoder {
     fn judge_removal(
         &self,
         record: &StreamRecord,
-        old: &Image,
-        (by_time_to_live, is_expired): (bool, bool),
+        may_be_expiry: bool,
         in_force: InForce,
-        widths: &WidthHistory,
     ) -> Verdict {
         match in_force {
             InForce::Below(_) => Verdict::Doubt(Doubt::WidthForgotten),
             InForce::Era { width, .. } if self.home(record, width) == Some(record.shard) => {
                 Verdict::Change
             }
-            // The item was stored under a bare key, where another program writes.
-            InForce::Era { .. }
-                if record.shard == ShardNumber::UNSHARDED
-                    && old.version.is_none()
-                    && !widths.was_ever_drained() =>
-            {
-                Verdict::Change
-            }
             // DynamoDB removed it, or a drain, which does not copy expired items home.
-            InForce::Era { .. } if by_time_to_live || is_expired => {
-                Verdict::Doubt(Doubt::ExpiredCopy)
-            }
+            InForce::Era { .. } if may_be_expiry => Verdict::Doubt(Doubt::ExpiredCopy),
             InForce::Era { .. } => Verdict::Internal(Internal::OriginalRemoved),
         }
     }

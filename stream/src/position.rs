@@ -23,12 +23,11 @@ use sharding_core::Version;
 /// let config = TableConfig::new("items", "items-metadata");
 /// let decoder = StreamDecoder::new(config.clone());
 /// let put = |era: u64, sequence: &str| {
-///     let image = json!({"partition_key": {"S": "day.1"}, "sort_key": {"S": "a"},
-///         "_partition_key": {"S": "day"},
-///         "_version": {"N": format!("{era}000000000000000007000000001")}});
+///     let image = json!({"partition_key": {"S": "day"}, "sort_key": {"S": "a"},
+///         "_sh:v": {"N": format!("{era}000000000000000007000000001")}});
 ///     let record = json!({"eventID": "1", "eventName": "INSERT", "dynamodb": {
 ///         "ApproximateCreationDateTime": 1_700_000_000,
-///         "Keys": {"partition_key": {"S": "day.1"}, "sort_key": {"S": "a"}}, "NewImage": image,
+///         "Keys": {"partition_key": {"S": "day"}, "sort_key": {"S": "a"}}, "NewImage": image,
 ///         "SequenceNumber": sequence, "StreamViewType": "NEW_AND_OLD_IMAGES"}});
 ///     let Ok(Reading::Item(record)) = decoder.read(&record) else { panic!("it is an item's") };
 ///     match decoder.decode(record, &WidthHistory::never_grown(&config, 1_700_000_000)) {

@@ -9,8 +9,9 @@ use serde_json::{Value as Json, json};
 use crate::change::Internal;
 use crate::error::StreamError;
 use crate::json::Field;
+use sharding_core::internal::ShardKeys;
 use sharding_core::internal::protocol::names::{
-    DELETED, LATE_UNTIL, LOGICAL_KEY, RESERVED, VERSION,
+    DELETED, LATE_UNTIL, LOGICAL_KEY, RESERVED_PREFIX, VERSION,
 };
 use sharding_core::{Item, KeyError, PartitionKey, ShardNumber, SortKey, SortKeyType, Value};
 use sharding_core::{TableConfig, Version};
@@ -58,8 +59,6 @@ pub(crate) struct Image {
     pub(crate) is_tombstone: bool,
     /// Whether the item says until when a duplicate of its put may arrive.
     pub(crate) is_marked: bool,
-    /// Whether the item has the logical key. Another program does not store it; a drain does.
-    pub(crate) has_logical_key: bool,
     /// Epoch seconds.
     pub(crate) expires_at: Option<u64>,
     pub(crate) item: Item,
@@ -154,7 +153,9 @@ impl Reader<'_> {
         }
         let sort_key = self.sort_key(&keys)?;
         let (old, new) = self.images(&dynamodb)?;
-        let (partition_key, shard) = self.key(&stored_key, [&new, &old])?;
+        let Some((partition_key, shard)) = self.key(&stored_key, [&new, &old])? else {
+            return Ok(Reading::Internal(Internal::Foreign));
+        };
         let image = |field: &Field<'_, '_>| self.image(field, &partition_key, &sort_key);
         let event = match new.value {
             Some(_) => {
@@ -243,31 +244,31 @@ impl Reader<'_> {
         Ok((old, new))
     }
 
-    /// The item's key, and its shard. An image that the product stored contains the logical key.
+    /// The item's key, and its shard. `None` for an item of another program where reads ignore it.
     fn key(
         &self,
         stored: &Field<'_, '_>,
         images: [&Field<'_, '_>; 2],
-    ) -> Result<(PartitionKey, ShardNumber), StreamError> {
-        let (text, config) = (stored.text()?, self.config);
-        let bare = || {
-            let key = PartitionKey::new(text)
-                .map_err(|error| stored.is(format!("is no partition key: {error}")))?;
-            Ok((key, ShardNumber::UNSHARDED))
-        };
-        let parsed = config.shard_keys.parse(text);
+    ) -> Result<Option<(PartitionKey, ShardNumber)>, StreamError> {
+        let keys = &self.config.shard_keys;
+        let parsed = keys.parse(stored.text()?);
         let named = images.iter().find_map(|image| image.get(LOGICAL_KEY).of_type("S"));
         match (named, parsed) {
-            (Some(logical), _) if config.adopt_unsharded && logical == text => bare(),
-            (Some(logical), Some((key, shard))) if key.as_str() == logical => Ok((key, shard)),
+            (Some(logical), Some((key, shard))) if key.as_str() == logical => {
+                Ok(Some((key, shard)))
+            }
             (Some(logical), _) => {
                 Err(stored.is(format!("is no shard of {logical:?}, which {LOGICAL_KEY} names")))
             }
-            // Another program stored it: under a bare key, if the table has any.
-            (None, _) if config.adopt_unsharded => bare(),
-            (None, Some(parsed)) => Ok(parsed),
-            (None, None) => Err(stored
-                .is("is no shard key of the table: partition key, separator and shard number")),
+            (None, Some((_, shard)))
+                if *keys == ShardKeys::KeyFirst && shard != ShardNumber::FIRST =>
+            {
+                Ok(None)
+            }
+            (None, Some(parsed)) => Ok(Some(parsed)),
+            // A key that no shard can have, and the product never writes.
+            (None, None) if *keys == ShardKeys::KeyFirst => Ok(None),
+            (None, None) => Err(stored.is("is no shard key of the table")),
         }
     }
 
@@ -291,7 +292,6 @@ impl Reader<'_> {
         // As for reads of items: without a version, the attribute belongs to another program.
         let is_tombstone = version.is_some() && attributes.get(DELETED) == Some(&Value::Bool(true));
         let is_marked = attributes.contains_key(LATE_UNTIL);
-        let has_logical_key = attributes.contains_key(LOGICAL_KEY);
         let expires_at =
             config.ttl_attribute.as_ref().and_then(|name| attributes.get(name)).and_then(|at| {
                 match at {
@@ -307,14 +307,14 @@ impl Reader<'_> {
                     | Value::Bs(_) => None,
                 }
             });
-        for name in
-            [config.partition_key_name.as_str(), &config.sort_key_name].into_iter().chain(RESERVED)
-        {
-            attributes.remove(name);
-        }
+        attributes.retain(|name, _| {
+            !(name.starts_with(RESERVED_PREFIX)
+                || *name == config.partition_key_name
+                || *name == config.sort_key_name)
+        });
         let item =
             Item { partition_key: partition_key.clone(), sort_key: sort_key.clone(), attributes };
-        Ok(Image { version, is_tombstone, is_marked, has_logical_key, expires_at, item })
+        Ok(Image { version, is_tombstone, is_marked, expires_at, item })
     }
 
     fn is_by_time_to_live(&self) -> bool {

@@ -21,7 +21,7 @@ pub fn client() -> Client {
 #[derive(Debug, Clone)]
 struct AtOnce;
 
-const TABLE_ITEM: &str = r#"{"Item":{"partition_key":{"S":"_sharding:table"},"writes":{"S":"items"},"protocol":{"N":"3"},"pages":{"N":"4"},"seed":{"N":"7"},"copies":{"N":"1"},"directory_made":{"BOOL":true}}}"#;
+const TABLE_ITEM: &str = r#"{"Item":{"partition_key":{"S":"_sharding:table"},"writes":{"S":"items"},"protocol":{"N":"4"},"layout":{"S":"key first"},"placement":{"S":"calculated"},"keys":{"S":"partition_key S, sort_key S"},"armed":{"M":{"*":{"N":"0"}}},"pages":{"N":"4"},"seed":{"N":"7"},"copies":{"N":"1"},"directory_made":{"BOOL":true}}}"#;
 const PAGE: &str =
     r#"{"Item":{"partition_key":{"S":"_sharding:page"},"copies":{"N":"1"},"seed":{"N":"7"}}}"#;
 

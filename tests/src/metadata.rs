@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
+use sharding::internal::ShardKeys;
 use sharding::internal::protocol::directory::{Division, KeyDigest};
 use sharding::internal::{TableEngine, protocol::directory::PAGES};
-use sharding::{PartitionKey, TableConfig, Writes, create_tables};
+use sharding::{PartitionKey, Placement, SortKeyType, TableConfig, Writes, create_tables};
 
 use crate::soon;
 
@@ -29,19 +30,30 @@ pub const DIVISION: Division = Division { pages: PAGES, seed: 7 };
 /// If the tables cannot be created.
 pub async fn claimed_tables(client: &Client, config: &TableConfig) {
     create_tables(client, config).await.expect("tables");
-    let own = config.writes();
-    let name = Writes::NAMES.iter().find(|(_, writes)| *writes == own).expect("it has a name").0;
-    store(client, TABLE_ITEM, table_item(name)).await;
+    store(client, TABLE_ITEM, table_item(config)).await;
     let table = TableEngine::new(client, config.clone());
     Box::pin(table.claim_mode(soon())).await.expect("claimed");
 }
 
-/// The table item before the directory is made.
+/// The table item of a table that was empty, before the directory is made.
+///
+/// # Panics
+/// If the table has the layout of another program.
 #[must_use]
-pub fn table_item(writes: &str) -> [(&'static str, AttributeValue); 5] {
+pub fn table_item(config: &TableConfig) -> [(&'static str, AttributeValue); 9] {
+    let writes = Writes::NAMES.iter().find(|(_, writes)| *writes == config.writes());
+    let placement = Placement::NAMES.iter().find(|(_, it)| *it == config.placement);
+    let (writes, placement) = (writes.expect("a name").0, placement.expect("a name").0);
+    assert_eq!(config.shard_keys, ShardKeys::KeyFirst);
+    let kind = if config.sort_key_type == SortKeyType::Number { "N" } else { "S" };
+    let keys = format!("{} S, {} {kind}", config.partition_key_name, config.sort_key_name);
     [
         ("writes", text(writes)),
-        ("protocol", number(3)),
+        ("protocol", number(4)),
+        ("layout", text("key first")),
+        ("placement", text(placement)),
+        ("keys", text(&keys)),
+        ("armed", AttributeValue::M(HashMap::from([("*".to_owned(), number(0))]))),
         ("pages", number(u64::from(DIVISION.pages))),
         ("seed", number(DIVISION.seed)),
         ("copies", number(1)),

@@ -132,20 +132,22 @@ impl PageBench {
         let mut texts = BTreeMap::from([
             ("partition_key", self.shard_key(self.keys.home(number, self.width))),
             ("sort_key", self.keys.sort_key(number).to_string()),
-            ("_partition_key", "hot".to_owned()),
         ]);
+        if self.keys.home(number, self.width) > 1 {
+            texts.insert("_sh:k", "hot".to_owned());
+        }
         let (era, tie_breaker) = (if self.width == 1 { 1 } else { 2 }, 123_456_789 + number as u32);
         let version = Version::new(era, 1_764_000_000_000_000, tie_breaker);
         // A number of 28 digits takes 15 bytes.
         let own: usize = texts.iter().map(|(name, text)| name.len() + text.len()).sum::<usize>()
-            + "_version".len()
+            + "_sh:v".len()
             + 15;
         texts.insert("filler", "x".repeat(ITEM_BYTES - own - "filler".len()));
         let mut item: std::collections::HashMap<_, _> = texts
             .into_iter()
             .map(|(name, text)| (name.to_owned(), AttributeValue::S(text)))
             .collect();
-        item.insert("_version".into(), AttributeValue::N(version.to_string()));
+        item.insert("_sh:v".into(), AttributeValue::N(version.to_string()));
         item
     }
 }

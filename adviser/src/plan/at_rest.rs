@@ -14,7 +14,7 @@ use super::prices::{MONTH_HOURS, Prices};
 /// The metrics of the alarms of every stack. AWS bills an alarm on a metric-math expression once
 /// for each of its metrics, here 5xx and requests of the API. (CloudWatch user guide, "CloudWatch
 /// billing and cost".)
-const ALARM_METRICS: u32 = 23;
+const ALARM_METRICS: u32 = 24;
 /// The metrics of the alarms of a canary deployment, one for each function.
 const CANARY_ALARM_METRICS: u32 = 3;
 /// Minutes between two runs of the schedule that sets alarms back to OK.
@@ -132,9 +132,9 @@ mod tests {
         // 8,760 traces at 5.00 a million, and requests to KMS at 0.03 for 10,000.
         let production = 0.043_8 + 0.026_28;
         let rows = [
-            ("development", [2.30, 0.0, 1.00, runs + kept[0]]),
-            ("standard", [2.30, 3.00, 1.00, runs + kept[1]]),
-            ("production", [2.60, 3.00, 1.00, runs + kept[2] + production]),
+            ("development", [2.40, 0.0, 1.00, runs + kept[0]]),
+            ("standard", [2.40, 3.00, 1.00, runs + kept[1]]),
+            ("production", [2.70, 3.00, 1.00, runs + kept[2] + production]),
         ];
         assert_eq!(at_rest.profiles.len(), rows.len());
         for (stack, (profile, usd)) in at_rest.profiles.iter().zip(rows) {

@@ -10,7 +10,7 @@ pub(crate) struct PlanOptions {
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) write_rate: u32,
     /// Bytes of a stored item: names and values, the sharded key, and this product's own attributes
-    /// (about 40 bytes and the partition key again)
+    /// (20 bytes; on further shards some 35 and the partition key again)
     #[arg(long, value_name = "BYTES", allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..=409_600))]
     pub(crate) item_size: u32,

@@ -332,7 +332,7 @@ fn check_size(
         + config.sort_key_name.len()
         + 2 * partition_key.as_str().len()
         + sort_key.to_string().len()
-        + "_partition_key_version".len()
+        + "_sh:k_sh:v".len()
         + 32;
     let bytes = own + attributes.size();
     if bytes > MAX_ITEM_BYTES {

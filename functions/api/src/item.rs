@@ -423,7 +423,7 @@ mod tests {
         let rows = [
             ("[]", "attributes", "wrong_type"),
             (r#"{"pk":1}"#, "attributes.pk", "reserved_attribute"),
-            (r#"{"_version":1}"#, "attributes._version", "reserved_attribute"),
+            (r#"{"_sh:v":1}"#, "attributes._sh:v", "reserved_attribute"),
             (r#"{"":1}"#, "attributes", "invalid_attribute"),
             (r#"{"a":{"b":1,"b":2}}"#, "attributes.a.b", "repeated_field"),
             (

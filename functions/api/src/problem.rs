@@ -287,6 +287,9 @@ impl Problem {
             WriteErrorKind::Exists => Self::exists().of(current),
             WriteErrorKind::Precondition => Self::precondition_failed(current),
             WriteErrorKind::Absent => Self::no_item(),
+            error @ WriteErrorKind::NotArmed { .. } => {
+                Self::conflict("not_armed", &format!("{error}; nothing was changed"))
+            }
             WriteErrorKind::Mismatch(error) => Self::patch(&error),
             WriteErrorKind::IdempotencyKeyReused => Self::idempotency_key_reused(),
             WriteErrorKind::AppendOnly => Self::append_only("GET, POST"),
@@ -342,7 +345,6 @@ impl Problem {
                     format!("DynamoDB rejected the item: {message}"),
                 )
             }
-            TableError::Occupied => Self::conflict("ambiguous_key", &error.to_string()),
             TableError::Lost(_) => {
                 tracing::error!(%error, "a request failed permanently");
                 Self::new(

@@ -45,6 +45,8 @@ struct ShardsResponse<'a> {
     grown: bool,
     last_updated: Option<u64>,
     shard_history: Vec<Change>,
+    armed: bool,
+    armed_from: Option<u64>,
     warm_throughput: Option<WarmThroughput>,
 }
 
@@ -270,9 +272,14 @@ async fn get_shards(
     let soon = deadline.min(Deadline::now() + OPTIONAL_TIMEOUT);
     let (metadata, warm) =
         (table.maintenance().deadline(deadline), table.maintenance().deadline(soon));
-    let (metadata, warm) = tokio::join!(metadata.metadata(&key), warm.warm_throughput(&key));
+    let (found, warm, waits) = tokio::join!(
+        metadata.metadata(&key),
+        warm.warm_throughput(&key),
+        metadata.not_armed_before(&key)
+    );
     // A key without metadata has never grown.
-    let metadata = metadata.map_err(|error| Problem::from_table(&error))?;
+    let metadata = found.map_err(|error| Problem::from_table(&error))?;
+    let waits = waits.map_err(|error| Problem::from_table(&error))?;
     // A warm throughput that cannot be read is reported as unknown, like one that was never
     // published.
     let warm = warm.ok().flatten();
@@ -290,6 +297,8 @@ async fn get_shards(
         shard_history: history
             .map(|change| Change { at: change.at, count: change.count.get() })
             .collect(),
+        armed: waits.is_none(),
+        armed_from: waits.flatten(),
         warm_throughput: warm.map(|warm| WarmThroughput {
             write_units: warm.write_units,
             read_units: warm.read_units,

@@ -57,3 +57,38 @@ async fn every_sample_event_has_its_answer() {
     drop(reader);
     edition.stop().await;
 }
+
+/// A program that goes around the product is counted where it shows: it has replaced an item of an
+/// armed key, or stored one where only the product does.
+#[tokio::test]
+async fn a_program_that_goes_around_is_counted() {
+    let edition = TestEdition::start(ServeOptions::default(), config()).await;
+    let stored = json!({"partition_key": "k", "sort_key": "s", "attributes": {"n": 1}});
+    assert_eq!(edition.post("/items", &stored).await.status, 201);
+    let key = PartitionKey::new("k").expect("a key");
+    edition.table().set_shards(&key, count(2), soon()).await.expect("grown");
+    let client = &aws_sdk_dynamodb::Client::new(
+        &connection::endpoint::configuration_for(&edition.dynamodb_url()).await,
+    );
+    for stored_key in ["k", "k\u{1f}s2"] {
+        let text = |text: &str| aws_sdk_dynamodb::types::AttributeValue::S(text.to_owned());
+        let put = client.put_item().table_name("items").item("partition_key", text(stored_key));
+        put.item("sort_key", text("s")).send().await.expect("stored");
+    }
+    let mut reader = Function::start(
+        env!("CARGO_BIN_EXE_reader"),
+        &Function::variables(&edition.dynamodb_url()),
+    )
+    .await;
+    let mut get = event("reader-get-items");
+    get["queryStringParameters"] = json!({"partition_key": "k"});
+    get["rawQueryString"] = json!("partition_key=k");
+    assert_eq!(reader.invoke(get).await["statusCode"], 200);
+    let log = reader.stop().await;
+    let counted = log
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter_map(|line| line["ShardingForeignItems"].as_u64());
+    assert_eq!(counted.sum::<u64>(), 2, "{log}");
+    edition.stop().await;
+}

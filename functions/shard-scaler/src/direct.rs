@@ -1,7 +1,7 @@
 //! Direct events, including those about one key or the list of keys: set, show, list.
 
 use serde_json::{Value, json};
-use sharding::maintenance::{ScaleError, ShardMetadata};
+use sharding::maintenance::{ScaleError, ScalingDecision, ShardMetadata};
 use sharding::{PartitionKey, ShardCount, WarmThroughput};
 use tokio::time::Instant as Deadline;
 
@@ -32,9 +32,6 @@ impl Scaler {
                 respond("settle", &self.settle(&key, deadline).await?)
             }
             DirectEvent::Drain {} => respond("drain", &self.drain_all(now_seconds, deadline).await),
-            DirectEvent::Migrate { after } => {
-                respond("migrate", &self.migrate(after, deadline).await?)
-            }
             DirectEvent::Rebuild {} => respond("rebuild", &self.rebuild(deadline).await),
             DirectEvent::Copies { copies } => {
                 respond("copies", &self.raise_copies(copies, deadline).await?)
@@ -45,6 +42,13 @@ impl Scaler {
                 let learnt = self.learn_warm_throughput(deadline);
                 respond("rearm", &tokio::join!(self.rearm(&alarms, deadline), learnt).0)
             }
+            DirectEvent::Arm { pattern, allow } => {
+                respond("arm", &self.arm(&pattern, &allow, deadline).await?)
+            }
+            DirectEvent::Disarm { pattern } => {
+                respond("disarm", &self.disarm(&pattern, deadline).await?)
+            }
+            DirectEvent::Status {} => respond("status", &self.status(deadline).await),
             DirectEvent::Show { partition_key: key } => {
                 respond("show", &self.show(&key, deadline).await?)
             }
@@ -97,7 +101,12 @@ impl Scaler {
         deadline: Deadline,
     ) -> Result<Result<KeyOutcome, Failure>, EventError> {
         if self.config.dry_run {
-            return Ok(match self.maintenance(deadline).metadata(key).await {
+            let maintenance = self.maintenance(deadline);
+            if let Ok(Some(from)) = maintenance.not_armed_before(key).await {
+                let decision = ScalingDecision::NotArmed { from };
+                return Ok(Ok(KeyOutcome::unchanged(decision)));
+            }
+            return Ok(match maintenance.metadata(key).await {
                 Ok(metadata) => {
                     let adopted = self.table.config().adopt_shards;
                     let from = metadata.map_or(adopted, |metadata| metadata.number_of_shards);

@@ -278,9 +278,9 @@ fn begun(
         Err(error @ DrainRefused::NotLower { .. }) => {
             return Err(EventError::new("number_of_shards", error));
         }
-        Err(
-            error @ (DrainRefused::Busy(_) | DrainRefused::NoHomes | DrainRefused::NotAdopting | _),
-        ) => Ok(KeyOutcome::unchanged(error)),
+        Err(error @ (DrainRefused::Busy(_) | DrainRefused::NoHomes | _)) => {
+            Ok(KeyOutcome::unchanged(error))
+        }
     };
     Ok(KeyReport::new(key, outcome))
 }

@@ -55,14 +55,22 @@ pub(crate) enum DirectEvent {
     /// Continue all drains and unfinished changes, and begin those that are due. Sent by a
     /// schedule.
     Drain {},
-    /// Begin to migrate the keys that have items under their bare key. Continue after this item.
-    Migrate { after: Option<After> },
     /// Rebuild the metadata from all items.
     Rebuild {},
     /// Raise the number of copies of each page of the directory.
     Copies { copies: WholeNumber },
     /// Set alarms back to OK, so that they can act again.
     Rearm { alarms: AlarmNames },
+    /// Arm the keys of a pattern, although the table has what `allow` names.
+    Arm {
+        pattern: String,
+        #[serde(default)]
+        allow: Vec<String>,
+    },
+    /// Remove a pattern that does not count yet.
+    Disarm { pattern: String },
+    /// Show the patterns of armed keys.
+    Status {},
     /// Show a key's metadata.
     Show { partition_key: String },
     /// List the keys that have metadata. Continue after this key.
@@ -75,16 +83,6 @@ pub(crate) enum DirectEvent {
 pub(crate) struct WarmUnits {
     pub(crate) write_units: Option<WholeNumber>,
     pub(crate) read_units: Option<WholeNumber>,
-}
-
-/// A place in the main table.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(try_from = "Value")]
-pub(crate) struct After {
-    /// The partition key as it is stored.
-    pub(crate) stored_key: String,
-    /// The sort key's text.
-    pub(crate) sort_key: String,
 }
 
 /// A whole number without bounds. The bounds of a width depend on the configuration.
@@ -149,7 +147,7 @@ impl ScalerEvent {
         let alarms = Alarm::all(fields);
         if alarms.is_empty() {
             let known = "it is of no known shape; a direct event has an action (set, warm, shrink, \
-                         settle, drain, migrate, rebuild, copies, rearm, show, list); an alarm \
+                         settle, drain, rebuild, copies, rearm, arm, disarm, status, show, list); an alarm \
                          comes directly, through SNS or through EventBridge";
             return Err(EventError::new("event", known));
         }
@@ -205,19 +203,6 @@ impl TryFrom<Value> for WholeNumber {
     fn try_from(given: Value) -> Result<Self, String> {
         let number = given.as_i64().map(i128::from).or_else(|| given.as_u64().map(i128::from));
         number.map(Self).ok_or_else(|| format!("it is {given}; a whole number is needed"))
-    }
-}
-
-impl TryFrom<Value> for After {
-    type Error = String;
-
-    fn try_from(given: Value) -> Result<Self, String> {
-        let text = |name: &str| given.get(name).and_then(Value::as_str).map(str::to_owned);
-        let place = text("stored_key").zip(text("sort_key"));
-        let needed = "the next of an earlier response, with the strings stored_key and sort_key";
-        let (stored_key, sort_key) =
-            place.ok_or_else(|| format!("it is {given}; it must be {needed}"))?;
-        Ok(Self { stored_key, sort_key })
     }
 }
 
@@ -370,8 +355,6 @@ mod tests {
             ("warm", json!({"key": 1}), "event", "unknown field `key`, expected `wri"),
             ("drain", json!({"key": 1}), "event", "unknown field `key`"),
             ("list", json!({"after": 7}), "after", "integer `7`, expected a string"),
-            ("migrate", json!({"after": ["k", "s"]}), "after", "it must be the next"),
-            ("migrate", json!({"after": {"sort_key": "s"}}), "after", "it must be"),
         ];
         for (action, fields, field, why) in rows {
             let error = parsed(action, fields.clone()).unwrap_err();

@@ -5,6 +5,7 @@
 //! repetition harmless.
 
 mod alarm;
+mod arming;
 mod clients;
 mod config;
 mod direct;

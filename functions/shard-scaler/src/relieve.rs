@@ -84,6 +84,8 @@ impl Scaler {
         }
         let outcome = if !self.config.dry_run {
             KeyOutcome::of_change(reported.carry_out(throttled).await?)
+        } else if let Some(from) = maintenance.not_armed_before(key).await? {
+            KeyOutcome::unchanged(ScalingDecision::NotArmed { from })
         } else if let ScalingDecision::ScaleOut(to) = decision {
             KeyOutcome::DryRun(json!({"from": metadata.number_of_shards.get(), "to": to.get()}))
         } else {

@@ -1,7 +1,5 @@
-//! Direct events that read the whole table: migrating bare keys, and rebuilding lost metadata.
-//!
-//! A table may be too large for one invocation. A migration then does a part and says where the
-//! next one continues; a rebuild changes nothing.
+//! The direct event that reads the whole table: rebuilding lost metadata. If the table is too large
+//! for one invocation, it changes nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,21 +7,18 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::json;
-use sharding::maintenance::{DrainRefused, Rebuilt, ScanPosition, Survey};
-use sharding::{PartitionKey, SortKey, TableError};
+use sharding::maintenance::{Rebuilt, Survey};
+use sharding::{PartitionKey, TableError};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant as Deadline;
 
 use crate::Scaler;
-use crate::event::{After, EventError};
 use crate::response::{Failure, Outcome, Report, to_json};
 use crate::telemetry;
 
 /// The largest number of keys that are processed at once.
 const CONCURRENCY: usize = 32;
-/// No further page is read once this number of keys is waiting.
-const MAX_WAITING_KEYS: usize = 300;
 /// The share of the time for reading the table. The rest is for the keys that were found.
 const READING_SHARE: f64 = 0.5;
 /// The part of the time that is reserved for the response.
@@ -49,89 +44,7 @@ struct FailedKey {
     detail: String,
 }
 
-/// The progress of the scan for items under bare keys.
-#[derive(Default)]
-struct Look {
-    survey: Survey,
-    keys: Vec<PartitionKey>,
-    unsharded_items: u64,
-    /// Where the next scan continues.
-    next: Option<ScanPosition>,
-    interrupted: Option<TableError>,
-}
-
 impl Scaler {
-    /// Begins to migrate the keys that have items under their bare key. The schedule of drains does
-    /// the rest.
-    pub(crate) async fn migrate(
-        &self,
-        after: Option<After>,
-        deadline: Deadline,
-    ) -> Result<Report, EventError> {
-        if !self.table.config().adopt_unsharded {
-            let reason = DrainRefused::NotAdopting.to_string();
-            let outcome = Ok(Outcome::Unchanged { reason });
-            return Ok(Report { outcome, details: json!({}) });
-        }
-        let after = self.position(after)?;
-        let mut look = self.look_for_bare_keys(after.clone(), look_until(deadline)).await;
-        let dry_run = self.config.dry_run;
-        let work = each(&look.survey, std::mem::take(&mut look.keys), |key| {
-            let maintenance = self.maintenance(deadline - RESPONSE_TIME);
-            async move {
-                if dry_run {
-                    return Ok("would_begin");
-                }
-                match maintenance.migrate(&key).await {
-                    Ok(_) => Ok("begun"),
-                    Err(DrainRefused::Busy(_)) => Ok("busy"),
-                    Err(error) => Err((key, error.to_string())),
-                }
-            }
-        });
-        let work = work.await;
-        // If the scan made progress, the response says where to continue; a repetition would begin
-        // again.
-        let is_retryable = |error: &TableError| error.is_retryable() && look.next == after;
-        let outcome = match &look.interrupted {
-            Some(error) => Err(Failure::new(error, is_retryable(error))),
-            None => Ok(Outcome::Handled),
-        };
-        let after = |next: ScanPosition| {
-            let sort_key = next.sort_key.to_string();
-            After { stored_key: next.stored_key, sort_key }
-        };
-        let mut details = to_json(&work);
-        details["next"] = json!(look.next.map(after));
-        details["unsharded_items"] = look.unsharded_items.into();
-        details["looks_sharded"] = look.survey.looks_sharded().into();
-        Ok(Report { outcome, details })
-    }
-
-    async fn look_for_bare_keys(&self, after: Option<ScanPosition>, until: Deadline) -> Look {
-        let maintenance = self.maintenance(until);
-        let mut look = Look { next: after, ..Look::default() };
-        loop {
-            match maintenance.survey_page(&mut look.survey, look.next.as_ref()).await {
-                Ok(page) => look.next = page.next,
-                Err(error) => {
-                    tracing::error!(%error, "the table could not be looked at");
-                    look.interrupted = Some(error);
-                    return look;
-                }
-            }
-            let found = look.survey.take_unsharded();
-            look.unsharded_items += found.values().sum::<u64>();
-            look.keys.extend(found.into_keys());
-            if look.next.is_none()
-                || look.keys.len() >= MAX_WAITING_KEYS
-                || Deadline::now() >= until
-            {
-                return look;
-            }
-        }
-    }
-
     /// Makes the metadata of every key cover all its items. Nothing changes unless the whole table
     /// was read, because a part of a key's items suggests too few shards.
     pub(crate) async fn rebuild(&self, deadline: Deadline) -> Report {
@@ -166,8 +79,6 @@ impl Scaler {
         loop {
             let page = maintenance.survey_page(&mut survey, at.as_ref()).await;
             at = page.map_err(|error| failure("the table could not be looked at", &error))?.next;
-            // Bare keys have no shards to rebuild, and would only use memory.
-            survey.take_unsharded();
             if at.is_none() {
                 return Ok((survey, true));
             }
@@ -206,7 +117,7 @@ impl Scaler {
         // If a key were left out, complete pages would mean that it never grew.
         if !dry_run && work.failed.is_empty() {
             // Last, so that the pages contain the rebuilt metadata.
-            match self.maintenance(deadline - RESPONSE_TIME).rebuild_directory().await {
+            match self.maintenance(deadline - RESPONSE_TIME).rebuild_directory(survey).await {
                 Ok((behind, restored)) => {
                     details["directory_behind"] = behind.into();
                     details["restored"] = restored.into();
@@ -237,13 +148,6 @@ impl Scaler {
                 return Ok(false);
             }
         }
-    }
-
-    fn position(&self, after: Option<After>) -> Result<Option<ScanPosition>, EventError> {
-        let Some(After { stored_key, sort_key }) = after else { return Ok(None) };
-        let sort_key = SortKey::parse(self.table.config().sort_key_type, &sort_key);
-        let sort_key = sort_key.map_err(|error| EventError::new("after.sort_key", error))?;
-        Ok(Some(ScanPosition { stored_key, sort_key }))
     }
 }
 

@@ -85,8 +85,8 @@ async fn a_table_for_other_writes_stops_the_function() {
     variables.push(("WRITES", "appends".to_owned()));
     let log = Function::refusal(BINARY, &variables).await;
     assert!(
-        log.contains("it takes items")
-            && log.contains("for appends")
+        log.contains("it was made for \\\"items\\\"")
+            && log.contains("for \\\"appends\\\"")
             && log.contains("Changing WRITES"),
         "{log}"
     );

@@ -54,11 +54,13 @@ pub use crate::engine::width::by_policy::ReportedKey;
 pub use crate::engine::width::{ScaleError, ScaleOutcome};
 pub use crate::policy::decision::ScalingDecision;
 pub use crate::policy::pressure::Pressure;
+pub use crate::protocol::armed::{KeyPattern, PatternError};
 pub use crate::protocol::directory::MAX_COPIES;
 pub use crate::protocol::history::{HistoryEntry, HistoryError, ShardHistory};
 pub use crate::protocol::metadata::{Drain, Phase, ShardMetadata};
 pub use crate::protocol::survey::{KeyFindings, Survey};
 pub use crate::table::ScanPosition;
+pub use crate::table::obstacles::ArmingObstacle;
 
 /// See the [module](self) and [`ShardedTable::maintenance`]. Each call has the timeout of a
 /// request, or the deadline that was set. A call that reaches its deadline keeps the work that it
@@ -117,6 +119,69 @@ impl Maintenance {
     /// [`TableError`] if the metadata could not be read.
     pub async fn metadata(&self, key: &PartitionKey) -> Result<Option<ShardMetadata>, TableError> {
         self.table.engine().shards(key, self.until()).await
+    }
+
+    /// Arms the keys of a pattern: once it counts, the product writes them, and they may grow, so no
+    /// other program may write them any more. Returns the epoch second from which the pattern
+    /// counts: 18 minutes from now, or with [`TableConfig::drain_wait`](crate::TableConfig) after
+    /// that wait. A pattern that has a time keeps it.
+    ///
+    /// # Errors
+    /// [`TableError::Rejected`] if the table has 100 patterns; another [`TableError`] if the
+    /// metadata table could not be used.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// // In a table that was empty at first, every key is armed.
+    /// assert_eq!(table.maintenance().arm(&"*".parse()?).await?, 0);
+    /// assert!(table.maintenance().arm(&"prefix:a".parse()?).await? > 0);
+    /// table.maintenance().disarm(&"prefix:a".parse()?).await?;
+    /// assert_eq!(table.maintenance().armed().await?.len(), 1);
+    /// # Ok(()) });
+    /// ```
+    pub async fn arm(&self, pattern: &KeyPattern) -> Result<u64, TableError> {
+        self.table.engine().arm(pattern, self.until()).await
+    }
+
+    /// What stands against arming keys of the main table. Look at it first: docs/adopting.md.
+    ///
+    /// # Errors
+    /// [`TableError`] if the table cannot be described.
+    pub async fn arming_obstacles(&self) -> Result<Vec<ArmingObstacle>, TableError> {
+        self.table.engine().arming_obstacles(self.until()).await
+    }
+
+    /// Removes a pattern that does not count yet. One that counts is removed only while all
+    /// processes are stopped: docs/adopting.md.
+    ///
+    /// # Errors
+    /// [`TableError::ConditionFailed`] if there is no such pattern, or it counts, or will within two
+    /// minutes; another [`TableError`] if the metadata table could not be used.
+    pub async fn disarm(&self, pattern: &KeyPattern) -> Result<(), TableError> {
+        self.table.engine().disarm(pattern, self.until()).await
+    }
+
+    /// The table's patterns, each with the epoch second from which it counts; `None` if it was not
+    /// given a time, because its process stopped: arm it again.
+    ///
+    /// # Errors
+    /// [`TableError`] if the metadata table could not be read.
+    pub async fn armed(&self) -> Result<Vec<(KeyPattern, Option<u64>)>, TableError> {
+        let armed = self.table.engine().armed(self.until()).await?;
+        Ok(armed.patterns().map(|(pattern, from)| (pattern.clone(), from)).collect())
+    }
+
+    /// Whether a key is armed: `None` if it is; otherwise the epoch second from which a pattern
+    /// counts that matches it, if there is one.
+    ///
+    /// # Errors
+    /// [`TableError`] if the metadata table could not be read.
+    pub async fn not_armed_before(
+        &self,
+        key: &PartitionKey,
+    ) -> Result<Option<Option<u64>>, TableError> {
+        self.table.engine().not_armed_before(key, self.until()).await
     }
 
     /// A page of the keys that have metadata, in no order, and the key to continue after. One
@@ -198,15 +263,6 @@ impl Maintenance {
     /// [`DrainRefused`] if the key is being changed, or the table takes appends only.
     pub async fn settle(&self, key: &PartitionKey) -> Result<ShardMetadata, DrainRefused> {
         self.table.engine().begin_settle(key, self.until()).await
-    }
-
-    /// Begins to move a key's items from its bare partition key to its shards, in a table with
-    /// [`TableConfig::adopt_unsharded`](crate::TableConfig::adopt_unsharded).
-    ///
-    /// # Errors
-    /// [`DrainRefused`] if the key is being changed, or the table is not adopted.
-    pub async fn migrate(&self, key: &PartitionKey) -> Result<ShardMetadata, DrainRefused> {
-        self.table.engine().begin_migration(key, self.until()).await
     }
 
     /// Continues a key's drain until it is done, has to wait, or the deadline is near, within these
@@ -326,13 +382,17 @@ impl Maintenance {
     }
 
     /// The last step of a rebuild: does what [`repair_directory`](Self::repair_directory) does, and
-    /// recreates lost pages, and the items that are older than their entries. Returns the number of
-    /// entries that were behind, and of items that were recreated.
+    /// recreates lost pages, and the items that are older than their entries. If the patterns of
+    /// armed keys were lost, every key is armed again, unless the survey found an item of another
+    /// program. Returns the number of entries that were behind, and of items that were recreated.
     ///
     /// # Errors
     /// [`TableError`] if the metadata table could not be used: run it again.
-    pub async fn rebuild_directory(&self) -> Result<(u64, u64), TableError> {
-        self.table.engine().rebuild_directory(self.until()).await
+    pub async fn rebuild_directory(&self, survey: &Survey) -> Result<(u64, u64), TableError> {
+        let engine = self.table.engine();
+        let rebuilt = engine.rebuild_directory(self.until()).await?;
+        engine.restore_patterns(survey, self.until()).await?;
+        Ok(rebuilt)
     }
 }
 

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use crate::policy::capacity::CapacityScope;
 use crate::policy::rules::ScalingPolicy;
+use crate::protocol::armed::{ARMING_WAIT, PATTERN_LEASE};
 use crate::protocol::drain::Waits;
-use crate::protocol::names::{ENTRY_PREFIX, METADATA_ATTRIBUTES, RESERVED};
+use crate::protocol::names::{ENTRY_PREFIX, METADATA_ATTRIBUTES, RESERVED_PREFIX};
 use crate::protocol::view::{APPEND_LEASE, LONGEST_READ, MAX_LEASE};
 use crate::values::key::{Separator, ShardCount, ShardKeys, SortKeyType};
 use crate::values::placement::Placement;
@@ -88,7 +89,7 @@ pub struct TableConfig {
     /// How long a write is repeated after its first throttle. Then it fails as throttled, and had
     /// no effect. Default 2 s.
     pub throttled_for: Duration,
-    /// `SHARD_SEPARATOR`. Default `.`.
+    /// `SHARD_SEPARATOR`, for a table with `ADOPT_SHARDS`.
     #[doc(hidden)]
     pub shard_keys: ShardKeys,
     /// `MAX_SHARDS` and `COOLDOWN_SECONDS`.
@@ -129,12 +130,12 @@ pub struct TableConfig {
     /// `LET_EXPIRE_SECONDS`: a drain waits for items that expire within this time instead of moving
     /// them. It has no effect without a time-to-live attribute.
     pub let_expire: Duration,
-    /// `ADOPT_UNSHARDED`: the table has items under bare partition keys, from before it was
-    /// sharded. They count as one more shard.
-    pub adopt_unsharded: bool,
     #[doc(hidden)]
-    /// `ADOPT_SHARDS`: the number of shards of a key without metadata, for tables that had a fixed
-    /// number before.
+    /// How long a process relies on the patterns of armed keys; at most [`PATTERN_LEASE`].
+    pub pattern_lease: Duration,
+    #[doc(hidden)]
+    /// `ADOPT_SHARDS`, not 0: the number of shards of a key without metadata, for tables that had a
+    /// fixed number before. Then every shard has a suffix. Otherwise one.
     pub adopt_shards: ShardCount,
 }
 
@@ -201,8 +202,11 @@ pub enum ConfigError {
 /// The largest number of global secondary indexes of a table. (DynamoDB developer guide, "Quotas in
 /// Amazon DynamoDB".)
 const MAX_INDEXES: usize = 20;
+/// What is allowed of a separator.
+pub(crate) const SEPARATORS: &str =
+    "1 to 16 bytes without a digit, and only in a table with ADOPT_SHARDS";
 const TABLE: &str = "a table name of 3 to 255 letters, digits, '_', '-' and '.', or a table ARN";
-const ATTRIBUTE: &str = "an attribute name of 1 to 255 bytes that differs from the other key's, from _partition_key, _version, _write_id, _width, _deleted, _applied, _applied_before and _late_until, and from the metadata's own attributes, and does not begin with key:";
+const ATTRIBUTE: &str = "an attribute name of 1 to 255 bytes that differs from the other key's and from the metadata's own attributes, and does not begin with _sh: or key:";
 // What is allowed, from the names themselves.
 static PLACEMENTS: LazyLock<String> = LazyLock::new(|| listed(&Placement::NAMES));
 static WRITES: LazyLock<String> = LazyLock::new(|| listed(&Writes::NAMES));
@@ -240,7 +244,7 @@ impl TableConfig {
             drain: DrainPace::default(),
             ttl_attribute: None,
             let_expire: Duration::from_secs(3600),
-            adopt_unsharded: false,
+            pattern_lease: PATTERN_LEASE,
             adopt_shards: ShardCount::ONE,
         }
     }
@@ -277,6 +281,16 @@ impl TableConfig {
             lease: self.write_lease(),
             reads: pace.wait_for_reads,
             signatures: pace.wait_for_requests,
+        }
+    }
+
+    /// How long after it was stored a pattern begins to count.
+    pub(crate) fn arming_wait(&self) -> Duration {
+        let usual = DrainPace::default().wait_for_requests;
+        if self.drain.wait_for_requests < usual {
+            self.drain.wait_for_requests
+        } else {
+            ARMING_WAIT
         }
     }
 
@@ -333,10 +347,6 @@ impl TableConfig {
         read.set(&mut config.placement, "SHARD_PLACEMENT", &PLACEMENTS, |value| {
             named(&Placement::NAMES, value)
         })?;
-        let separators = "1 to 16 bytes without a digit";
-        read.set(&mut config.shard_keys, "SHARD_SEPARATOR", separators, |v| {
-            Separator::new(v).map(ShardKeys::new)
-        })?;
         let counts = "a whole number from 1 to 10000";
         read.set(&mut config.policy.max_shards, "MAX_SHARDS", counts, |value| {
             shards(value, 10_000)
@@ -368,12 +378,20 @@ impl TableConfig {
             "a whole number from 0 to 31536000",
             expiry,
         )?;
-        read.set(&mut config.adopt_unsharded, "ADOPT_UNSHARDED", "true or false", |value| {
-            value.parse().ok()
+        let (mut adopted, allowed) = (None, "a whole number from 0 to 10000");
+        read.set(&mut adopted, "ADOPT_SHARDS", allowed, |value| match value {
+            "0" => Some(None),
+            value => shards(value, 10_000).map(Some),
         })?;
-        let highest = if config.adopt_unsharded { 1 } else { 10_000 };
-        let counts = "a whole number from 1 to 10000; with ADOPT_UNSHARDED=true, 1";
-        read.set(&mut config.adopt_shards, "ADOPT_SHARDS", counts, |value| shards(value, highest))?;
+        let mut separator = None;
+        read.set(&mut separator, "SHARD_SEPARATOR", SEPARATORS, |text| {
+            adopted.and(Separator::new(text)).map(Some)
+        })?;
+        if let Some(adopted) = adopted {
+            config.adopt_shards = adopted;
+            config.shard_keys = ShardKeys::Suffixed(separator.unwrap_or_default());
+        }
+        config.check_placement("SHARD_PLACEMENT")?;
         Ok(config)
     }
 }
@@ -443,7 +461,7 @@ fn is_plain(name: &str) -> bool {
 }
 
 fn attribute_name(name: &str) -> Option<String> {
-    ((1..=255).contains(&name.len()) && !RESERVED.contains(&name)).then(|| name.to_owned())
+    ((1..=255).contains(&name.len()) && !name.starts_with(RESERVED_PREFIX)).then(|| name.to_owned())
 }
 
 fn key_name(name: &str) -> Option<String> {
@@ -490,14 +508,15 @@ mod tests {
 
     #[test]
     fn every_variable_set_wrong_is_named_with_its_value() {
-        let rows: [(&'static str, &[&str]); 15] = [
+        let rows: [(&'static str, &[&str]); 16] = [
             ("TABLE_NAME", &["x", "with space"]),
             ("METADATA_TABLE_NAME", &["ä-table"]),
-            ("PARTITION_KEY_NAME", &["_version", "shard_history", "copies", "key:"]),
+            ("PARTITION_KEY_NAME", &["_sh:v", "shard_history", "copies", "key:"]),
             ("SORT_KEY_NAME", &["partition_key", "key:orders"]),
             ("SORT_KEY_TYPE", &["B"]),
-            ("SHARD_PLACEMENT", &["modulo"]),
-            ("SHARD_SEPARATOR", &["-1-"]),
+            ("SHARD_PLACEMENT", &["modulo", "modulo-md5"]),
+            ("ADOPT_SHARDS", &["-1", "10001"]),
+            ("SHARD_SEPARATOR", &["-1-", "#"]),
             ("MAX_SHARDS", &["0", "10001"]),
             ("COOLDOWN_SECONDS", &["-1"]),
             ("LEASE_MS", &["1001", "0"]),
@@ -505,7 +524,7 @@ mod tests {
             ("REGISTER_KEYS", &["yes"]),
             ("SCALING", &["none"]),
             ("READ_REPLICAS", &["a,b", "replica-1,replica-1", "replica 1"]),
-            ("TTL_ATTRIBUTE", &["_width", "sort_key"]),
+            ("TTL_ATTRIBUTE", &["_sh:w", "sort_key"]),
         ];
         for (variable, values) in rows {
             for value in values {
@@ -538,8 +557,7 @@ mod tests {
 
     #[test]
     fn every_variable_set_right_is_taken() {
-        let config = with("SHARD_SEPARATOR", "#").unwrap();
-        assert_eq!(config.shard_keys.parse("a#2").map(|(_, shard)| shard.get()), Some(2));
+        assert_eq!(with("ADOPT_SHARDS", "1").unwrap().shard_keys.parse("a"), None);
         assert_eq!(with("MAX_SHARDS", "7").unwrap().policy.max_shards.get(), 7);
         assert_eq!(with("LEASE_MS", "250").unwrap().lease, Duration::from_millis(250));
         assert_eq!(with("READ_REPLICAS", "one, two").unwrap().read_replicas, ["one", "two"]);

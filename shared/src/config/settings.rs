@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use crate::config::{ConfigError, MAX_SHARDS_LIMIT, TableConfig};
-use crate::protocol::names::RESERVED;
+use crate::config::{ConfigError, MAX_SHARDS_LIMIT, SEPARATORS, TableConfig, Writes};
+use crate::protocol::names::RESERVED_PREFIX;
 use crate::values::key::{KeyError, PartitionKey, Separator, ShardCount, ShardKeys, ShardNumber};
+use crate::values::placement::Placement;
 
 /// The shortest wait of a drain that may be set.
 const MIN_DRAIN_WAIT: Duration = Duration::from_secs(5);
@@ -30,7 +31,7 @@ impl TableConfig {
     /// A partition key of this table: its longest shard key fits, too.
     ///
     /// # Errors
-    /// [`KeyError`] if it is empty, too long or reserved.
+    /// [`KeyError`] if it is empty, too long or reserved, or could be another key's shard.
     ///
     /// ```
     /// use dynamodb_write_sharding::TableConfig;
@@ -55,7 +56,7 @@ impl TableConfig {
     /// use dynamodb_write_sharding::TableConfig;
     ///
     /// let config = TableConfig::new("items", "items-metadata");
-    /// let (key, shard) = config.parse_shard_key("2014-07-09.3").expect("a shard key");
+    /// let (key, shard) = config.parse_shard_key("2014-07-09\u{1f}s3").expect("a shard key");
     /// assert_eq!((key.as_str(), shard.get()), ("2014-07-09", 3));
     /// ```
     #[must_use]
@@ -76,7 +77,7 @@ impl TableConfig {
     pub fn is_reserved(&self, attribute: &str) -> bool {
         attribute == self.partition_key_name
             || attribute == self.sort_key_name
-            || RESERVED.contains(&attribute)
+            || attribute.starts_with(RESERVED_PREFIX)
     }
 
     /// The largest number of shards of a key: 1 to 10,000, by default 200. It limits growth; keys
@@ -138,57 +139,53 @@ impl TableConfig {
         let bound = wait.saturating_sub(DRAIN_MARGIN);
         self.append_lease = self.append_lease.min(bound);
         self.longest_read = self.longest_read.min(bound);
+        self.pattern_lease = self.pattern_lease.min(bound);
         self.drain.wait_for_requests = wait;
         self.drain.wait_for_reads = wait;
         Ok(self)
     }
 
-    /// The text between partition key and shard number in the table: 1 to 16 bytes without a digit,
-    /// by default `.`. Never change it for a table that has items.
-    ///
-    /// # Errors
-    /// [`ConfigError::Wrong`] for another text.
-    ///
-    /// ```
-    /// use dynamodb_write_sharding::TableConfig;
-    ///
-    /// assert!(TableConfig::new("items", "items-metadata").separator("#").is_ok());
-    /// assert!(TableConfig::new("items", "items-metadata").separator("-1-").is_err());
-    /// ```
-    pub fn separator(mut self, separator: &str) -> Result<Self, ConfigError> {
-        let allowed = "1 to 16 bytes without a digit";
-        let wrong =
-            || ConfigError::Wrong { setting: "separator", value: separator.to_owned(), allowed };
-        self.shard_keys = ShardKeys::new(Separator::new(separator).ok_or_else(wrong)?);
-        Ok(self)
-    }
-
     /// For a table that another program has sharded by a fixed number: the number of shards of a
-    /// key without metadata, 1 to 10,000.
+    /// key without metadata, 1 to 10,000, and the text between partition key and shard number in the
+    /// stored keys, 1 to 16 bytes without a digit. Every shard then has such a suffix. Without this,
+    /// the first shard is the key itself.
     ///
     /// # Errors
-    /// [`ConfigError::Wrong`] if it is out of range, or is not 1 together with
-    /// [`adopt_unsharded`](Self::adopt_unsharded).
+    /// [`ConfigError::Wrong`] if one of them is not allowed.
     ///
     /// ```
     /// use dynamodb_write_sharding::{Placement, TableConfig};
     ///
     /// let adopted = TableConfig::new("orders", "orders-metadata")
     ///     .with(|config| config.placement = Placement::ModuloSha256);
-    /// assert!(adopted.adopt_shards(10).is_ok());
+    /// assert!(adopted.clone().adopt_shards(10, ".").is_ok());
+    /// assert!(adopted.adopt_shards(10, "-1-").is_err());
     /// ```
-    pub fn adopt_shards(mut self, shards: u32) -> Result<Self, ConfigError> {
-        let adopted = count("adopt_shards", shards)?;
-        if self.adopt_unsharded && adopted != ShardCount::ONE {
-            let allowed = "1, where the table has items under bare partition keys";
-            return Err(ConfigError::Wrong {
-                setting: "adopt_shards",
-                value: shards.to_string(),
-                allowed,
-            });
-        }
-        self.adopt_shards = adopted;
+    pub fn adopt_shards(mut self, shards: u32, separator: &str) -> Result<Self, ConfigError> {
+        self.adopt_shards = count("adopt_shards", shards)?;
+        let wrong = || ConfigError::Wrong {
+            setting: "separator",
+            value: separator.to_owned(),
+            allowed: SEPARATORS,
+        };
+        self.shard_keys = ShardKeys::Suffixed(Separator::new(separator).ok_or_else(wrong)?);
         Ok(self)
+    }
+
+    /// Fails if items may be placed elsewhere than their place under one shard, which is the key
+    /// itself: only the jump hash keeps them there, or moves them to new shards.
+    pub(crate) fn check_placement(&self, setting: &'static str) -> Result<(), ConfigError> {
+        let is_good = self.placement.keeps_homes()
+            || self.writes() == Writes::Appends
+            || self.shard_keys != ShardKeys::KeyFirst;
+        let names = Placement::NAMES.iter();
+        let name = names.clone().find(|(_, named)| *named == self.placement);
+        let wrong = || ConfigError::Wrong {
+            setting,
+            value: name.map_or("", |(name, _)| *name).to_owned(),
+            allowed: "calculated or random; all others with ADOPT_SHARDS or WRITES=appends",
+        };
+        is_good.then_some(()).ok_or_else(wrong)
     }
 }
 
@@ -226,8 +223,9 @@ mod tests {
                 "max_shards is \"0\"; allowed: a whole number from 1 to 10000",
             ),
             (
-                config().separator("-1-"),
-                "separator is \"-1-\"; allowed: 1 to 16 bytes without a digit",
+                config().adopt_shards(2, "-1-"),
+                "separator is \"-1-\"; allowed: 1 to 16 bytes without a digit, and only in a table \
+                 with ADOPT_SHARDS",
             ),
             (
                 config().drain_wait(Duration::ZERO),

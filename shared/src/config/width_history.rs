@@ -140,13 +140,6 @@ impl WidthHistory {
     pub fn may_have_been_drained(&self, seconds: u64) -> bool {
         self.is_draining || self.drained_at.is_some_and(|at| at >= seconds)
     }
-
-    /// Whether a drain was ever active.
-    #[doc(hidden)]
-    #[must_use]
-    pub const fn was_ever_drained(&self) -> bool {
-        self.is_draining || self.drained_at.is_some()
-    }
 }
 
 #[cfg(test)]

@@ -189,6 +189,14 @@ pub enum WriteErrorKind {
     /// reached the largest size of an item.
     #[error("the directory of sharded keys is full, so the key cannot grow")]
     DirectoryFull,
+    /// The key is not armed: another program may still write it. It can be written once a pattern
+    /// counts that matches it (`maintenance().arm`).
+    #[error("the key is not armed{}", not_before(*.from))]
+    #[non_exhaustive]
+    NotArmed {
+        /// The epoch second from which a pattern counts that is stored already.
+        from: Option<u64>,
+    },
     /// There is no item to update.
     #[error("there is no such item")]
     Absent,
@@ -208,6 +216,13 @@ pub enum WriteErrorKind {
     /// not help: the text names the table, and what to repair.
     #[error(transparent)]
     Table(TableError),
+}
+
+fn not_before(from: Option<u64>) -> String {
+    from.map_or_else(
+        || ", so only other programs may write it: arm it first".to_owned(),
+        |from| format!(" before epoch second {from}"),
+    )
 }
 
 impl WriteErrorKind {
@@ -331,7 +346,6 @@ impl From<TableError> for ReadError {
             error @ TableError::Conflict => Self::Deadline(error.to_string().into()),
             error @ (TableError::ConditionFailed
             | TableError::Lost(_)
-            | TableError::Occupied
             | TableError::Rejected(_)
             | TableError::Damaged(_)
             | TableError::Unsupported(_)

@@ -1,5 +1,6 @@
 //! The use cases over the two tables: write, read, scale, drain and survey.
 
+pub(crate) mod arming;
 pub(crate) mod drain;
 pub(crate) mod environment;
 pub(crate) mod error;
@@ -25,6 +26,7 @@ use crate::config::TableConfig;
 use crate::engine::environment::Environment;
 use crate::table::Tables;
 use crate::values::key::PartitionKey;
+use arming::Arming;
 use events::ScalingEvent;
 use read::replicas::Replicas;
 use views::directory::Directory;
@@ -49,6 +51,7 @@ struct Inner {
     tables: Tables,
     environment: Environment,
     directory: Directory,
+    arming: Arming,
     keys: Cache<PartitionKey, Arc<KeyState>>,
     replicas: Replicas,
     background: TaskTracker,
@@ -84,6 +87,7 @@ impl TableEngine {
             tables,
             environment,
             directory,
+            arming: Arming::default(),
             keys,
             replicas,
             background,

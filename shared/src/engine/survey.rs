@@ -1,5 +1,5 @@
-//! Scanning the whole table: for items under bare keys, which a migration moves, and to rebuild
-//! lost metadata. For a rebuild, the metadata and the directory are surveyed before the items.
+//! Scanning the whole table, to rebuild lost metadata. The metadata and the directory are surveyed
+//! before the items.
 
 use std::sync::Arc;
 
@@ -67,10 +67,8 @@ impl TableEngine {
                 continue;
             };
             let logical = item.logical_key.as_deref();
-            let place =
-                Place::of(&config.shard_keys, config.adopt_unsharded, &item.stored_key, logical);
-            let shard =
-                if let Place::Of(_, shard) = &place { *shard } else { ShardNumber::UNSHARDED };
+            let place = Place::of(&config.shard_keys, &item.stored_key, logical);
+            let shard = if let Place::Of(_, shard) = &place { *shard } else { ShardNumber::FIRST };
             let seen = Surveyed {
                 sort_key: &item.sort_key,
                 shard,
@@ -82,7 +80,7 @@ impl TableEngine {
             {
                 survey.know(key, inner.known_metadata(key, deadline).await?, config.adopt_shards);
             }
-            survey.observe((config.placement, &config.shard_keys), always, place, &seen);
+            survey.observe(config.placement, always, place, &seen);
         }
         Ok(SurveyPage { next: page.next, items, consumed_capacity: page.consumed })
     }

@@ -25,6 +25,7 @@ pub(crate) fn write(result: &Result<Written, WriteError>) {
             | WriteErrorKind::Absent
             | WriteErrorKind::Mismatch(_)
             | WriteErrorKind::DirectoryFull
+            | WriteErrorKind::NotArmed { .. }
             | WriteErrorKind::Invalid(_),
         ) => return,
         Err(WriteErrorKind::Capacity { .. } | WriteErrorKind::Deadline(_)) => {
@@ -86,6 +87,11 @@ pub(crate) fn short_of_partitions(write_units: Option<u64>) {
 /// Records how full a page of the directory is, as a percentage, once a warning is due.
 pub(crate) fn directory_fill(fill: f64) {
     histogram!("ShardingDirectoryFill").record(fill * 100.0);
+}
+
+/// Counts an item that another program has stored in the place of an item of the product.
+pub(crate) fn foreign_item() {
+    counter!("ShardingForeignItems").increment(1);
 }
 
 /// Counts a read of a page of the directory that found no complete copy.

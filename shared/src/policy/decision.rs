@@ -27,6 +27,11 @@ pub enum ScalingDecision {
     AtMaximum,
     /// The key's page of the directory is full, and the key is not listed yet.
     DirectoryFull,
+    /// The key is not armed, so it must not grow.
+    NotArmed {
+        /// The epoch second from which a pattern counts that matches it, if there is one.
+        from: Option<u64>,
+    },
     /// The key's own writes fill only a small part of its partitions. Other keys fill them, so more
     /// shards do not help.
     Crowded {
@@ -67,6 +72,7 @@ impl ScalingDecision {
             | Self::Calm
             | Self::Closing(_)
             | Self::AtMaximum
+            | Self::NotArmed { .. }
             | Self::DirectoryFull => None,
         }
     }
@@ -81,6 +87,10 @@ impl fmt::Display for ScalingDecision {
             Self::Closing(to) => write!(f, "a change to {to} shards is under way"),
             Self::AtMaximum => f.write_str("at MAX_SHARDS"),
             Self::DirectoryFull => f.write_str("its page of the directory is full"),
+            Self::NotArmed { from: None } => f.write_str("the key is not armed"),
+            Self::NotArmed { from: Some(from) } => {
+                write!(f, "the key is not armed before epoch second {from}")
+            }
             Self::Crowded { .. } => f.write_str("other keys fill its partitions"),
             Self::HotItems { items, .. } => {
                 write!(f, "its throttled writes are of {items} items")

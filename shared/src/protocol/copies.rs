@@ -11,9 +11,6 @@ pub struct Copy {
     pub is_tombstone: bool,
     /// The create-only write that stored the item.
     pub write_id: Option<String>,
-    /// Whether the item belongs to the key. In an adopted table, an item of another key may be
-    /// stored there.
-    pub is_ours: bool,
     /// The applied updates that may be repeated, if any.
     pub applied: Option<Box<Applied>>,
     /// Until this epoch second, a duplicate of a put of the item may arrive: a repetition stored
@@ -22,11 +19,6 @@ pub struct Copy {
 }
 
 impl Copy {
-    /// Whether this is an item of the key, and not a tombstone or an item of another key.
-    pub const fn is_item(&self) -> bool {
-        self.is_ours && !self.is_tombstone
-    }
-
     /// Whether an update was applied to it.
     pub fn has_applied(&self, once: Option<Once>) -> bool {
         once.is_some_and(|once| {
@@ -65,7 +57,7 @@ impl Condition {
             (Self::AtLeast { from, once }, Some(copy)) => {
                 let takes =
                     |once: &Once| copy.applied.as_ref().is_some_and(|applied| applied.takes(*once));
-                copy.is_item() && copy.version >= *from && once.as_ref().is_none_or(takes)
+                !copy.is_tombstone && copy.version >= *from && once.as_ref().is_none_or(takes)
             }
         }
     }

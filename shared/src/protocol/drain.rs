@@ -1,5 +1,5 @@
 //! A drain moves every item of a key home, and then forgets the other places. Shrinking (after a
-//! lower width was opened), settling and migrating bare keys are the same drain.
+//! lower width was opened) and settling are the same drain.
 //!
 //! An actor's *pass* copies each misplaced item home and remembers the copy. After that, home has a
 //! copy that is at least as new. Once all earlier reads have ended, the actor deletes exactly the
@@ -29,15 +29,14 @@ pub struct Waits {
     pub signatures: Duration,
 }
 
-/// The shards that may hold misplaced items: all shards that readers query, and the bare key. Shard
-/// 1 is excluded in a table whose appends stay there.
+/// The shards that may hold misplaced items: all shards that readers query. Shard 1 is excluded in a
+/// table whose appends stay there.
 pub fn sources(
     metadata: &ShardMetadata,
     keep_first: bool,
-    bare: Option<ShardNumber>,
 ) -> impl Iterator<Item = ShardNumber> + use<> {
     let kept = move |shard: &ShardNumber| !(keep_first && *shard == ShardNumber::FIRST);
-    bare.into_iter().chain(metadata.read_shards.shards()).filter(kept)
+    metadata.read_shards.shards().filter(kept)
 }
 
 /// The epoch second from which on an actor may begin. It waits for the requests of a cancelled
@@ -76,8 +75,8 @@ pub fn may_purge(metadata: &ShardMetadata, waits: &Waits, now: u64) -> bool {
 }
 
 /// Whether a duplicate from before this tombstone may still arrive, by the clock of the deletion.
-/// Most are older than that when a purge begins. Deletions of items with a mark, and all deletions
-/// in an adopted table, leave tombstones at any time.
+/// Most are older than that when a purge begins. Deletions of items with a mark leave tombstones at
+/// any time.
 pub fn is_young(tombstone: &Copy, waits: &Waits, now: u64) -> bool {
     let wait = whole_seconds(waits.lease + waits.signatures);
     now.abs_diff(tombstone.version.epoch_seconds()) < wait
@@ -100,8 +99,13 @@ pub fn may_move(generation: u64, view: &View, lease: Duration, now: Moment) -> M
     }
 }
 
-/// Copies an item home. Its version, its write id and its mark are kept.
+/// Copies an item home. Its version, its write id and its mark are kept. An item of another program
+/// gets the lowest version, where nothing is.
 pub fn copy_home(copy: &Copy) -> Request {
+    if copy.version == Version::NONE {
+        let effect = Effect::Put { version: Version::ADOPTED, write_id: None };
+        return Request::unmarked(effect, Condition::Unchanged(None));
+    }
     let (version, write_id) = (copy.version, copy.write_id.clone());
     let effect = if copy.is_tombstone {
         Effect::Bury { version, write_id, may_expire: false }
@@ -129,7 +133,7 @@ pub struct Pass<K, C = Version> {
     at_home: BTreeMap<(ShardNumber, K), C>,
     /// When the last of these home copies was confirmed.
     last_found: Option<Moment>,
-    /// Requests that may be in flight: moves without a response, and writes of another program.
+    /// Requests that may be in flight: moves without a response, and appends by an outdated page.
     in_doubt: u32,
 }
 
@@ -145,11 +149,10 @@ pub enum MayMove {
 }
 
 impl<K: Ord + Clone, C> Pass<K, C> {
-    /// Begins with the metadata that the actor's own mark produced. Under a bare key, another
-    /// program may write until the end. An append may be placed by an outdated page until the mark
-    /// is published.
-    pub const fn begin(marked: &ShardMetadata, bare: Option<ShardNumber>, appends: bool) -> Self {
-        let in_doubt = (bare.is_some() || appends) as u32;
+    /// Begins with the metadata that the actor's own mark produced. An append may be placed by an
+    /// outdated page until the mark is published.
+    pub const fn begin(marked: &ShardMetadata, appends: bool) -> Self {
+        let in_doubt = appends as u32;
         Self { generation: marked.generation, at_home: BTreeMap::new(), last_found: None, in_doubt }
     }
 
@@ -238,7 +241,7 @@ mod tests {
             monotonic: Duration::from_secs(seconds),
             wall: Duration::from_secs(seconds),
         };
-        let mut pass = Pass::begin(&ShardMetadata::unregistered(), None, false);
+        let mut pass = Pass::begin(&ShardMetadata::unregistered(), false);
         assert_eq!(pass.wait_for_reads(&WAITS, at(5)), Duration::ZERO, "there is nothing");
         for sort_key in ["a", "b", "c"] {
             pass.found_home(shard(1), sort_key, Version::LOWEST, at(10));
@@ -276,7 +279,6 @@ mod tests {
             version: Version::new(2, 100_000_000, 0),
             is_tombstone: true,
             write_id: None,
-            is_ours: true,
             applied: None,
             late_until,
         };

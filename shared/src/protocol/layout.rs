@@ -81,16 +81,11 @@ impl Layout {
             || self.widths.iter().any(|width| *width != unlisted)
     }
 
-    /// The places of an item. `home` gives its home under a width; `bare` is one more place, in an
-    /// adopted table.
-    pub fn places(
-        &self,
-        home: impl Fn(ShardCount) -> ShardNumber,
-        bare: Option<ShardNumber>,
-    ) -> Places {
+    /// The places of an item. `home` gives its home under a width.
+    pub fn places(&self, home: impl Fn(ShardCount) -> ShardNumber) -> Places {
         let at = home(self.number_of_shards);
         let mut old: BTreeSet<ShardNumber> =
-            self.widths.iter().copied().chain(self.closing).map(home).chain(bare).collect();
+            self.widths.iter().copied().chain(self.closing).map(home).collect();
         old.remove(&at);
         Places { home: at, old }
     }
@@ -317,14 +312,12 @@ mod tests {
     fn an_item_has_a_place_for_each_width_that_was_or_will_be() {
         // Under each width, the highest shard is home.
         let home = |width: ShardCount| shard(width.get());
-        let places = grown().places(home, None);
+        let places = grown().places(home);
         assert_eq!(
             (places.home, places.all()),
             (shard(8), BTreeSet::from([shard(1), shard(8), shard(16)]))
         );
         let closing = Layout { closing: Some(count(20)), ..grown() };
-        assert!(closing.places(home, None).contains(shard(20)) && !places.contains(shard(20)));
-        let bare = Layout::unlisted(ShardCount::ONE).places(home, Some(ShardNumber::UNSHARDED));
-        assert_eq!(bare, Places { home: shard(1), old: BTreeSet::from([ShardNumber::UNSHARDED]) });
+        assert!(closing.places(home).contains(shard(20)) && !places.contains(shard(20)));
     }
 }

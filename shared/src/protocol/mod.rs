@@ -8,6 +8,7 @@
 
 pub mod append;
 pub mod applied;
+pub mod armed;
 pub mod copies;
 pub mod directory;
 pub mod drain;

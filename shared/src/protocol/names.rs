@@ -1,31 +1,32 @@
 //! The names of the attributes that the product stores: in each item of the main table, and in the
-//! metadata table.
+//! metadata table. Those in items are short, because each item pays for them, and have a prefix that
+//! no other program uses.
 
-/// The caller's logical key. Streams and indexes need it.
-pub const LOGICAL_KEY: &str = "_partition_key";
+/// The prefix of all attributes that the product stores in items. Items of callers have none.
+pub const RESERVED_PREFIX: &str = "_sh:";
+/// The logical key, on every shard whose stored key is not the key itself. Streams and indexes need
+/// it.
+pub const LOGICAL_KEY: &str = "_sh:k";
 /// The item's version.
-pub const VERSION: &str = "_version";
+pub const VERSION: &str = "_sh:v";
 /// The id of the write that created the item. A create-only write recognises its own earlier
 /// attempt by it. A tombstone keeps it.
-pub const WRITE_ID: &str = "_write_id";
+pub const WRITE_ID: &str = "_sh:i";
 /// The write width under which the item was placed. Absent if that is the width of a key without
 /// metadata. A rebuild of lost metadata reads it.
-pub const WIDTH: &str = "_width";
+pub const WIDTH: &str = "_sh:w";
 /// True on a tombstone: a deleted item that hides older copies on other shards.
-pub const DELETED: &str = "_deleted";
+pub const DELETED: &str = "_sh:d";
 /// The younger generation of the updates that were recently applied to the item.
-pub const APPLIED: &str = "_applied";
+pub const APPLIED: &str = "_sh:a";
 /// The older generation, and the begin of both in epoch milliseconds, as a map.
-pub const APPLIED_BEFORE: &str = "_applied_before";
+pub const APPLIED_BEFORE: &str = "_sh:b";
 /// The members of that map.
 pub const BEGAN: &str = "began";
 pub const KNOWN_SINCE: &str = "known_since";
 pub const IDS: &str = "ids";
 /// Until this epoch second, a late duplicate of a put of the item may arrive.
-pub const LATE_UNTIL: &str = "_late_until";
-/// Attributes that belong to the product. A caller's item cannot have them.
-pub const RESERVED: [&str; 8] =
-    [LOGICAL_KEY, VERSION, WRITE_ID, WIDTH, DELETED, APPLIED, APPLIED_BEFORE, LATE_UNTIL];
+pub const LATE_UNTIL: &str = "_sh:l";
 
 /// Defines a constant for each attribute of the metadata table besides its key, and the list of all
 /// attributes.
@@ -67,6 +68,13 @@ attribute_names! {
     WRITES = "writes";
     /// In the table item: the version of the protocol.
     PROTOCOL = "protocol";
+    /// In the table item: how shards are stored, how items are placed, and the table's keys.
+    LAYOUT = "layout";
+    PLACEMENT = "placement";
+    KEYS = "keys";
+    /// In the table item: the patterns of the keys that may grow, each with the epoch second from
+    /// which it counts, or a mark, with which it never counts.
+    ARMED = "armed";
     /// In the table item: the number of pages of the directory.
     PAGES = "pages";
     /// In the table item: the number of pages that are being made.

@@ -1,5 +1,4 @@
-//! The result of a scan of the whole main table: how wide each key must be, and which items are
-//! stored under bare keys.
+//! The result of a scan of the whole main table: how wide each key must be.
 //!
 //! Every item shows its place, when it was written, and under which width. That is enough to
 //! restore lost widths: every shard with an item is read, every item is at home under some width of
@@ -21,28 +20,22 @@ const MIN_CHANCE: f64 = 1e-9;
 /// The place of a stored item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// It is on a shard of a key, or under the bare key.
+    /// It is on a shard of a key.
     Of(PartitionKey, ShardNumber),
     /// It is at no place that this product uses.
     Unknown,
 }
 
 impl Place {
-    /// Derives the place from the stored key, and from the logical key if the item has one. In a
-    /// table that is adopted with bare keys, an item without a logical key belongs to its bare key,
-    /// even if that looks like a shard key.
-    pub(crate) fn of(
-        keys: &ShardKeys,
-        adopting: bool,
-        stored: &str,
-        logical: Option<&str>,
-    ) -> Self {
-        let may_be = |key: &str| logical.is_none_or(|logical| logical == key);
-        let place = if adopting && may_be(stored) {
-            PartitionKey::new(stored).ok().map(|key| (key, ShardNumber::UNSHARDED))
-        } else {
-            keys.parse(stored).filter(|(key, _)| may_be(key.as_str()))
+    /// Derives the place from the stored key, and from the logical key if the item has one. Only in
+    /// a table that was sharded by a fixed number, items without one count on every shard.
+    pub(crate) fn of(keys: &ShardKeys, stored: &str, logical: Option<&str>) -> Self {
+        let needs_logical = |shard| *keys == ShardKeys::KeyFirst && !keys.is_key_itself(shard);
+        let may_be = |key: &PartitionKey, shard: ShardNumber| match logical {
+            Some(logical) => logical == key.as_str(),
+            None => !needs_logical(shard),
         };
+        let place = keys.parse(stored).filter(|(key, shard)| may_be(key, *shard));
         place.map_or(Self::Unknown, |(key, shard)| Self::Of(key, shard))
     }
 }
@@ -189,9 +182,8 @@ pub struct Survey {
     listed: HashMap<KeyDigest, bool>,
     items: u64,
     keys: BTreeMap<PartitionKey, KeyFindings>,
-    unsharded: BTreeMap<PartitionKey, u64>,
-    looks_sharded: u64,
     unknown: u64,
+    foreign: u64,
 }
 
 impl Survey {
@@ -223,7 +215,7 @@ impl Survey {
             && item.width == unregistered
             && item.version.era() <= FIRST_ERA
             && placement.home(key, item.sort_key, unregistered).is_none_or(|home| home == *shard);
-        let is_new = *shard != ShardNumber::UNSHARDED && !is_plain || self.is_lost(key);
+        let is_new = !is_plain || self.is_lost(key);
         (is_new && !self.keys.contains_key(key)).then_some(key)
     }
 
@@ -242,7 +234,7 @@ impl Survey {
 
     pub(crate) fn observe(
         &mut self,
-        (placement, keys): (Placement, &ShardKeys),
+        placement: Placement,
         always: Option<ShardCount>,
         place: Place,
         item: &Surveyed<'_>,
@@ -250,11 +242,8 @@ impl Survey {
         self.items += 1;
         match place {
             Place::Unknown => self.unknown += 1,
-            Place::Of(key, ShardNumber::UNSHARDED) => {
-                self.looks_sharded += u64::from(keys.parse(key.as_str()).is_some());
-                *self.unsharded.entry(key).or_default() += 1;
-            }
             Place::Of(key, _) => {
+                self.foreign += u64::from(item.version == Version::NONE);
                 if let Some(findings) = self.keys.get_mut(&key) {
                     findings.observe(placement, always, &key, item);
                 }
@@ -274,33 +263,28 @@ impl Survey {
         self.items
     }
 
-    /// The number of items under bare keys that look like shard keys. They were counted as bare
-    /// keys.
-    #[must_use]
-    pub const fn looks_sharded(&self) -> u64 {
-        self.looks_sharded
-    }
-
     /// The number of items at places that this product does not read.
     #[must_use]
     pub const fn unknown(&self) -> u64 {
         self.unknown
     }
 
+    /// The number of items that another program stored.
+    #[must_use]
+    pub const fn foreign(&self) -> u64 {
+        self.foreign
+    }
+
     /// The keys with more shards than a key without metadata, with their observations.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = (&PartitionKey, &KeyFindings)> {
         self.keys.iter()
-    }
-
-    /// The bare keys with items, with the number of items. The survey forgets them.
-    pub fn take_unsharded(&mut self) -> BTreeMap<PartitionKey, u64> {
-        std::mem::take(&mut self.unsharded)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::values::key::Separator;
     use crate::values::key::tests::{count, key, shard, text};
     use crate::values::placement::Placement::{Calculated, ModuloMd5};
 
@@ -326,7 +310,7 @@ mod tests {
             if let Some(key) = survey.asks_for((placement, ShardCount::ONE), &place, &item) {
                 survey.know(key, known.clone(), ShardCount::ONE);
             }
-            survey.observe((placement, &ShardKeys::default()), None, place, &item);
+            survey.observe(placement, None, place, &item);
         }
         survey
     }
@@ -345,31 +329,23 @@ mod tests {
 
     #[test]
     fn a_place_is_told_by_the_logical_key() {
-        let keys = ShardKeys::default();
-        let of = |stored: &str, logical: Option<&str>, adopting| {
-            Place::of(&keys, adopting, stored, logical)
-        };
-        let on = |name: &str, number| {
-            Place::Of(key(name), ShardNumber::new(number).unwrap_or(ShardNumber::UNSHARDED))
-        };
-        for adopting in [true, false] {
-            assert_eq!(of("orders.1", Some("orders"), adopting), on("orders", 1));
-            assert_eq!(of("orders.1", Some("bills"), adopting), Place::Unknown);
+        let (first, suffixed) = (ShardKeys::KeyFirst, ShardKeys::Suffixed(Separator::default()));
+        let on = |number| Place::Of(key("orders"), shard(number));
+        let rows = [
+            (&first, "orders", None, on(1)),
+            (&first, "orders", Some("bills"), Place::Unknown),
+            (&first, "orders\u{1f}s2", Some("orders"), on(2)),
+            // Another program stored it.
+            (&first, "orders\u{1f}s2", None, Place::Unknown),
+            (&first, "orders\u{1f}s2", Some("bills"), Place::Unknown),
+            (&suffixed, "orders.1", Some("orders"), on(1)),
+            (&suffixed, "orders.1", None, on(1)),
+            (&suffixed, "orders.1", Some("bills"), Place::Unknown),
+            (&suffixed, "orders", None, Place::Unknown),
+        ];
+        for (keys, stored, logical, expected) in rows {
+            assert_eq!(Place::of(keys, stored, logical), expected, "{stored:?} {logical:?}");
         }
-        assert_eq!(of("orders.1", Some("orders.1"), true), on("orders.1", 0));
-        assert_eq!(of("orders.1", Some("orders.1"), false), Place::Unknown, "nobody reads it");
-        assert_eq!(
-            of("orders.1", None, true),
-            on("orders.1", 0),
-            "bare, though it looks like a shard"
-        );
-        assert_eq!(
-            of("orders.1", None, false),
-            on("orders", 1),
-            "of a table with a fixed number of shards"
-        );
-        assert_eq!(of("orders", None, true), on("orders", 0));
-        assert_eq!(of("orders", None, false), Place::Unknown);
     }
 
     #[test]

@@ -43,6 +43,8 @@ impl ETag {
     #[doc(hidden)]
     #[must_use]
     pub fn of(version: Version, attributes: &Attributes) -> Self {
+        // An item of another program keeps its tag when a drain moves it.
+        let version = if version == Version::ADOPTED { Version::NONE } else { version };
         Self::of_version(version).unwrap_or_else(|| {
             let id: Uuid = content::id(attributes);
             Self(Tag::Text(format!("{version}-{}", id.simple())))
@@ -51,7 +53,8 @@ impl ETag {
 
     /// The tag of an item with this version. `None` if the version is not the product's own.
     pub(crate) fn of_version(version: Version) -> Option<Self> {
-        (version > Version::LOWEST).then_some(Self(Tag::Version(version)))
+        let is_own = version > Version::LOWEST && version != Version::ADOPTED;
+        is_own.then_some(Self(Tag::Version(version)))
     }
 
     /// Accepts a client's text, which may be the tag of nothing.
@@ -168,7 +171,7 @@ mod tests {
     #[test]
     fn a_tag_without_a_version_of_its_own_is_of_the_content() {
         let one = Attributes::from([("a".to_owned(), Value::Null)]);
-        for version in [Version::NONE, Version::LOWEST] {
+        for version in [Version::NONE, Version::LOWEST, Version::ADOPTED] {
             let (empty, full) = (ETag::of(version, &Attributes::new()), ETag::of(version, &one));
             assert_ne!(empty, full);
             assert_eq!((empty.version(), full.version()), (None, None));

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::protocol::layout::FIRST_ERA;
+
 /// An item's version: the era in which it was written, the clock in microseconds, and a random
 /// tie-breaker.
 ///
@@ -33,6 +35,10 @@ impl Version {
 
     /// The lowest version of an item that this product stores.
     pub const LOWEST: Self = Self(1);
+
+    /// The version that an item of another program gets when a drain copies it. It is below all
+    /// writes of its era.
+    pub const ADOPTED: Self = Self::lowest_of(FIRST_ERA);
 
     /// Combines an era, microseconds since the Unix epoch, and a tie-breaker below 10^9. The result
     /// is never [`NONE`](Self::NONE).

@@ -97,8 +97,6 @@ pub enum Outcome {
     Declined,
     /// The write may have been applied, or may be applied later.
     Unknown(&'static str),
-    /// An item of another key is stored at its home.
-    Occupied,
     /// The item has a copy of an era that the metadata does not know. The metadata was lost, or
     /// restored to an earlier state.
     Lost,
@@ -150,8 +148,6 @@ pub struct Write {
     look_after: Option<(Moment, u64)>,
     /// The key's item was requested.
     verified: bool,
-    /// A deletion found an item of another key at home.
-    occupied: bool,
     /// A response that was processed after its view had expired. It counts if the era still lasts.
     late: Option<(Moment, u64, Outcome)>,
     over: Option<Outcome>,
@@ -186,7 +182,6 @@ impl Write {
             stored: None,
             look_after: None,
             verified: false,
-            occupied: false,
             late: None,
             over: None,
         }

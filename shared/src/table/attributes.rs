@@ -10,13 +10,13 @@ use crate::protocol::applied::{Applied, UpdateId};
 use crate::protocol::copies::{Copy, Effect};
 use crate::protocol::merge::Stored;
 use crate::protocol::names::{
-    APPLIED, APPLIED_BEFORE, BEGAN, DELETED, IDS, KNOWN_SINCE, LATE_UNTIL, LOGICAL_KEY, VERSION,
-    WIDTH, WRITE_ID,
+    APPLIED, APPLIED_BEFORE, BEGAN, DELETED, IDS, KNOWN_SINCE, LATE_UNTIL, LOGICAL_KEY,
+    RESERVED_PREFIX, VERSION, WIDTH, WRITE_ID,
 };
 use crate::protocol::version::Version;
 use crate::table::error::TableError;
 use crate::table::place::Place;
-use crate::values::key::{PartitionKey, ShardCount, SortKey, SortKeyType};
+use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey, SortKeyType};
 use crate::values::value::{Item, Value};
 
 pub(crate) type SdkItem = HashMap<String, AttributeValue>;
@@ -115,7 +115,7 @@ pub(super) fn item_to_sdk(
     }
     stored.insert(config.partition_key_name.clone(), AttributeValue::S(shard_key));
     stored.insert(config.sort_key_name.clone(), sort_key_to_sdk(place.sort_key));
-    stored.insert(LOGICAL_KEY.into(), AttributeValue::S(place.partition_key.as_str().to_owned()));
+    set_logical_key(config, &mut stored, (place.partition_key, place.shard));
     stored.insert(VERSION.into(), AttributeValue::N(version.to_string()));
     if let Some(write_id) = write_id {
         stored.insert(WRITE_ID.into(), AttributeValue::S(write_id.to_owned()));
@@ -137,6 +137,19 @@ pub(super) fn set_mark(
         stored.insert(ttl.clone(), until.clone());
     }
     stored.insert(LATE_UNTIL.to_owned(), until);
+}
+
+/// Stores the logical key, unless the stored key is the same.
+pub(super) fn set_logical_key(
+    config: &TableConfig,
+    stored: &mut SdkItem,
+    (key, shard): (&PartitionKey, ShardNumber),
+) {
+    if config.shard_keys.is_key_itself(shard) {
+        stored.remove(LOGICAL_KEY);
+    } else {
+        stored.insert(LOGICAL_KEY.into(), AttributeValue::S(key.as_str().to_owned()));
+    }
 }
 
 /// Stores the width under which an item is placed.
@@ -172,12 +185,11 @@ pub(super) fn is_tombstone(stored: &SdkItem) -> bool {
 }
 
 /// A copy of an item, as far as the protocol needs it.
-pub(super) fn copy_from_sdk(stored: &SdkItem, is_ours: bool) -> Result<Copy, TableError> {
+pub(super) fn copy_from_sdk(stored: &SdkItem) -> Result<Copy, TableError> {
     Ok(Copy {
         version: version_from_sdk(stored.get(VERSION))?,
         is_tombstone: is_tombstone(stored),
         write_id: stored.get(WRITE_ID).and_then(|id| id.as_s().ok()).cloned(),
-        is_ours,
         applied: applied_from_sdk(stored)?.map(Box::new),
         late_until: late_until_from_sdk(stored),
     })
@@ -245,13 +257,8 @@ pub(crate) fn item_from_sdk(
     if is_tombstone {
         return Ok(Stored { sort_key, version, item: None });
     }
-    let own = [LOGICAL_KEY, WRITE_ID, WIDTH, DELETED, LATE_UNTIL];
-    for name in own.into_iter().chain([config.partition_key_name.as_str()]) {
-        stored.remove(name);
-    }
-    if stored.remove(APPLIED_BEFORE).is_some() {
-        stored.remove(APPLIED);
-    }
+    stored.remove(&config.partition_key_name);
+    stored.retain(|name, _| !name.starts_with(RESERVED_PREFIX));
     let attributes = stored
         .into_iter()
         .map(|(name, value)| Ok((name, from_sdk(value)?)))
@@ -277,7 +284,7 @@ mod tests {
         item_to_sdk(
             config,
             item.map(|item| Content { item, applied: None }),
-            (place, "orders.2".to_owned()),
+            (place, "orders\u{1f}s2".to_owned()),
             (Version::new(3, 7, 9), Some("id")),
         )
     }
@@ -289,15 +296,8 @@ mod tests {
         let item = Item { partition_key: key("orders"), sort_key: text("order-1"), attributes };
         let (version, write_id) = (Version::new(3, 7, 9), Some("id".to_owned()));
         let stored = stored(&config, Some(&item));
-        let copy = Copy {
-            version,
-            is_tombstone: false,
-            write_id,
-            is_ours: true,
-            applied: None,
-            late_until: None,
-        };
-        assert_eq!(copy_from_sdk(&stored, true).unwrap(), copy);
+        let copy = Copy { version, is_tombstone: false, write_id, applied: None, late_until: None };
+        assert_eq!(copy_from_sdk(&stored).unwrap(), copy);
         assert_eq!(width_from_sdk(&config, stored.get(WIDTH)).unwrap(), count(4));
         let read = item_from_sdk(&config, &key("orders"), stored).unwrap();
         assert_eq!((read.version, read.item), (version, Some(item)));
@@ -309,22 +309,14 @@ mod tests {
         let tombstone = stored(&config, None);
         let mut names: Vec<&str> = tombstone.keys().map(String::as_str).collect();
         names.sort_unstable();
-        let expected = [
-            "_deleted",
-            "_partition_key",
-            "_version",
-            "_width",
-            "_write_id",
-            "partition_key",
-            "sort_key",
-        ];
+        let expected = ["_sh:d", "_sh:i", "_sh:k", "_sh:v", "_sh:w", "partition_key", "sort_key"];
         assert_eq!(names, expected);
-        assert!(copy_from_sdk(&tombstone, true).unwrap().is_tombstone);
+        assert!(copy_from_sdk(&tombstone).unwrap().is_tombstone);
         assert_eq!(item_from_sdk(&config, &key("orders"), tombstone.clone()).unwrap().item, None);
 
         let without_version = tombstone.into_iter().filter(|(name, _)| name != VERSION).collect();
         assert!(
-            !copy_from_sdk(&without_version, true).unwrap().is_tombstone,
+            !copy_from_sdk(&without_version).unwrap().is_tombstone,
             "the attribute is another program's"
         );
         assert!(item_from_sdk(&config, &key("orders"), without_version).unwrap().item.is_some());

@@ -1,9 +1,7 @@
 //! Condition expressions: the stored state that a request requires at its place.
 //!
-//! In a table that is adopted with bare keys, a bare key can look like a shard key: items of the
-//! bare key `orders.1` are stored where items of the first shard of `orders` are. The stored
-//! logical key says which key an item belongs to; an item without one belongs to the bare key. So
-//! every condition also checks the owner of the stored item.
+//! On a shard whose stored key is not the key itself, only items with a logical key count. So an
+//! item that another program has stored there is as if there were none.
 
 use std::collections::HashMap;
 
@@ -19,20 +17,11 @@ use crate::protocol::names::{
 use crate::protocol::version::Version;
 use crate::table::Tables;
 use crate::table::attributes::{self, SdkItem};
-use crate::values::key::{PartitionKey, ShardNumber};
+use crate::values::key::{PartitionKey, ShardKeys, ShardNumber};
 use crate::values::value::Attributes;
 
 /// The largest number of attributes to compare. DynamoDB allows 300 operators in an expression.
 const MAX_COMPARED_ATTRIBUTES: usize = 100;
-
-/// The required owner of the stored item.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Claim {
-    /// An item of the key.
-    Ours,
-    /// An item of the key, or no item.
-    OursOrNone,
-}
 
 /// A condition expression with its names and values.
 #[derive(Debug, Clone)]
@@ -69,8 +58,8 @@ impl Expression {
     }
 
     /// The protocol's condition. An item that another program stored has no version, which is below
-    /// all versions.
-    fn demanded(condition: &Condition, partition_key_name: &str) -> Self {
+    /// all versions. Every item that counts has the attribute `proof`.
+    fn demanded(condition: &Condition, proof: &str) -> Self {
         match condition {
             Condition::AbsentOrBelow(version) => {
                 Self::of("attribute_not_exists(#v) OR #v < :v").version(*version)
@@ -81,11 +70,11 @@ impl Expression {
             }
             Condition::Buries { version, write_id: Some(write_id) } => {
                 let text = "attribute_not_exists(#p) OR ((attribute_not_exists(#v) OR #v < :v) AND #w = :w)";
-                let buries = Self::of(text).name("#p", partition_key_name).version(*version);
+                let buries = Self::of(text).name("#p", proof).version(*version);
                 buries.name("#w", WRITE_ID).value(":w", AttributeValue::S(write_id.clone()))
             }
-            Condition::Unchanged(None) => Self::absent(partition_key_name),
-            Condition::Unchanged(Some(Version::NONE)) => Self::unversioned(partition_key_name),
+            Condition::Unchanged(None) => Self::absent(proof),
+            Condition::Unchanged(Some(Version::NONE)) => Self::unversioned(proof),
             Condition::Unchanged(Some(version)) => Self::exactly(*version),
             Condition::AtLeast { from, once } => Self::at_least(*from, *once),
         }
@@ -207,13 +196,9 @@ impl Expression {
 }
 
 impl Tables {
-    /// The condition and the marks of a request as an expression, for a place of a key.
-    pub(super) fn expression_of(
-        &self,
-        request: &Request,
-        place: (&PartitionKey, ShardNumber),
-    ) -> Expression {
-        let condition = self.expression(&request.condition, place);
+    /// The condition and the marks of a request as an expression, for a shard.
+    pub(super) fn expression_of(&self, request: &Request, shard: ShardNumber) -> Expression {
+        let condition = self.expression(&request.condition, shard);
         match (Expression::allowing(request.marks), &request.condition) {
             // Where nothing is stored, there is no mark.
             (None, _) | (Some(_), Condition::Unchanged(None)) => condition,
@@ -221,60 +206,27 @@ impl Tables {
         }
     }
 
-    /// A condition of the protocol as an expression, for a place of a key.
-    pub(super) fn expression(
-        &self,
-        condition: &Condition,
-        place: (&PartitionKey, ShardNumber),
-    ) -> Expression {
-        let demanded = Expression::demanded(condition, &self.config.partition_key_name);
-        match condition {
-            Condition::AbsentOrBelow(_) | Condition::Buries { .. } => {
-                self.claimed(demanded, Claim::OursOrNone, place)
-            }
-            // If there is no item, there is none of another key.
-            Condition::Unchanged(None) => demanded,
-            Condition::Unchanged(Some(_)) | Condition::AtLeast { .. } => {
-                self.claimed(demanded, Claim::Ours, place)
-            }
-        }
+    /// A condition of the protocol as an expression, for a shard.
+    pub(super) fn expression(&self, condition: &Condition, shard: ShardNumber) -> Expression {
+        Expression::demanded(condition, self.proof(shard))
     }
 
-    /// The condition, with a check of the item's owner if that can differ.
-    pub(super) fn claimed(
-        &self,
-        condition: Expression,
-        claim: Claim,
-        (key, shard): (&PartitionKey, ShardNumber),
-    ) -> Expression {
-        let bare = shard == ShardNumber::UNSHARDED;
-        if !self.config.adopt_unsharded && !bare {
-            return condition;
-        }
-        let text = match (claim, bare) {
-            (Claim::Ours, false) => "#k = :k",
-            (Claim::Ours, true) => "attribute_exists(#p) AND (attribute_not_exists(#k) OR #k = :k)",
-            (Claim::OursOrNone, false) => "attribute_not_exists(#p) OR #k = :k",
-            (Claim::OursOrNone, true) => "attribute_not_exists(#k) OR #k = :k",
-        };
-        let whose = Expression::of(text).name("#k", LOGICAL_KEY);
-        let whose = whose.value(":k", AttributeValue::S(key.as_str().to_owned()));
-        condition.and(if text.contains("#p") {
-            whose.name("#p", &self.config.partition_key_name)
-        } else {
-            whose
-        })
+    /// An attribute that every item on a shard has, if it counts.
+    pub(super) fn proof(&self, shard: ShardNumber) -> &str {
+        let has_logical_key =
+            self.config.shard_keys == ShardKeys::KeyFirst && shard != ShardNumber::FIRST;
+        if has_logical_key { LOGICAL_KEY } else { &self.config.partition_key_name }
     }
 
-    /// Whether an item that was found on a shard of a key belongs to the key.
-    pub(super) fn is_ours(&self, stored: &SdkItem, key: &PartitionKey, shard: ShardNumber) -> bool {
-        if !self.config.adopt_unsharded && shard != ShardNumber::UNSHARDED {
-            return true;
+    /// Whether an item on a shard counts as one of the key.
+    pub(super) fn counts(&self, stored: &SdkItem, key: &PartitionKey, shard: ShardNumber) -> bool {
+        let is_ours = self.proof(shard) != LOGICAL_KEY
+            || stored.get(LOGICAL_KEY).and_then(|value| value.as_s().ok()).map(String::as_str)
+                == Some(key.as_str());
+        if !is_ours {
+            metrics::counter!("ShardingForeignItems").increment(1);
         }
-        match stored.get(LOGICAL_KEY).and_then(|value| value.as_s().ok()) {
-            Some(logical) => logical == key.as_str(),
-            None => shard == ShardNumber::UNSHARDED,
-        }
+        is_ours
     }
 }
 

@@ -2,12 +2,12 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use crate::protocol::copies::Copy;
+use crate::protocol::copies::{Copy, Effect};
 use crate::protocol::drain;
 use crate::protocol::names::{LOGICAL_KEY, VERSION, WIDTH};
 use crate::protocol::version::Version;
 use crate::table::attributes::{self, SdkItem};
-use crate::table::condition::{Claim, Expression};
+use crate::table::condition::Expression;
 use crate::table::error::TableError;
 use crate::table::place::{At, Place};
 use crate::table::writes::{LeaseLasts, Sent};
@@ -89,14 +89,13 @@ impl Tables {
     }
 
     /// Copies an item from a shard to its home, unless home has a copy that is at least as new.
-    /// Version and write id are kept.
+    /// Version and write id are kept. An item without a version gets the lowest one.
     ///
     /// # Errors
     /// As [`send`](Self::send).
     pub(crate) async fn copy_home(
         &self,
         copy: &StoredCopy,
-        from: ShardNumber,
         home: Place<'_>,
         lasts: LeaseLasts,
     ) -> Result<Sent, TableError> {
@@ -111,18 +110,13 @@ impl Tables {
             self.config.partition_key_name.clone(),
             AttributeValue::S(self.shard_key(key, home)?),
         );
-        stored.insert(LOGICAL_KEY.into(), AttributeValue::S(key.as_str().to_owned()));
+        attributes::set_logical_key(&self.config, &mut stored, (key, home));
         attributes::set_width(&self.config, &mut stored, width);
-        let claimed =
-            |condition: Expression| self.claimed(condition, Claim::OursOrNone, (key, home));
-        let condition = match (copy.copy.version == Version::NONE, from == ShardNumber::UNSHARDED) {
-            // Items of another program have no version to compare. Of a bare copy and one on a
-            // shard, the other program continues to write the bare one. Of two copies on shards,
-            // either may be current.
-            (true, true) => claimed(Expression::of("attribute_not_exists(#v)").name("#v", VERSION)),
-            (true, false) => claimed(Expression::absent(&self.config.partition_key_name)),
-            (false, _) => self.expression(&drain::copy_home(&copy.copy).condition, (key, home)),
-        };
+        let request = drain::copy_home(&copy.copy);
+        if let Effect::Put { version, .. } = request.effect {
+            stored.insert(VERSION.into(), AttributeValue::N(version.to_string()));
+        }
+        let condition = self.expression(&request.condition, home);
         let at = At { partition_key: key, sort_key, shard: home };
         self.put(at, stored, condition, Some(lasts)).await
     }
@@ -144,9 +138,7 @@ impl Tables {
         let not_compared: [&str; 4] =
             [&self.config.partition_key_name, &self.config.sort_key_name, LOGICAL_KEY, WIDTH];
         let (same, compared) = match copy.copy.version {
-            Version::NONE => {
-                (Expression::unversioned(&self.config.partition_key_name), Some(&copy.stored))
-            }
+            Version::NONE => (Expression::unversioned(self.proof(shard)), Some(&copy.stored)),
             version => (Expression::exactly(version), None),
         };
         let compared = compared
@@ -155,13 +147,13 @@ impl Tables {
             .filter(|(name, _)| !not_compared.contains(&name.as_str()));
         let ttl = self.config.ttl_attribute.as_ref().zip(copy.ttl.as_ref());
         let all = ttl.into_iter().chain(compared).map(|(name, value)| (name.as_str(), Some(value)));
-        let condition = self.claimed(same.and_same(all), Claim::Ours, (key, shard));
+        let condition = same.and_same(all);
         let at = At { partition_key: key, sort_key: &copy.sort_key, shard };
         self.delete(at, condition, Some(lasts)).await
     }
 
     fn stored_copy(&self, stored: SdkItem) -> Result<StoredCopy, TableError> {
-        let (sort_key, copy) = (self.sort_key(&stored)?, attributes::copy_from_sdk(&stored, true)?);
+        let (sort_key, copy) = (self.sort_key(&stored)?, attributes::copy_from_sdk(&stored)?);
         let ttl = self
             .config
             .ttl_attribute
@@ -185,7 +177,6 @@ mod tests {
             version,
             is_tombstone: false,
             write_id: Some("id".into()),
-            is_ours: true,
             applied: None,
             late_until: None,
         };

@@ -60,9 +60,6 @@ pub enum TableError {
     /// A key's metadata is missing, or older than a known state. Reads would miss items. Rebuild
     /// the metadata; repeating does not help.
     Lost(String),
-    /// An item of another key is stored at the item's place: a bare key of an adopted table looks
-    /// like this key's shard key. Nothing was changed; repeating does not help.
-    Occupied,
     /// No response, or a server fault: the request may have been applied. Try again at the same
     /// place.
     Transient(Cause),
@@ -83,14 +80,15 @@ impl fmt::Display for TableError {
             Self::Capacity(scope) => write!(f, "throttled ({})", scope.name()),
             Self::ConditionFailed => f.write_str("the condition of the update did not hold"),
             Self::Conflict => f.write_str("another request was changing the same item"),
-            Self::Lost(why) => write!(f, "the key's metadata is lost: {why}; rebuild it from the table"),
-            Self::Occupied => f.write_str(
-                "an item of another partition key, which looks like a shard of this one, stands in its place",
-            ),
+            Self::Lost(why) => {
+                write!(f, "the key's metadata is lost: {why}; rebuild it from the table")
+            }
             Self::Transient(cause) => write!(f, "no certain answer: {cause}"),
             Self::Rejected(cause) => write!(f, "DynamoDB refused the request: {cause}"),
             Self::Damaged(why) => write!(f, "stored data is damaged: {why}"),
-            Self::Unsupported(cause) => write!(f, "the DynamoDB server does not know this operation: {cause}"),
+            Self::Unsupported(cause) => {
+                write!(f, "the DynamoDB server does not know this operation: {cause}")
+            }
             Self::Unusable(cause) => write!(f, "{cause}"),
         }
     }
@@ -108,7 +106,6 @@ impl Error for TableError {
             | Self::ConditionFailed
             | Self::Conflict
             | Self::Lost(_)
-            | Self::Occupied
             | Self::Damaged(_) => None,
         }
     }
@@ -126,7 +123,6 @@ impl TableError {
             | Self::ConditionFailed
             | Self::Conflict
             | Self::Lost(_)
-            | Self::Occupied
             | Self::Damaged(_)) => error,
         }
     }

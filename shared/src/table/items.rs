@@ -32,13 +32,6 @@ pub(crate) struct GetTarget<'a> {
     pub(crate) consistent: bool,
 }
 
-/// A copy of the requested item. It may be a tombstone.
-#[derive(Debug, Clone)]
-pub(crate) struct FoundCopy {
-    pub(crate) stored: Stored<Item>,
-    is_bare: bool,
-}
-
 /// The copy at a place, with its attributes.
 #[derive(Debug, Clone)]
 pub(crate) struct RawCopy {
@@ -49,7 +42,8 @@ pub(crate) struct RawCopy {
 /// The result of reading an item.
 #[derive(Debug)]
 pub(crate) struct FoundCopies {
-    pub(crate) newest: Option<FoundCopy>,
+    /// It may be a tombstone.
+    pub(crate) newest: Option<Stored<Item>>,
     /// Shards that were not read, because capacity was missing.
     pub(crate) unprocessed: Vec<ShardNumber>,
 }
@@ -57,10 +51,12 @@ pub(crate) struct FoundCopies {
 /// The copies at the item's places, and the shards that were not read because capacity was missing.
 type Found<T> = (Vec<(ShardNumber, T)>, Vec<ShardNumber>);
 
-/// The newer of two copies. Of two copies of another program's item, the bare one is newer, because
-/// that program continues to write it.
-pub(crate) fn newer(one: Option<FoundCopy>, other: Option<FoundCopy>) -> Option<FoundCopy> {
-    [one, other].into_iter().flatten().max_by_key(|copy| (copy.stored.version, copy.is_bare))
+/// The newer of two copies.
+pub(crate) fn newer(
+    one: Option<Stored<Item>>,
+    other: Option<Stored<Item>>,
+) -> Option<Stored<Item>> {
+    [one, other].into_iter().flatten().max_by_key(|copy| copy.version)
 }
 
 impl Tables {
@@ -124,7 +120,7 @@ impl Tables {
         key: &PartitionKey,
         shard: ShardNumber,
     ) -> impl Iterator<Item = SdkItem> {
-        page.unwrap_or_default().into_iter().filter(move |item| self.is_ours(item, key, shard))
+        page.unwrap_or_default().into_iter().filter(move |item| self.counts(item, key, shard))
     }
 
     /// Reads one item from one shard, or from several in one request. Returns the key's newest
@@ -136,20 +132,14 @@ impl Tables {
     ) -> Result<FoundCopies, TableError> {
         let (found, unprocessed) = self.get_all(target, shards).await?;
         let mut newest = None;
-        for (shard, item) in found {
-            if self.is_ours(&item, target.partition_key, shard) {
-                let stored = attributes::item_from_sdk(&self.config, target.partition_key, item)?;
-                newest = newer(
-                    newest,
-                    Some(FoundCopy { stored, is_bare: shard == ShardNumber::UNSHARDED }),
-                );
-            }
+        for (_, item) in found {
+            let stored = attributes::item_from_sdk(&self.config, target.partition_key, item)?;
+            newest = newer(newest, Some(stored));
         }
         Ok(FoundCopies { newest, unprocessed })
     }
 
-    /// The copies at an item's places, including those of another key, strongly consistent; and
-    /// each item as it is stored.
+    /// The copies at an item's places, strongly consistent; and each item as it is stored.
     pub(crate) async fn get_raw_copies(
         &self,
         key: &PartitionKey,
@@ -159,7 +149,7 @@ impl Tables {
         let target = GetTarget { partition_key: key, sort_key, consistent: true };
         let (found, unprocessed) = self.get_all(target, shards).await?;
         let raw = |(shard, item): (ShardNumber, SdkItem)| {
-            Ok::<_, TableError>((shard, RawCopy { copy: self.copy(&item, key, shard)?, item }))
+            Ok::<_, TableError>((shard, RawCopy { copy: attributes::copy_from_sdk(&item)?, item }))
         };
         Ok((found.into_iter().map(raw).collect::<Result<_, _>>()?, unprocessed))
     }
@@ -173,6 +163,7 @@ impl Tables {
         attributes::item_from_sdk(&self.config, key, raw.item)
     }
 
+    /// The items that count at an item's places.
     async fn get_all(
         &self,
         target: GetTarget<'_>,
@@ -209,19 +200,23 @@ impl Tables {
             unprocessed
                 .extend(left.values().flat_map(KeysAndAttributes::keys).filter_map(shard_of));
             let items = answer.responses.unwrap_or_default().into_values().flatten();
-            found.extend(items.filter_map(|item| Some((shard_of(&item)?, item))));
+            let placed = items.filter_map(|item| Some((shard_of(&item)?, item)));
+            found.extend(
+                placed.filter(|(shard, item)| self.counts(item, target.partition_key, *shard)),
+            );
         }
         Ok((found, unprocessed))
     }
 
-    /// The copy at one place of an item, even if it belongs to another key.
+    /// The item that counts at one place.
     pub(super) async fn get_one(
         &self,
         target: GetTarget<'_>,
         shard: ShardNumber,
     ) -> Result<Option<SdkItem>, TableError> {
         let key = self.key(self.shard_key(target.partition_key, shard)?, target.sort_key);
-        self.get_item(Table::Main, key, target.consistent).await
+        let found = self.get_item(Table::Main, key, target.consistent).await?;
+        Ok(found.filter(|item| self.counts(item, target.partition_key, shard)))
     }
 
     /// The size in bytes of an item without its attributes and its sort key.

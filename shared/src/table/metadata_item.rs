@@ -228,9 +228,10 @@ mod tests {
     use super::*;
     use crate::protocol::metadata::Change;
     use crate::protocol::names::{
-        ACCEPTED, ADDED_ITEMS, ATTEMPTS, BEGUN, COPIES, DIRECTORY_MADE, FIRST_WRITES, ITEMS,
-        METADATA_ATTRIBUTES, MOVED_TO, NEXT_PAGES, PAGES, PROTOCOL, RATE, REBUILDING, SEED,
-        SHORT_GENERATION, SHORT_UNTIL, THROTTLED, THROTTLES, WARM_THROUGHPUT, WRITES,
+        ACCEPTED, ADDED_ITEMS, ARMED, ATTEMPTS, BEGUN, COPIES, DIRECTORY_MADE, FIRST_WRITES, ITEMS,
+        KEYS, LAYOUT, METADATA_ATTRIBUTES, MOVED_TO, NEXT_PAGES, PAGES, PLACEMENT, PROTOCOL, RATE,
+        REBUILDING, SEED, SHORT_GENERATION, SHORT_UNTIL, THROTTLED, THROTTLES, WARM_THROUGHPUT,
+        WRITES,
     };
     use crate::values::key::tests::count as shards;
 
@@ -275,6 +276,10 @@ mod tests {
         let of_the_table = [
             WRITES,
             PROTOCOL,
+            LAYOUT,
+            PLACEMENT,
+            KEYS,
+            ARMED,
             PAGES,
             NEXT_PAGES,
             SEED,

@@ -9,6 +9,7 @@ mod evidence;
 mod items;
 mod metadata;
 mod metadata_item;
+pub(crate) mod obstacles;
 mod page;
 #[cfg(feature = "test-switches")]
 pub(crate) mod partition_model;
@@ -37,7 +38,7 @@ use error::{Cause, TableError};
 pub(crate) use attributes::Content;
 pub(crate) use drain::StoredCopy;
 pub(crate) use evidence::{Evidence, Shortage, Together};
-pub(crate) use items::{FoundCopy, GetTarget, RawCopy, ShardQueryPage, newer};
+pub(crate) use items::{GetTarget, RawCopy, ShardQueryPage, newer};
 pub(crate) use metadata_item::RawMetadata;
 pub(crate) use page::{PageCopy, StoredPage};
 pub(crate) use place::Place;

@@ -11,14 +11,14 @@ use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 
 /// The largest number of items in one page of a scan. A page is also limited to one megabyte.
 const MAX_SCANNED_ITEMS: i32 = 5_000;
-/// The largest number of items that a check of one shard fetches. If bare keys share the table, an
-/// item of another key may come first.
-const MAX_PROBED_ITEMS: i32 = 10;
+/// The number of items that a check of one shard fetches at once. Items of other programs may come
+/// first.
+const PROBED_ITEMS: i32 = 10;
 
 /// The item after which a scan continues, by its stored keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScanPosition {
-    /// The value of the partition-key attribute: a shard key or a bare key.
+    /// The value of the partition-key attribute.
     pub stored_key: String,
     /// The sort key.
     pub sort_key: SortKey,
@@ -83,14 +83,24 @@ impl Tables {
         key: &PartitionKey,
         shard: ShardNumber,
     ) -> Result<bool, TableError> {
-        let probe = self
-            .query(self.shard_key(key, shard)?)
-            .projection_expression("#p, #k")
-            .expression_attribute_names("#k", LOGICAL_KEY)
-            .limit(if self.config.adopt_unsharded { MAX_PROBED_ITEMS } else { 1 });
-        let answer =
-            sending(probe.send()).await.map_err(|error| self.failed(Table::Main, error))?;
-        Ok(self.ours(answer.items, key, shard).next().is_some())
+        let mut after = None;
+        loop {
+            let probe = self
+                .query(self.shard_key(key, shard)?)
+                .projection_expression("#p, #k")
+                .expression_attribute_names("#k", LOGICAL_KEY)
+                .limit(PROBED_ITEMS)
+                .set_exclusive_start_key(after);
+            let answer =
+                sending(probe.send()).await.map_err(|error| self.failed(Table::Main, error))?;
+            after = answer.last_evaluated_key;
+            if self.ours(answer.items, key, shard).next().is_some() {
+                return Ok(true);
+            }
+            if after.is_none() {
+                return Ok(false);
+            }
+        }
     }
 
     fn scanned(&self, item: &SdkItem) -> Result<ScannedItem, TableError> {

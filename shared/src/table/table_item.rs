@@ -3,10 +3,13 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
+use crate::protocol::armed::{Armed, KeyPattern};
 use crate::protocol::directory::{Division, KeyDigest};
 use crate::protocol::names::{
-    COPIES, DIRECTORY_MADE, NEXT_PAGES, PAGES, PROTOCOL, REBUILDING, SEED, WRITES,
+    ARMED, COPIES, DIRECTORY_MADE, KEYS, LAYOUT, NEXT_PAGES, PAGES, PLACEMENT, PROTOCOL,
+    REBUILDING, SEED, WRITES,
 };
+use crate::table::attributes::SdkItem;
 use crate::table::condition::Expression;
 use crate::table::error::TableError;
 use crate::table::metadata_item::number;
@@ -22,12 +25,20 @@ pub(crate) struct Mode {
     pub(crate) writes: String,
     /// The version of the protocol.
     pub(crate) protocol: u64,
+    /// How shards are stored: of a key's own, or with a separator and a number from the beginning.
+    pub(crate) layout: String,
+    /// How items are placed, by the name in the configuration.
+    pub(crate) placement: String,
+    /// The names and types of the main table's keys.
+    pub(crate) keys: String,
 }
 
 /// The table item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TableItem {
     pub(crate) mode: Mode,
+    /// The keys that may grow.
+    pub(crate) armed: Armed,
     /// The pages that new processes read; 0 if the item has no usable number or secret.
     pub(crate) division: Division,
     /// The number of pages that are being made. They are written, too, and not read yet.
@@ -81,12 +92,19 @@ impl Tables {
     /// Reads the table item, strongly consistent. `None` where there is none.
     pub(crate) async fn get_table_item(&self) -> Result<Option<TableItem>, TableError> {
         let Some(item) = self.get_metadata_item(TABLE_KEY).await? else { return Ok(None) };
-        let writes = item.get(WRITES).and_then(|value| value.as_s().ok()).cloned();
+        let text = |name: &str| item.get(name).and_then(|value| value.as_s().ok()).cloned();
         let number = |name: &str| item.get(name)?.as_n().ok()?.parse::<u64>().ok();
         let small = |name: &str| {
             number(name).and_then(|number| u32::try_from(number).ok()).unwrap_or_default()
         };
-        let mode = writes.zip(number(PROTOCOL)).map(|(writes, protocol)| Mode { writes, protocol });
+        let mode = text(WRITES).zip(number(PROTOCOL)).map(|(writes, protocol)| Mode {
+            writes,
+            protocol,
+            layout: text(LAYOUT).unwrap_or_default(),
+            placement: text(PLACEMENT).unwrap_or_default(),
+            keys: text(KEYS).unwrap_or_default(),
+        });
+        let armed = armed_from(&item)?;
         let directory_made = item.contains_key(DIRECTORY_MADE);
         let rebuilding = item.contains_key(REBUILDING);
         let seed = number(SEED);
@@ -96,6 +114,7 @@ impl Tables {
         let next_pages = Some(small(NEXT_PAGES)).filter(|pages| *pages > 0);
         let table = mode.map(|mode| TableItem {
             mode,
+            armed,
             division,
             next_pages,
             copies,
@@ -115,11 +134,20 @@ impl Tables {
     /// # Errors
     /// [`TableError::ConditionFailed`] if the table has one.
     pub(crate) async fn store_table_item(&self, table: &TableItem) -> Result<(), TableError> {
-        let Mode { writes, protocol } = &table.mode;
+        let Mode { writes, protocol, layout, placement, keys } = &table.mode;
+        let text = |text: &String| Some(AttributeValue::S(text.clone()));
+        let armed = table.armed.patterns().map(|(pattern, from)| {
+            let unmarked = || AttributeValue::S(String::new());
+            (pattern.to_string(), from.map_or_else(unmarked, number))
+        });
         let absent = Expression::absent(&self.config.partition_key_name);
         let (update, absent) = absent.update([
-            (WRITES, Some(AttributeValue::S(writes.clone()))),
+            (WRITES, text(writes)),
             (PROTOCOL, Some(number(protocol))),
+            (LAYOUT, text(layout)),
+            (PLACEMENT, text(placement)),
+            (KEYS, text(keys)),
+            (ARMED, Some(AttributeValue::M(armed.collect()))),
             (PAGES, Some(number(table.division.pages))),
             (NEXT_PAGES, table.next_pages.map(number)),
             (SEED, Some(number(table.division.seed))),
@@ -127,6 +155,56 @@ impl Tables {
             (REBUILDING, table.rebuilding.then_some(AttributeValue::Bool(true))),
         ]);
         self.update_metadata(TABLE_KEY, update, absent)
+            .await?
+            .map_err(|_| TableError::ConditionFailed)
+    }
+
+    /// Stores a pattern without a time, under this mark. It must have this time before, or none.
+    ///
+    /// # Errors
+    /// [`TableError::ConditionFailed`] if it has another time.
+    pub(crate) async fn mark_pattern(
+        &self,
+        pattern: &KeyPattern,
+        mark: &str,
+        before: Option<u64>,
+    ) -> Result<(), TableError> {
+        let same = match before {
+            None => Expression::of("attribute_not_exists(#a.#p) OR attribute_type(#a.#p, :s)")
+                .value(":s", AttributeValue::S("S".to_owned())),
+            // A repetition finds its own mark.
+            Some(from) => {
+                Expression::of("#a.#p = :from OR #a.#p = :mark").value(":from", number(from))
+            }
+        };
+        let same = same
+            .name("#a", ARMED)
+            .name("#p", &pattern.to_string())
+            .value(":mark", AttributeValue::S(mark.to_owned()));
+        self.update_metadata(TABLE_KEY, "SET #a.#p = :mark".to_owned(), same)
+            .await?
+            .map_err(|_| TableError::ConditionFailed)
+    }
+
+    /// Gives the time to a pattern that has this mark, or removes it.
+    ///
+    /// # Errors
+    /// [`TableError::ConditionFailed`] if it has another mark, or a time.
+    pub(crate) async fn settle_pattern(
+        &self,
+        pattern: &KeyPattern,
+        mark: &str,
+        from: Option<u64>,
+    ) -> Result<(), TableError> {
+        let marked = Expression::of("#a.#p = :mark")
+            .name("#a", ARMED)
+            .name("#p", &pattern.to_string())
+            .value(":mark", AttributeValue::S(mark.to_owned()));
+        let (update, marked) = match from {
+            Some(from) => ("SET #a.#p = :t", marked.value(":t", number(from))),
+            None => ("REMOVE #a.#p", marked),
+        };
+        self.update_metadata(TABLE_KEY, update.to_owned(), marked)
             .await?
             .map_err(|_| TableError::ConditionFailed)
     }
@@ -194,4 +272,22 @@ impl Tables {
             Err(error) => Err(error),
         }
     }
+}
+
+/// The patterns of the table item. A pattern that cannot be parsed must not be overlooked.
+fn armed_from(item: &SdkItem) -> Result<Armed, TableError> {
+    let damaged = || TableError::Damaged(format!("the item {TABLE_KEY} has no usable {ARMED}"));
+    let Some(stored) = item.get(ARMED) else { return Ok(Armed::default()) };
+    stored.as_m().map_err(|_| damaged())?.iter().try_fold(
+        Armed::default(),
+        |armed, (text, from)| {
+            let pattern = text.parse().map_err(|_| damaged())?;
+            let from = match (from.as_s(), from.as_n()) {
+                (Ok(_mark), _) => None,
+                (_, Ok(from)) => Some(from.parse().map_err(|_| damaged())?),
+                (Err(_), Err(_)) => return Err(damaged()),
+            };
+            Ok(armed.with(pattern, from))
+        },
+    )
 }

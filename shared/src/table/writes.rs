@@ -22,7 +22,6 @@ use crate::table::error::TableError;
 use crate::table::items::GetTarget;
 use crate::table::place::{At, Place};
 use crate::table::{Table, Tables, sending};
-use crate::values::key::{PartitionKey, ShardNumber};
 use crate::values::value::{Attributes, Item};
 
 /// The result of a request, as far as the table knows it.
@@ -123,7 +122,7 @@ impl Tables {
     ) -> Result<Sent, TableError> {
         let Place { partition_key, sort_key, shard, .. } = place;
         let at = At { partition_key, sort_key, shard };
-        let condition = self.expression_of(request, (partition_key, shard));
+        let condition = self.expression_of(request, shard);
         let (version, write_id, content) = match (&request.effect, content) {
             (Effect::Put { version, write_id }, Some(content)) => {
                 (*version, write_id.as_deref(), Some(content))
@@ -170,7 +169,7 @@ impl Tables {
         additions: &Attributes,
     ) -> Result<(Sent, Option<Stored<Item>>), TableError> {
         let Place { partition_key, sort_key, shard, .. } = place;
-        let condition = self.expression(condition, (partition_key, shard));
+        let condition = self.expression(condition, shard);
         let (update, condition) = condition.addition(once, additions);
         let (condition, names, values) = condition.into_parts();
         let request = self
@@ -249,22 +248,13 @@ impl Tables {
         };
         match stored {
             Ok(None) => Ok(Sent::Refused(None)),
-            Ok(Some(stored)) => {
-                Ok(Sent::Refused(Some(self.copy(&stored, at.partition_key, at.shard)?)))
+            Ok(Some(stored)) if self.counts(&stored, at.partition_key, at.shard) => {
+                Ok(Sent::Refused(Some(attributes::copy_from_sdk(&stored)?)))
             }
+            Ok(Some(_)) => Ok(Sent::Refused(None)),
             Err(TableError::Capacity(scope)) => Ok(Sent::Throttled(scope)),
             Err(TableError::Conflict) => Ok(Sent::Conflict),
             Err(error) => Err(error),
         }
-    }
-
-    /// A copy at a place of a key, and whether it belongs to the key.
-    pub(super) fn copy(
-        &self,
-        stored: &SdkItem,
-        key: &PartitionKey,
-        shard: ShardNumber,
-    ) -> Result<Copy, TableError> {
-        attributes::copy_from_sdk(stored, self.is_ours(stored, key, shard))
     }
 }

@@ -13,6 +13,13 @@ pub const MAX_PARTITION_KEY_BYTES: usize = 2_048;
 /// The largest size of a sort key in bytes. (DynamoDB developer guide, "Quotas in Amazon
 /// DynamoDB".)
 pub const MAX_SORT_KEY_BYTES: usize = 1_024;
+/// The largest size of the partition key of a key that can grow: the longest suffix of a shard still
+/// fits.
+const MAX_SHARDED_KEY_BYTES: usize = 2_040;
+/// The control character "unit separator", which begins the suffix of a shard. Keys do not have it.
+const SUFFIX_MARK: char = '\u{1f}';
+/// The suffix of a shard, before its number.
+const SUFFIX: &str = "\u{1f}s";
 /// The prefix of the product's own items in the metadata table.
 const RESERVED_PREFIX: &str = "_sharding:";
 
@@ -40,6 +47,9 @@ pub enum KeyError {
     /// Partition keys with this prefix are reserved for the product.
     #[error("it begins with _sharding:, which is reserved")]
     Reserved,
+    /// Shards of a key have this character in their stored keys.
+    #[error("it contains U+001F, which separates a key and its shard")]
+    HasSuffixMark,
     /// The table's sort key is a number, and this text is not.
     #[error("it must be a number: {0}")]
     NotANumber(NumberError),
@@ -56,8 +66,8 @@ impl From<Infallible> for KeyError {
 }
 
 /// The caller's own partition key: 1 to 2,048 bytes of UTF-8 that do not begin with `_sharding:`.
-/// With the suffix of the largest shard, it must still fit into 2,048 bytes; each request checks
-/// that.
+/// With the suffix of a shard, it must still fit into 2,048 bytes, and it must not contain the
+/// character that begins such a suffix, U+001F; each request checks that.
 ///
 /// ```
 /// use dynamodb_write_sharding::PartitionKey;
@@ -263,15 +273,11 @@ impl fmt::Display for SortKey {
     }
 }
 
-/// A shard of a logical partition key, numbered from 1. In an adopted table, 0 stands for the items
-/// of the bare key.
+/// A shard of a logical partition key, numbered from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardNumber(u32);
 
 impl ShardNumber {
-    /// The items under the bare partition key, without a suffix. They were stored before the table
-    /// was sharded.
-    pub const UNSHARDED: Self = Self(0);
     /// The shard that every width contains.
     pub const FIRST: Self = Self(1);
 
@@ -287,7 +293,7 @@ impl ShardNumber {
         Self(index.saturating_add(1))
     }
 
-    /// The number, from 1; 0 for the bare key.
+    /// The number, from 1.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
@@ -372,65 +378,98 @@ impl Default for Separator {
 /// ```
 /// use dynamodb_write_sharding::internal::{Separator, ShardKeys};
 /// use dynamodb_write_sharding::{PartitionKey, ShardNumber};
-/// let keys = ShardKeys::new(Separator::default());
 /// let day = PartitionKey::new("2014-07-09")?;
-/// let stored = keys.build(&day, ShardNumber::new(200).unwrap())?;
-/// assert_eq!(stored, "2014-07-09.200");
-/// assert_eq!(keys.parse(&stored), Some((day, ShardNumber::new(200).unwrap())));
+/// let shard = |number| ShardNumber::new(number).unwrap();
+/// let keys = ShardKeys::default();
+/// assert_eq!(keys.build(&day, shard(1))?, "2014-07-09");
+/// assert_eq!(keys.build(&day, shard(200))?, "2014-07-09\u{1f}s200");
+/// let adopted = ShardKeys::Suffixed(Separator::default());
+/// assert_eq!(adopted.build(&day, shard(1))?, "2014-07-09.1");
+/// assert_eq!(adopted.parse("2014-07-09.1"), Some((day, shard(1))));
 /// # Ok::<(), dynamodb_write_sharding::KeyError>(())
 /// ```
-#[derive(Debug, Clone, Default)]
-pub struct ShardKeys {
-    separator: Separator,
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ShardKeys {
+    /// The first shard is the key itself. The others have a suffix that no key contains.
+    #[default]
+    KeyFirst,
+    /// Every shard has a suffix: this separator and its number. So does a table that another program
+    /// has sharded by a fixed number.
+    Suffixed(Separator),
 }
 
 impl ShardKeys {
-    /// Shard keys with this separator.
-    #[must_use]
-    pub const fn new(separator: Separator) -> Self {
-        Self { separator }
-    }
-
-    /// Partition key + separator + shard number; for [`ShardNumber::UNSHARDED`] the partition key
-    /// alone.
+    /// The stored key of a shard.
     ///
     /// # Errors
-    /// [`KeyError::TooLong`] if the shard key exceeds 2,048 bytes; `allowed` counts the partition
-    /// key alone.
+    /// As [`check`](Self::check), for this shard.
     pub fn build(&self, key: &PartitionKey, shard: ShardNumber) -> Result<String, KeyError> {
-        if shard == ShardNumber::UNSHARDED {
+        if self.is_key_itself(shard) {
             return Ok(key.as_str().to_owned());
         }
-        let stored = format!("{key}{}{shard}", self.separator.as_str());
-        if stored.len() > MAX_PARTITION_KEY_BYTES {
-            let suffix = stored.len() - key.as_str().len();
-            return Err(KeyError::TooLong {
-                bytes: key.as_str().len(),
-                allowed: MAX_PARTITION_KEY_BYTES.saturating_sub(suffix),
-            });
-        }
-        Ok(stored)
+        self.check_up_to(key, shard)?;
+        Ok(match self {
+            Self::KeyFirst => format!("{key}{SUFFIX}{shard}"),
+            Self::Suffixed(separator) => format!("{key}{}{shard}", separator.as_str()),
+        })
     }
 
-    /// Checks that every shard key up to a width fits.
+    /// Whether the stored key of a shard is the key itself.
+    #[must_use]
+    pub fn is_key_itself(&self, shard: ShardNumber) -> bool {
+        *self == Self::KeyFirst && shard == ShardNumber::FIRST
+    }
+
+    /// Checks that every shard key up to a width fits, and can be told from other keys.
     ///
     /// # Errors
-    /// As [`build`](Self::build), for the longest suffix.
+    /// [`KeyError::TooLong`] if a shard key would exceed 2,048 bytes; `allowed` counts the partition
+    /// key alone. [`KeyError::HasSuffixMark`].
     pub fn check(&self, key: &PartitionKey, width: ShardCount) -> Result<(), KeyError> {
-        self.build(key, ShardNumber(width.get())).map(drop)
+        self.check_up_to(key, ShardNumber(width.get()))
     }
 
-    /// Parses a stored value into logical key and shard. `None` if it is not a shard key with this
-    /// separator.
-    ///
-    /// A logical key may itself look like a shard key: only the last suffix is the shard.
+    fn check_up_to(&self, key: &PartitionKey, shard: ShardNumber) -> Result<(), KeyError> {
+        let bytes = key.as_str().len();
+        let allowed = match self {
+            Self::KeyFirst => MAX_SHARDED_KEY_BYTES,
+            Self::Suffixed(separator) => {
+                let suffix = separator.as_str().len() + shard.to_string().len();
+                MAX_PARTITION_KEY_BYTES.saturating_sub(suffix)
+            }
+        };
+        if *self == Self::KeyFirst && key.as_str().contains(SUFFIX_MARK) {
+            return Err(KeyError::HasSuffixMark);
+        }
+        if bytes > allowed { Err(KeyError::TooLong { bytes, allowed }) } else { Ok(()) }
+    }
+
+    /// The logical key and the shard of a stored key. `None` if no shard has this key.
     #[must_use]
     pub fn parse(&self, stored: &str) -> Option<(PartitionKey, ShardNumber)> {
-        let (key, number) = stored.rsplit_once(self.separator.as_str())?;
-        let canonical = number.bytes().all(|b| b.is_ascii_digit()) && !number.starts_with('0');
-        let shard = canonical.then(|| number.parse().ok()).flatten().and_then(ShardNumber::new)?;
-        Some((PartitionKey::new(key).ok()?, shard))
+        let (key, shard) = match self {
+            Self::KeyFirst => match stored.split_once(SUFFIX) {
+                Some((key, number)) => {
+                    (key, shard_number(number).filter(|shard| *shard > ShardNumber::FIRST)?)
+                }
+                None => (stored, ShardNumber::FIRST),
+            },
+            // A logical key may itself look like a shard key: only the last suffix is the shard.
+            Self::Suffixed(separator) => {
+                let (key, number) = stored.rsplit_once(separator.as_str())?;
+                (key, shard_number(number)?)
+            }
+        };
+        let key = PartitionKey::new(key).ok()?;
+        self.check_up_to(&key, shard).ok()?;
+        Some((key, shard))
     }
+}
+
+/// The canonical text of a shard's number.
+fn shard_number(text: &str) -> Option<ShardNumber> {
+    let canonical = text.bytes().all(|b| b.is_ascii_digit()) && !text.starts_with('0');
+    canonical.then(|| text.parse().ok()).flatten().and_then(ShardNumber::new)
 }
 
 #[cfg(test)]
@@ -438,11 +477,21 @@ pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn suffixed(separator: &str) -> ShardKeys {
+        ShardKeys::Suffixed(Separator::new(separator).unwrap())
+    }
+
     #[test]
     fn what_is_no_shard_key_is_not_parsed() {
         for stored in
             ["plain", "a.", ".1", "a.0", "a.01", "a.-1", "a.+1", "a.1x", "a.4294967296", "a. 1"]
         {
+            assert_eq!(suffixed(".").parse(stored), None, "{stored}");
+        }
+        for number in ["", "0", "1", "02", "-2", "+2", "2x", "4294967296", " 2", "2\u{1f}s2"] {
+            assert_eq!(ShardKeys::default().parse(&format!("a\u{1f}s{number}")), None, "{number}");
+        }
+        for stored in ["a\u{1f}", "a\u{1f}2", "\u{1f}s2", "_sharding:table"] {
             assert_eq!(ShardKeys::default().parse(stored), None, "{stored}");
         }
     }
@@ -455,11 +504,16 @@ pub(crate) mod tests {
 
     #[test]
     fn the_suffix_counts_towards_the_length() {
-        let check = |width| ShardKeys::default().check(&key(&"k".repeat(2_045)), count(width));
-        assert_eq!(
-            (check(99), check(100)),
-            (Ok(()), Err(KeyError::TooLong { bytes: 2_045, allowed: 2_044 }))
-        );
+        let check = |bytes, width| suffixed(".").check(&key(&"k".repeat(bytes)), count(width));
+        let too_long = |bytes, allowed| Err(KeyError::TooLong { bytes, allowed });
+        assert_eq!((check(2_045, 99), check(2_045, 100)), (Ok(()), too_long(2_045, 2_044)));
+        // The first layout leaves room for every width, so a key need not be shorter to grow.
+        for width in [1, 10_000] {
+            let check = |text: &str| ShardKeys::default().check(&key(text), count(width));
+            assert_eq!(check(&"k".repeat(2_040)), Ok(()));
+            assert_eq!(check(&"k".repeat(2_041)), too_long(2_041, 2_040));
+            assert_eq!(check("a\u{1f}s2"), Err(KeyError::HasSuffixMark));
+        }
     }
 
     proptest! {
@@ -467,22 +521,24 @@ pub(crate) mod tests {
         fn shard_keys_round_trip(
             k in "\\PC{1,40}(\\.[0-9]{1,3})?", separator in "[^0-9]{1,4}", n in 1u32..,
         ) {
-            let keys = ShardKeys::new(Separator::new(&separator).unwrap());
-            prop_assert_eq!(
-                keys.parse(&keys.build(&key(&k), shard(n)).unwrap()),
-                Some((key(&k), shard(n))),
-            );
+            for keys in [ShardKeys::default(), suffixed(&separator)] {
+                prop_assert_eq!(
+                    keys.parse(&keys.build(&key(&k), shard(n)).unwrap()),
+                    Some((key(&k), shard(n))),
+                );
+            }
         }
 
         #[test]
         fn different_keys_never_share_a_shard_key(
-            a in "[a.#0-9]{1,6}", b in "[a.#0-9]{1,6}", m in 1u32..30, n in 1u32..30,
+            a in "[a.#0-9s]{1,6}", b in "[a.#0-9s]{1,6}", m in 1u32..30, n in 1u32..30,
         ) {
-            let keys = ShardKeys::default();
-            prop_assert_eq!(
-                keys.build(&key(&a), shard(m)) == keys.build(&key(&b), shard(n)),
-                a == b && m == n,
-            );
+            for keys in [ShardKeys::default(), suffixed(".")] {
+                prop_assert_eq!(
+                    keys.build(&key(&a), shard(m)) == keys.build(&key(&b), shard(n)),
+                    a == b && m == n,
+                );
+            }
         }
 
         #[test]

@@ -75,7 +75,6 @@ impl ProtocolModel {
             version: *version,
             is_tombstone,
             write_id: write_id.clone(),
-            is_ours: true,
             applied: applied.clone().filter(|_| !is_tombstone),
             late_until: request.marks.late_until,
         };

@@ -212,13 +212,6 @@ fn left_behind() -> Vec<Scenario> {
 }
 
 fn draining() -> Vec<Scenario> {
-    let migrates = |name, cast| Scenario {
-        adopting: true,
-        items: vec![(0, 0, 0, 'x')],
-        horizon: 8,
-        shows: vec![DRAINED],
-        ..agreed(name, one_shard(), cast)
-    };
     vec![
         marked(
             "pages: settle | delete get",
@@ -238,17 +231,6 @@ fn draining() -> Vec<Scenario> {
                     Cast::new("scaler", [Op::Scale(1), Op::Drain]).prompt(),
                     writer([Op::Look, put('a')]).reads_copy(1),
                 ],
-            )
-        },
-        migrates(
-            "pages: migrate | delete get",
-            vec![drainer().prompt(), writer([DELETE, GET]).reads_copy(1)],
-        ),
-        Scenario {
-            validity: 3,
-            ..migrates(
-                "pages: migrate, a move unanswered | look and delete",
-                vec![drainer().prompt().impatient(), writer([LOOK_AND_DELETE])],
             )
         },
     ]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sharding::ShardNumber;
-use sharding::internal::protocol::copies::{Condition, Request};
+use sharding::internal::protocol::copies::{Effect, Request};
 use sharding::internal::protocol::drain::{
     MayMove, Pass, Waits, copy_home, delete, is_young, may_begin_at, may_finish_at, may_move,
     may_purge, sources,
@@ -56,7 +56,7 @@ impl ProtocolModel {
     }
 
     fn sources(&self, metadata: &ShardMetadata) -> Vec<ShardNumber> {
-        sources(metadata, self.scenario.append_only, self.bare()).collect()
+        sources(metadata, self.scenario.append_only).collect()
     }
 
     fn all_misplaced(
@@ -96,7 +96,7 @@ impl ProtocolModel {
                 return self.finish(
                     state,
                     actor,
-                    &Pass::begin(&metadata, self.bare(), self.scenario.append_only),
+                    &Pass::begin(&metadata, self.scenario.append_only),
                     &metadata,
                     story,
                 );
@@ -194,7 +194,7 @@ impl ProtocolModel {
             DrainStep::Copying { todo: self.sources(marked), read: Vec::new(), sent: false }
         };
         state.actor(actor).step = Step::Draining(
-            Pass::begin(marked, self.bare(), self.scenario.append_only),
+            Pass::begin(marked, self.scenario.append_only),
             Arc::clone(marked),
             step,
         );
@@ -214,7 +214,13 @@ impl ProtocolModel {
             DrainStep::Copying { todo, read, sent: false } => match read.first().cloned() {
                 Some((_, key, stored)) => {
                     let home = self.home(&marked, key);
-                    let request = copy_home(&stored.copy);
+                    let mut request = copy_home(&stored.copy);
+                    if let Effect::Put { version, .. } = &mut request.effect
+                        && *version == Version::ADOPTED
+                        && !self.rules.adopted_are_lowest
+                    {
+                        *version = Version::lowest_of(marked.era);
+                    }
                     let content = Content {
                         value: stored.value,
                         base: None,
@@ -267,11 +273,7 @@ impl ProtocolModel {
                 let Some((place, key, version)) = todo.first().copied() else {
                     return self.ends_pass(state, actor, (pass, marked), story);
                 };
-                let mut request = delete(version);
-                if !self.rules.delete_as_seen {
-                    request.condition =
-                        Condition::AbsentOrBelow(Version::new(u64::from(u32::MAX), 0, 0));
-                }
+                let request = delete(version);
                 if !self.move_item(
                     state,
                     actor,

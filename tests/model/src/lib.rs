@@ -23,6 +23,7 @@
 //! requests. [`scenarios`] are explored completely. [`limits`] show what the protocol does not
 //! promise.
 
+mod arming;
 mod beginnings;
 mod database;
 mod directory;
@@ -191,14 +192,27 @@ impl ProtocolModel {
                 | Op::Swap(..)
                 | Op::Add(..)
                 | Op::AddAgain(..)
-                | Op::Append(..)) => self.begin_write(state, actor, op, story),
+                | Op::Append(..)) => {
+                    if !self.may_grow(state, actor, story) {
+                        return None;
+                    }
+                    self.begin_write(state, actor, op, story)
+                }
                 Op::Get(_) | Op::Query | Op::Scan => self.begin_read(state, actor, 0, story),
                 Op::Look => {
                     self.look(state, actor, None, story);
                     state.finish(actor);
                     Some(())
                 }
-                Op::Scale(to) => self.close(state, actor, to, story),
+                Op::Scale(to) => {
+                    if !self.may_grow(state, actor, story) {
+                        return None;
+                    }
+                    self.close(state, actor, to, story)
+                }
+                Op::Arm => self.arm(state, actor, story),
+                Op::Disarm => self.disarm(state, actor, story),
+                Op::Plain(key, value) => self.begin_plain(state, actor, (key, value), story),
                 Op::TakeOver => self.watch(state, actor, story),
                 Op::Drain => self.drain(state, actor, story),
                 Op::AddCopy => self.add_copy(state, actor, story),
@@ -220,7 +234,10 @@ impl ProtocolModel {
             Step::Waiting { .. } => self.open(state, actor, story),
             Step::Draining(..) => self.drain_on(state, actor, story),
             Step::Purging(..) => self.purge(state, actor, story),
+            Step::Arming => self.set_time(state, actor, story),
+            Step::Plain(..) => self.send_plain(state, actor, story),
             Step::Sent(..)
+            | Step::PlainSent(_)
             | Step::Appending { .. }
             | Step::Changing(..)
             | Step::Publishing(..)
@@ -231,6 +248,10 @@ impl ProtocolModel {
     /// An actor processes the response that it was waiting for.
     fn receive(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
         let answer = state.actors[actor].inbox.clone()?;
+        if matches!(state.actors[actor].step, Step::PlainSent(_)) {
+            self.plain_written(state, actor, story);
+            return Some(());
+        }
         if matches!(state.actors[actor].step, Step::Appending { .. }) {
             self.append_answered(state, actor, Some(answer), story)
         } else {
@@ -276,9 +297,8 @@ impl ProtocolModel {
     /// The places of an item.
     fn places(&self, layout: &Layout, key: Key) -> Places {
         let home = |width| self.scenario.home(key, width);
-        let bare = self.bare().filter(|_| self.rules.bare_is_place);
         if self.rules.closing_is_place && self.rules.history_is_place {
-            return layout.places(home, bare);
+            return layout.places(home);
         }
         let mut known = layout.clone();
         if !self.rules.closing_is_place {
@@ -287,11 +307,7 @@ impl ProtocolModel {
         if !self.rules.history_is_place {
             known.widths = BTreeSet::from([known.number_of_shards]);
         }
-        known.places(home, bare)
-    }
-
-    fn bare(&self) -> Option<ShardNumber> {
-        self.scenario.adopting.then_some(ShardNumber::UNSHARDED)
+        known.places(home)
     }
 
     fn now(&self, state: &State, actor: usize) -> Moment {
@@ -401,6 +417,7 @@ impl Model for ProtocolModel {
                 Step::Sent(..) | Step::Appending { .. } => actions.push(Action::GiveUp(index)),
                 Step::Draining(_, _, DrainStep::Deleting { sent: true, .. })
                 | Step::Changing(..)
+                | Step::PlainSent(_)
                 | Step::Publishing(..) => {}
                 Step::Draining(_, _, DrainStep::Copying { sent: true, .. }) => {
                     if self.scenario.cast[index].gives_up {
@@ -420,6 +437,8 @@ impl Model for ProtocolModel {
                 | Step::Watching { .. }
                 | Step::Waiting { .. }
                 | Step::Draining(..)
+                | Step::Arming
+                | Step::Plain(..)
                 | Step::Purging(..) => actions.push(Action::Step(index)),
             }
             if self.scenario.cast[index].may_crash && actor.step != Step::Idle {

@@ -38,6 +38,12 @@ pub(crate) enum Op {
     AddCopy,
     /// Write the metadata item to every copy of the page, and mark the copies as complete.
     Fill,
+    /// Arm the key, in two steps.
+    Arm,
+    /// Disarm the key.
+    Disarm,
+    /// Another program writes the item, without a version.
+    Plain(Key, Value),
     /// Replace one more of the first copies by a mark that its entries are on the last copy. Once
     /// all are replaced, they are written no more.
     Move,
@@ -53,7 +59,8 @@ impl Op {
             | Self::Swap(_, value)
             | Self::Add(_, value, _)
             | Self::AddAgain(_, value)
-            | Self::Append(_, value) => Some(value),
+            | Self::Append(_, value)
+            | Self::Plain(_, value) => Some(value),
             Self::Delete(..)
             | Self::Get(_)
             | Self::Query
@@ -64,6 +71,8 @@ impl Op {
             | Self::Drain
             | Self::AddCopy
             | Self::Fill
+            | Self::Arm
+            | Self::Disarm
             | Self::Move => None,
         }
     }
@@ -78,6 +87,7 @@ impl Op {
             | Self::Add(key, _, _)
             | Self::AddAgain(key, _)
             | Self::Append(key, _)
+            | Self::Plain(key, _)
             | Self::Delete(key, _)
             | Self::Get(key) => Some(key),
             Self::Query
@@ -88,6 +98,8 @@ impl Op {
             | Self::Drain
             | Self::AddCopy
             | Self::Fill
+            | Self::Arm
+            | Self::Disarm
             | Self::Move => None,
         }
     }

@@ -50,7 +50,7 @@ impl ProtocolModel {
         if let Op::Get(key) = op {
             return self.places(layout, key).all().into_iter().collect();
         }
-        self.bare().into_iter().chain(layout.read_shards.shards()).collect()
+        layout.read_shards.shards().collect()
     }
 
     /// Reads a shard.

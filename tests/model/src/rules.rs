@@ -37,8 +37,16 @@ pub struct Rules {
     pub closing_is_place: bool,
     /// The homes under all widths of the history are places.
     pub history_is_place: bool,
-    /// In an adopted table, the bare key is a place.
-    pub bare_is_place: bool,
+    /// A key is written by the product, and grows, once a pattern counts that arms it.
+    pub growth_waits: bool,
+    /// A pattern gets its time once every process can see it.
+    pub counts_once_visible: bool,
+    /// A process relies on patterns for a lease from before it read them.
+    pub patterns_are_leased: bool,
+    /// A pattern is removed only before it counts.
+    pub disarmed_before_it_counts: bool,
+    /// An item of another program goes home in the lowest version.
+    pub adopted_are_lowest: bool,
     /// A read whose view has expired ends under a newer one.
     pub read_end: bool,
     /// A query ignores misplaced copies: those on a shard that is no place of their item.
@@ -67,8 +75,6 @@ pub struct Rules {
     pub unanswered_is_ambiguous: bool,
     /// An actor that takes a drain over makes its own pass before it deletes.
     pub own_pass: bool,
-    /// A drain deletes a copy only in the version that it has read.
-    pub delete_as_seen: bool,
     /// A drain's moves are sent under a lease.
     pub moves_keep_lease: bool,
     /// An actor goes on after a change only when every copy of the page has it.
@@ -94,8 +100,6 @@ pub struct Rules {
     pub additions_need_their_era: bool,
     /// A repeatable update is applied only if the item does not list it as applied.
     pub additions_are_noted: bool,
-    /// A delete of a key that is not listed does not read first, because the key may be migrating.
-    pub unlisted_are_buried: bool,
 }
 
 impl Default for Rules {
@@ -116,7 +120,11 @@ impl Default for Rules {
             deletes_once: true,
             closing_is_place: true,
             history_is_place: true,
-            bare_is_place: true,
+            growth_waits: true,
+            counts_once_visible: true,
+            patterns_are_leased: true,
+            disarmed_before_it_counts: true,
+            adopted_are_lowest: true,
             read_end: true,
             query_ignores_misplaced: true,
             wait_for_reads: true,
@@ -128,7 +136,6 @@ impl Default for Rules {
             deletions_after_a_settle_stay: true,
             unanswered_is_ambiguous: true,
             own_pass: true,
-            delete_as_seen: true,
             moves_keep_lease: true,
             all_copies_first: true,
             copies_counted_again: true,
@@ -141,7 +148,6 @@ impl Default for Rules {
             update_reads_all_places: true,
             additions_need_their_era: true,
             additions_are_noted: true,
-            unlisted_are_buried: true,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sharding::internal::protocol::applied::Applied;
+use sharding::internal::protocol::armed::Armed;
 use sharding::internal::protocol::copies::{Condition, Copy, Effect, Request};
 use sharding::internal::{
     protocol::drain::copy_home, protocol::layout::Layout, protocol::metadata::ShardMetadata,
@@ -49,9 +50,9 @@ pub struct Scenario {
     /// The requests in flight at the beginning, whose senders are gone.
     pub(crate) in_flight: Vec<Late>,
     pub(crate) homes: Vec<Homes>,
-    /// The table has items under bare keys, from before it was sharded.
-    pub(crate) adopting: bool,
     pub(crate) append_only: bool,
+    /// The patterns of armed keys at the beginning.
+    pub(crate) armed: Armed,
     /// The documented exception applies: a write with an unknown outcome is applied late at an old
     /// place, after a creation has read that place. It may be read, and then lose. A read that
     /// returns such a write is not checked.
@@ -100,7 +101,7 @@ impl Late {
 
     /// A drain's copy of an item that existed before the scenario.
     pub(crate) fn copy(key: Key, place: u32, era: u64, value: Value) -> Self {
-        let request = copy_home(&earlier_item(1, era, value).copy);
+        let request = copy_home(&earlier_item(era, value).copy);
         Self { key, place, kind: None, value: Some(value), request }
     }
 
@@ -127,8 +128,8 @@ impl Scenario {
             items: Vec::new(),
             in_flight: Vec::new(),
             homes: vec![JUMP],
-            adopting: false,
             append_only: false,
+            armed: Armed::all(),
             late_writes_may_lose: false,
             remembers: false,
             validity: 1,
@@ -161,7 +162,7 @@ impl Scenario {
         let row = |key: Key| {
             let mut row: Row = [const { None }; PLACES];
             for (_, place, era, value) in self.items.iter().filter(|item| item.0 == key) {
-                let mut stored = earlier_item(*place, *era, *value);
+                let mut stored = earlier_item(*era, *value);
                 stored.copy.applied = self.remembers.then(|| Box::new(NOTHING_APPLIED));
                 row[*place as usize] = Some(stored);
             }
@@ -169,8 +170,7 @@ impl Scenario {
         };
         let table: Vec<Arc<Row>> = (0..self.sort_keys()).map(|key| Arc::new(row(key))).collect();
         let newest = |(key, row): (Key, &Arc<Row>)| {
-            let bare = self.adopting.then_some(ShardNumber::UNSHARDED);
-            let places = self.metadata.layout().places(|width| self.home(key, width), bare);
+            let places = self.metadata.layout().places(|width| self.home(key, width));
             let stored = places.all().into_iter().filter_map(|place| row[index(place)].as_ref());
             stored.max_by_key(|stored| stored.copy.version).and_then(|stored| stored.value)
         };
@@ -199,10 +199,12 @@ impl Scenario {
                 request,
             }));
         }
-        let actor = Arc::new(Actor { op: 0, view: None, step: Step::Idle, inbox: None });
+        let actor =
+            Arc::new(Actor { op: 0, view: None, armed: None, step: Step::Idle, inbox: None });
         State {
             now: 0,
             metadata: Arc::new(self.metadata.clone()),
+            armed: self.armed.clone(),
             pages: self.pages.clone(),
             first_written: 0,
             table,
@@ -215,16 +217,15 @@ impl Scenario {
     }
 }
 
-/// An item from before the scenario. Under a bare key it has no version.
-fn earlier_item(place: u32, era: u64, value: Value) -> Stored {
+/// An item from before the scenario. In era 0, another program stored it, without a version.
+fn earlier_item(era: u64, value: Value) -> Stored {
     let version =
-        if place == 0 { Version::NONE } else { Version::new(era, (EPOCH - 10) * 1_000_000, 0) };
+        if era == 0 { Version::NONE } else { Version::new(era, (EPOCH - 10) * 1_000_000, 0) };
     Stored {
         copy: Copy {
             version,
             is_tombstone: false,
             write_id: None,
-            is_ours: true,
             applied: None,
             late_until: None,
         },

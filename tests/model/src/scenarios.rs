@@ -1,7 +1,9 @@
 //! The scenarios: two or three actors each. Each scenario can show one kind of fault, and is small
 //! enough to be explored completely.
 
+use sharding::internal::protocol::armed::Armed;
 use sharding::internal::protocol::layout::FIRST_ERA;
+use sharding::maintenance::KeyPattern;
 
 use super::beginnings::{
     DELETE, GET, LOOK_AND_DELETE, add, add_once, create, create_again, drainer, just_grown,
@@ -11,6 +13,7 @@ use super::directory::listing;
 use super::invariants::{DRAINED, LATE_REQUEST, OPENED, PURGED, TAKEN_OVER};
 use super::program::{Cast, Op};
 use super::scenario::{JUMP, Late, MODULO, OTHER_JUMP, OWN_SHARDS, Scenario};
+use super::state::EPOCH;
 
 /// All scenarios in which every invariant holds.
 #[must_use]
@@ -24,6 +27,7 @@ pub fn scenarios() -> Vec<Scenario> {
         draining_and_changing(),
         repeating(),
         adopting(),
+        arming(),
         appending(),
         listing(),
     ]
@@ -463,22 +467,86 @@ fn updating() -> Vec<Scenario> {
     ]
 }
 
+/// Keys with an item that another program stored before.
 fn adopting() -> Vec<Scenario> {
-    let adopts = |name, cast| Scenario {
-        adopting: true,
-        items: vec![(0, 0, 0, 'x')],
+    let adopts = |name, metadata, cast| Scenario {
+        items: vec![(0, 1, 0, 'x')],
         horizon: 5,
         shows: vec![DRAINED],
-        ..Scenario::new(name, one_shard(), cast)
+        ..Scenario::new(name, metadata, cast)
     };
+    let grows_and_drains = |to| Cast::new("scaler", [Op::Scale(to), Op::Drain]).prompt();
     vec![
-        adopts("migrate | put get", vec![drainer(), writer([put('a'), GET])]),
-        adopts("migrate | delete get", vec![drainer(), writer([DELETE, GET])]),
         Scenario {
-            in_flight: vec![Late::put(0, 0, 0, 'l')],
-            ..adopts("migrate | late bare put | get", vec![drainer().prompt(), reader([GET])])
+            shows: vec![OPENED],
+            horizon: 2,
+            ..adopts(
+                "adopted: grow | put get",
+                one_shard(),
+                vec![scaler(2), writer([put('a'), GET])],
+            )
         },
-        adopts("migrate | create query", vec![drainer(), writer([create('a'), Op::Query])]),
+        adopts(
+            "adopted: grow, settle | delete get",
+            one_shard(),
+            vec![grows_and_drains(2), writer([DELETE, GET])],
+        ),
+        Scenario {
+            horizon: 8,
+            ..adopts(
+                "adopted: grow again, settle | delete get",
+                widths(&[1, 2]),
+                vec![grows_and_drains(4), writer([DELETE, GET])],
+            )
+        },
+        adopts(
+            "adopted: settle | swap get",
+            widths(&[1, 2]),
+            vec![drainer(), writer([swap('a'), GET])],
+        ),
+        adopts(
+            "adopted: settle | create query",
+            widths(&[1, 2]),
+            vec![drainer(), writer([create('a'), Op::Query])],
+        ),
+    ]
+}
+
+/// A key that another program writes until it is armed.
+fn arming() -> Vec<Scenario> {
+    let arms = |name, metadata, cast| Scenario {
+        armed: Armed::default(),
+        horizon: 4,
+        ..Scenario::new(name, metadata, cast)
+    };
+    let plain = || Cast::new("another program", [Op::Plain(0, 'n')]);
+    vec![
+        Scenario {
+            shows: vec![OPENED],
+            horizon: 7,
+            ..arms(
+                "arm | grow, put | plain",
+                one_shard(),
+                vec![
+                    Cast::new("operator", [Op::Arm]).prompt(),
+                    writer([Op::Scale(2), put('a')]).prompt(),
+                    plain(),
+                ],
+            )
+        },
+        Scenario {
+            armed: Armed::default().with(KeyPattern::All, Some(EPOCH)),
+            horizon: 2,
+            ..arms(
+                "disarm | put get | plain",
+                widths(&[2]),
+                vec![
+                    Cast::new("operator", [Op::Disarm]),
+                    writer([put('a'), GET]).prompt(),
+                    plain(),
+                ],
+            )
+        },
     ]
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sharding::internal::protocol::append::Append;
 use sharding::internal::protocol::applied::{Applied, Once};
+use sharding::internal::protocol::armed::{Armed, ArmedView};
 use sharding::internal::protocol::copies::{Answer, Copy, Request};
 use sharding::internal::protocol::view::{Moment, View};
 use sharding::internal::{
@@ -26,7 +27,7 @@ pub(crate) type Key = u8;
 /// The epoch second at which a scenario begins. It leaves room for slow clocks.
 pub(crate) const EPOCH: u64 = 1_000;
 
-/// The bare key and shards 1 to 4.
+/// Shards 1 to 4, by their number.
 pub(crate) const PLACES: usize = 5;
 
 /// An instant within a tick, on a clock that is `ahead` by some seconds. Metadata is requested at
@@ -39,7 +40,7 @@ pub(crate) fn moment(millis: u64, ahead: i8) -> Moment {
 }
 
 pub(crate) fn shard(number: u32) -> ShardNumber {
-    ShardNumber::new(number).unwrap_or(ShardNumber::UNSHARDED)
+    ShardNumber::new(number).unwrap_or(ShardNumber::FIRST)
 }
 
 pub(crate) fn count(number: u32) -> ShardCount {
@@ -109,6 +110,8 @@ pub(crate) struct Actor {
     /// The index of the current operation in its program.
     pub(crate) op: u8,
     pub(crate) view: Option<Arc<View>>,
+    /// The patterns of armed keys, as it has read them.
+    pub(crate) armed: Option<Arc<ArmedView>>,
     pub(crate) step: Step,
     pub(crate) inbox: Option<Answer>,
 }
@@ -156,6 +159,12 @@ pub(crate) enum Step {
     Publishing(Box<Publication>, Then),
     /// Drains the key that it has marked.
     Draining(Pass<Key>, Arc<ShardMetadata>, DrainStep),
+    /// It has stored a pattern without a time.
+    Arming,
+    /// Another program is about to write this.
+    Plain(Key, Value),
+    /// Another program has sent its write.
+    PlainSent(Key),
     /// Deletes tombstones at home.
     Purging(Vec<(ShardNumber, Key, Version)>),
     Dead,
@@ -234,6 +243,8 @@ pub struct State {
     /// In ticks.
     pub(crate) now: u8,
     pub(crate) metadata: Arc<ShardMetadata>,
+    /// The patterns of armed keys.
+    pub(crate) armed: Armed,
     /// The copies of the key's page; none in a table without a directory.
     pub(crate) pages: Vec<Page>,
     /// The first copy that a change is written to. Those before it have been moved.

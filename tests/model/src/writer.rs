@@ -60,6 +60,9 @@ impl ProtocolModel {
             | Op::TakeOver
             | Op::Drain
             | Op::AddCopy
+            | Op::Arm
+            | Op::Disarm
+            | Op::Plain(..)
             | Op::Fill
             | Op::Move => return None,
         };
@@ -83,15 +86,12 @@ impl ProtocolModel {
         let hides_closing =
             !self.rules.writers_pause || (is_over && !self.rules.closing_confirms_nothing);
         let hides_settling = !self.rules.deletions_after_a_settle_stay;
-        if !hides_closing && !hides_settling && self.rules.unlisted_are_buried {
+        if !hides_closing && !hides_settling {
             return Arc::clone(view);
         }
         let mut layout = view.layout.clone();
         layout.closing.take_if(|_| hides_closing);
         layout.drained_at.take_if(|_| hides_settling);
-        if !self.rules.unlisted_are_buried {
-            layout.generation = layout.generation.max(1);
-        }
         Arc::new(View { layout, asked_at: view.asked_at })
     }
 
@@ -356,7 +356,7 @@ impl ProtocolModel {
             Outcome::Declined => Some(Reported::Absent),
             Outcome::Exists => Some(Reported::Exists),
             Outcome::Unknown(_) => None,
-            Outcome::Lost | Outcome::KeyReused | Outcome::Occupied => {
+            Outcome::Lost | Outcome::KeyReused => {
                 state.broken.lost = true;
                 None
             }

@@ -123,7 +123,6 @@ weakened! {
 // Reads.
 weakened! {
     without_the_history_old_copies_are_lost: history_is_place, "late put | put get | query", I1 | I6;
-    without_the_bare_key_its_items_are_lost: bare_is_place, "migrate | put get", I1 | I6;
     a_read_that_ends_at_any_time_misses_an_item: read_end, "settle | get", I1;
     a_query_that_returns_misplaced_copies_finds_another_item:
         query_ignores_misplaced, "an item where it has no place | put | query", I1 | I6;
@@ -147,8 +146,21 @@ weakened! {
     after_a_settle_a_duplicate_undoes_a_plain_deletion:
         deletions_after_a_settle_stay, "settle, purge | swap, twice, delete", I1 | I6;
     an_actor_that_resumes_without_a_pass_deletes_under_a_read: own_pass, "settle, crash | settle | get", I1;
-    a_drain_that_deletes_what_it_has_not_seen_loses_a_late_put: delete_as_seen, "migrate | late bare put | get", I1 | I6;
+    an_adopted_item_with_a_version_of_now_undoes_a_delete:
+        adopted_are_lowest, "adopted: grow again, settle | delete get", I1 | I6;
     a_move_without_a_lease_deletes_what_is_home_again: moves_keep_lease, "settle | shrink, drain", I1 | I6;
+}
+
+// Armed keys.
+weakened! {
+    a_growth_before_the_pattern_counts_loses_another_programs_write:
+        growth_waits, "arm | grow, put | plain", I1 | I6;
+    a_pattern_that_counts_from_before_it_was_visible_loses_a_write:
+        counts_once_visible, "arm | grow, put | plain", I1 | I6;
+    patterns_without_a_lease_let_a_frozen_program_write:
+        patterns_are_leased, "arm | grow, put | plain", I1 | I6;
+    a_pattern_that_is_removed_while_it_counts_loses_a_write:
+        disarmed_before_it_counts, "disarm | put get | plain", I1 | I6;
 }
 
 // The directory.
@@ -162,8 +174,6 @@ weakened! {
     a_page_that_is_given_up_before_it_is_moved_hides_a_growth: moved_before_unwritten, "pages: more pages | grow | put | get", I1;
     larger_pages_that_are_not_counted_miss_a_growth: copies_counted_again, "pages: more pages | grow | put | get", I1;
     a_late_creation_that_a_page_behind_confirms_is_the_second: closing_confirms_nothing, "pages: grow | create | create", I3 | I6;
-    a_look_while_an_unlisted_key_is_migrated_undoes_a_delete:
-        unlisted_are_buried, "pages: migrate, a move unanswered | look and delete", I1 | I6;
 }
 
 /// The protocol's documented limits, found with all rules kept. If a limit is repaired, its test

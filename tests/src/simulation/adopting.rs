@@ -1,4 +1,4 @@
-//! Keys with items from before they were sharded.
+//! Keys with items of another program.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,32 +6,46 @@ use std::time::Duration;
 use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess};
 use local::in_process_clients;
-use sharding::internal::TableEngine;
+use sharding::TableError;
+use sharding::maintenance::KeyPattern;
 use tokio::time::{Instant, sleep};
 
-use super::ending::{check_scan, drain, newcomer_of, patiently, soon};
+use super::ending::{newcomer, soon};
 use super::failure::Failure;
 use super::linearizability::Kind;
 use super::registers::Outcome;
 use super::world::World;
-use super::{KEYS, Plan, key};
+use super::{KEYS, key};
 
-/// The number of bare items of each key, besides registers.
-const BARE_ITEMS: u64 = 40;
-/// The first value of bare items. It is above every value that a writer of the run stores.
+/// The number of these items of each key, besides registers.
+const ADOPTED_ITEMS: u64 = 40;
+/// The first value of these items. It is above every value that a writer of the run stores.
 const FIRST_VALUE: u64 = 1 << 40;
 
-/// Stores the items that another program stored before the run.
-pub(super) async fn store_bare(engine: &Engine, world: &World) {
+/// Another program stores items, and writes them again until the keys are armed.
+pub(super) async fn store_and_arm(engine: &Engine, world: &World) -> Result<(), Failure> {
+    store_items(engine, world, 0).await;
+    let operator = newcomer(world, 3);
+    let failed = |error: TableError| Failure::Harness(error.to_string());
+    let from = operator.arm(&KeyPattern::All, soon()).await.map_err(failed)?;
+    store_items(engine, world, 1).await;
+    while operator.not_armed_before(&key(0), soon()).await.map_err(failed)?.is_some() {
+        sleep(Duration::from_secs(1)).await;
+    }
+    debug_assert!(from > 0);
+    Ok(())
+}
+
+async fn store_items(engine: &Engine, world: &World, round: u64) {
     // These writes do not count towards the load, so they run without limits.
     let limits = engine.limits("items");
     engine.set_limits([]);
     let client = in_process_clients(&InProcess::new(engine.clone())).dynamodb;
     for which in 0..KEYS {
-        let plain = (0..BARE_ITEMS).map(|number| format!("bare-{number:02}"));
+        let plain = (0..ADOPTED_ITEMS).map(|number| format!("adopted-{number:02}"));
         let registers = (0..4).map(|number| format!("~register-{number}"));
         for (number, text) in plain.chain(registers).enumerate() {
-            let value = FIRST_VALUE + number as u64;
+            let value = FIRST_VALUE + 1_000 * round + number as u64;
             let stored = HashMap::from([
                 ("partition_key".to_owned(), AttributeValue::S(key(which).to_string())),
                 ("sort_key".to_owned(), AttributeValue::S(text.clone())),
@@ -55,17 +69,4 @@ pub(super) async fn store_bare(engine: &Engine, world: &World) {
     }
     engine.set_limits([("items".to_owned(), limits)]);
     sleep(Duration::from_millis(1)).await;
-}
-
-/// Migrates the remaining bare items. Afterwards no bare key has items, and reads that skip the
-/// bare key find every item.
-pub(super) async fn finish(fresh: &TableEngine, world: &World) -> Result<(), Failure> {
-    let without_the_flag = newcomer_of(world, Plan { adopting: false, ..world.plan }, 1);
-    for which in 0..KEYS {
-        let begin = async || fresh.begin_migration(&key(which), soon()).await;
-        patiently(world, which, "beginning a migration", begin).await?;
-        drain(fresh, world, which).await?;
-        check_scan(&without_the_flag, world, which, "without the flag").await?;
-    }
-    Ok(())
 }

@@ -151,10 +151,10 @@ pub(super) async fn drain(
                 )
                 .await;
             }
-            Some(_) => continue_drain(&instance, &table, &world, plan, which, &mut rng).await,
+            Some(_) => continue_drain(&instance, &table, &world, which, &mut rng).await,
             // Tombstones may be left.
             None if metadata.settled && rng.random_range(0..4) > 0 => {
-                continue_drain(&instance, &table, &world, plan, which, &mut rng).await;
+                continue_drain(&instance, &table, &world, which, &mut rng).await;
             }
             // Hours of drains would cut each other off.
             None if plan.minutes_late && rng.random_range(0..MINUTES_APART) > 0 => {}
@@ -210,15 +210,12 @@ async fn begin(
         grow(table, world, which, width + rng.random_range(1..5)).await;
     }
     let settles = settles || plan.settling && plan.shrinking.is_broken() && rng.random();
-    let migrates = plan.adopting && rng.random_range(0..3) > 0;
     let to = ShardCount::new(rng.random_range(1..width.max(2))).expect("at least one");
     let lasts = if rng.random_range(0..4) == 0 { rng.random_range(1..1_500) } else { 60_000 };
     let deadline = Deadline::now() + PATIENCE;
     let begun = async {
         let begun: Result<ShardMetadata, DrainRefused> = if settles {
             table.begin_settle(&key(which), deadline).await
-        } else if migrates {
-            table.begin_migration(&key(which), deadline).await
         } else if width > 1 {
             table.begin_shrink(&key(which), to, deadline).await
         } else {
@@ -238,7 +235,6 @@ async fn continue_drain(
     instance: &Arc<Instance>,
     table: &TableEngine,
     world: &World,
-    plan: Plan,
     which: usize,
     rng: &mut StdRng,
 ) {
@@ -265,7 +261,6 @@ async fn continue_drain(
     world.count(|totals| match &drained {
         Err(_) => totals.interrupted += 1,
         Ok(Ok(Drained::Done { from, to, .. })) if from > to => totals.shrinks += 1,
-        Ok(Ok(Drained::Done { .. })) if plan.adopting => totals.migrations += 1,
         Ok(Ok(Drained::Done { .. })) => totals.settlings += 1,
         Ok(
             Ok(Drained::Nothing | Drained::Waiting { .. } | Drained::Working { .. } | _) | Err(_),

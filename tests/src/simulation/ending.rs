@@ -15,8 +15,8 @@ use super::network::Instance;
 use super::reading::{scan, split};
 use super::world::World;
 use super::{
-    COOLDOWN_SECONDS, DRAINERS, KEYS, Plan, READERS, Shrinking, WRITERS, adopting, key, sort_key,
-    table, value_of,
+    COOLDOWN_SECONDS, DRAINERS, KEYS, Plan, READERS, Shrinking, WRITERS, key, sort_key, table,
+    value_of,
 };
 
 /// The time limit of one request.
@@ -60,9 +60,6 @@ pub(super) async fn finish(
             }
         }
         check_metadata(&fresh, world, which, plan).await?;
-    }
-    if plan.adopting {
-        adopting::finish(&fresh, world).await?;
     }
     repair_directory(&fresh, world).await?;
     (0..KEYS).try_for_each(|which| {

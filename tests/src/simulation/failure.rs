@@ -98,7 +98,7 @@ impl Classified for DrainRefused {
         match self {
             Self::Table(error) => error.class(),
             Self::Busy(_) | Self::NotLower { .. } => ErrorClass::Busy,
-            Self::NoHomes | Self::NotAdopting | _ => ErrorClass::Unexpected,
+            Self::NoHomes | _ => ErrorClass::Unexpected,
         }
     }
 }

@@ -69,8 +69,7 @@ pub struct Plan {
     pub shrinking: Shrinking,
     /// Whether keys that may shrink are also settled.
     pub settling: bool,
-    /// Whether another program has stored items under the bare keys, which are migrated during the
-    /// run.
+    /// Whether another program has stored items before the run.
     pub adopting: bool,
     /// Whether the table is append-only: instances without a view write to shard 1, and no item is
     /// put, deleted, created or settled.
@@ -188,7 +187,6 @@ fn table(instance: &Arc<Instance>, plan: Plan, seed: u64) -> TableEngine {
     of_table.policy.max_shards = ShardCount::new(plan.most_shards()).expect("at least one");
     plan.shrinking.configure(&mut of_table, plan);
     of_table.writes = if plan.appends { Writes::Appends } else { Writes::Items };
-    of_table.adopt_unsharded = plan.adopting;
     TableEngine::with_environment(&client, of_table, environment)
 }
 
@@ -212,7 +210,7 @@ async fn simulate(plan: Plan) -> Result<Totals, Failure> {
     created.map_err(|error| Failure::Harness(error.to_string()))?;
     let world = Arc::new(World::new(engine.clone(), plan));
     if plan.adopting {
-        adopting::store_bare(&engine, &world).await;
+        adopting::store_and_arm(&engine, &world).await?;
     }
     if plan.begins_with_copies() {
         let raised = newcomer(&world, 2).raise_directory_copies(2, soon()).await;

@@ -184,7 +184,7 @@ impl Record {
     /// The writes of one item that reached the table, one per line.
     pub(super) fn of_item(&self, key: &str, sort_key: &str) -> String {
         let is_of_key = |shard_key: &str| {
-            shard_key == key || shard_key.rsplit_once('.').is_some_and(|(of, _)| of == key)
+            shard_key == key || shard_key.split_once('\u{1f}').is_some_and(|(of, _)| of == key)
         };
         let state = self.state();
         let of_item =
@@ -212,13 +212,13 @@ impl fmt::Display for Arrival {
 /// The effect and the condition of a write.
 fn write_text(operation: &str, request: &Value) -> String {
     let item = &request["Item"];
-    let stored = match (operation, item["_deleted"].is_null()) {
+    let stored = match (operation, item["_sh:d"].is_null()) {
         ("PutItem", true) => format!("put {}", item["value"]["N"].as_str().unwrap_or("?")),
         ("PutItem", false) => "tombstone".to_owned(),
         _ => "remove".to_owned(),
     };
     let version =
-        item["_version"]["N"].as_str().map(|version| format!(" {version}")).unwrap_or_default();
+        item["_sh:v"]["N"].as_str().map(|version| format!(" {version}")).unwrap_or_default();
     let condition = request["ConditionExpression"].as_str().unwrap_or("always");
     let values = &request["ExpressionAttributeValues"];
     format!("{stored}{version} if {condition} {values}")

@@ -77,7 +77,6 @@ totals! {
     /// Settlings that were completed.
     settlings: "settlings completed",
     /// Drains of adopted keys that were completed without a change of the width.
-    migrations: "migrations completed",
     /// Drains that were cut off by a change of the width.
     cut_off: "drains cut off by a change",
     /// Drains that one instance took over from another.

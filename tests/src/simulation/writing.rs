@@ -127,6 +127,7 @@ pub(super) fn outcome(world: &World, which: usize, error: &WriteError) -> Outcom
         | WriteErrorKind::IdempotencyKeyReused
         | WriteErrorKind::AppendOnly
         | WriteErrorKind::DirectoryFull
+        | WriteErrorKind::NotArmed { .. }
         | WriteErrorKind::Absent
         | WriteErrorKind::Mismatch(_)
         | WriteErrorKind::Invalid(_)

@@ -155,11 +155,9 @@ impl Fixture {
 
 /// The size of an item without its filler.
 fn own_bytes() -> usize {
-    let named = ["partition_key", "sort_key", "_partition_key", "_version", "filler"]
-        .iter()
-        .map(|name| name.len());
+    let named = ["partition_key", "sort_key", "_sh:v", "filler"].iter().map(|name| name.len());
     // A version of 28 digits takes 15 bytes.
-    named.sum::<usize>() + "hot.1".len() + 12 + "hot".len() + 15
+    named.sum::<usize>() + "hot".len() + 12 + 15
 }
 
 #[tokio::test(start_paused = true)]
@@ -221,8 +219,9 @@ async fn settling_under_load_costs_two_units_for_each_moved_kilobyte() {
         PartitionLimits { partitions: 65_536, split_after: None, ..PartitionLimits::default() };
     let unlimited = PartitionLimits { write_units: 1e9, read_units: 1e9, ..limits };
     let fixture = Fixture::new(unlimited, |of_table| of_table.drain = config().drain).await;
-    // Room for the width, and for a shard number of two digits.
-    let filler = ITEM_BYTES - own_bytes() - "_width".len() - 4;
+    // Room for the width, the logical key and the suffix of a shard of two digits.
+    let on_further_shards = "_sh:w".len() + 3 + "_sh:k".len() + "hot".len() + 4;
+    let filler = ITEM_BYTES - own_bytes() - on_further_shards;
     let table = fixture.plain_instance();
     for number in 0..items * 9 / 10 {
         table.put(&item(number, filler), soon()).await.expect("stored");

@@ -104,7 +104,7 @@ async fn what_cannot_be_stored_is_an_error_and_nothing_is_sent() {
             "item: it is a string, and must be a map",
         ),
         (own("sort_key").await.map(drop), &format!("attribute sort_key: {reserved}")),
-        (own("_version").await.map(drop), &format!("attribute _version: {reserved}")),
+        (own("_sh:v").await.map(drop), &format!("attribute _sh:v: {reserved}")),
         (
             table.create("day", "order-1", order(1)).idempotency_key("").await.map(drop),
             "idempotency key: it has 0 characters, or one that is not visible ASCII; allowed: 1 to 255 visible ASCII characters",
@@ -188,7 +188,7 @@ async fn what_cannot_be_stored_is_an_error_and_nothing_is_sent() {
         (query().from("b").to("a"), "from: it is above to"),
         (query().prefix("a").from("b"), "prefix: it cannot be combined with from or to"),
         (query().cursor("?"), "cursor: it is not a cursor that this API gave out"),
-        (query().fields(["_version"]), &format!("attribute _version: {reserved}")),
+        (query().fields(["_sh:v"]), &format!("attribute _sh:v: {reserved}")),
     ] {
         let error = query.stream().try_next().await.expect_err(expected);
         assert_eq!(error.to_string(), expected);
@@ -251,7 +251,7 @@ async fn the_first_write_detects_another_configuration() {
     let appends = over(&engine, config().with(|config| config.writes = Writes::Appends)).await;
     let error = appends.put("day", "order-1", order(2)).await.expect_err("another mode");
     assert!(matches!(error.kind, WriteErrorKind::Table(_)) && !error.is_retryable(), "{error:?}");
-    assert!(error.to_string().contains("it takes items by protocol 3"), "{error}");
+    assert!(error.to_string().contains("it was made for \"items\""), "{error}");
     let error = appends.get::<Order>("day", "order-1").await.expect_err("another mode");
     assert!(matches!(error, ReadError::Table(_)), "{error:?}");
 }

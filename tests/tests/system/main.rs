@@ -6,6 +6,7 @@ mod additions;
 mod adopting;
 mod after_a_drain;
 mod alarm_scaling;
+mod arming;
 mod audit_log;
 mod batch_put;
 #[cfg(unix)]

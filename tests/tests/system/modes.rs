@@ -8,7 +8,7 @@ use local::{Edition, EditionError, ServeOptions, in_process_clients};
 use serde_json::json;
 use sharding::internal::TableEngine;
 use sharding::{Placement, TableConfig, TableError, Writes, create_tables};
-use system_tests::{TestEdition, config, count, soon};
+use system_tests::{TestEdition, config, count, metadata, soon};
 
 async fn client() -> Client {
     let client =
@@ -47,13 +47,13 @@ async fn the_first_process_stores_what_the_table_takes_and_all_agree() {
         assert_eq!(stored(&client).await, None, "and stores nothing");
         let (first, second) = tokio::join!(own.claim_mode(soon()), own.claim_mode(soon()));
         first.and(second).expect("two processes that start concurrently agree");
-        assert_eq!(stored(&client).await, Some((name.to_owned(), "3".to_owned())));
+        assert_eq!(stored(&client).await, Some((name.to_owned(), "4".to_owned())));
         own.check_mode(soon()).await.expect("it agrees");
         for refused in [other.claim_mode(soon()).await, other.check_mode(soon()).await] {
             let error = refused.expect_err("another mode");
             assert!(matches!(error, TableError::Unusable(_)), "{error:?}");
             let text = error.to_string();
-            assert!(text.contains(&format!("it takes {name} by protocol 3")), "{text}");
+            assert!(text.contains(&format!("it was made for {name:?}")), "{text}");
             assert!(
                 text.contains("_sharding:table of items-metadata")
                     && text.contains("Changing WRITES"),
@@ -62,7 +62,7 @@ async fn the_first_process_stores_what_the_table_takes_and_all_agree() {
         }
         assert_eq!(
             stored(&client).await,
-            Some((name.to_owned(), "3".to_owned())),
+            Some((name.to_owned(), "4".to_owned())),
             "a refusal changes nothing"
         );
     }
@@ -75,8 +75,11 @@ async fn random_placement_is_a_table_of_appends() {
         .claim_mode(soon())
         .await
         .expect("claimed");
-    TableEngine::new(&client, appends()).claim_mode(soon()).await.expect("the same mode");
-    TableEngine::new(&client, config()).claim_mode(soon()).await.expect_err("another mode");
+    for other in [appends(), config()] {
+        let error = TableEngine::new(&client, other).claim_mode(soon()).await;
+        let text = error.expect_err("another mode").to_string();
+        assert!(text.contains("it was made for"), "{text}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,20 +90,23 @@ async fn another_protocol_and_a_damaged_item_are_rejected() {
     let put = put.item("partition_key", AttributeValue::S("_sharding:table".into()));
     let put = put.item("writes", AttributeValue::S("items".into()));
     // The protocols of an earlier and of a later version.
-    for protocol in ["2", "4"] {
+    for protocol in ["2", "3", "5"] {
         put.clone()
             .item("protocol", AttributeValue::N(protocol.into()))
             .send()
             .await
             .expect("stored");
         let error = table.claim_mode(soon()).await.expect_err("another protocol").to_string();
-        let theirs = format!("items by protocol {protocol}");
-        assert!(error.contains(&theirs) && error.contains("items by protocol 3"), "{error}");
+        let theirs = format!("it is of protocol {protocol},");
+        assert!(error.contains(&theirs) && error.contains("uses protocol 4"), "{error}");
     }
     put.clone().send().await.expect("stored");
     let error = table.check_mode(soon()).await.expect_err("no protocol");
     assert!(matches!(error, TableError::Damaged(_)), "{error:?}");
-    put.item("protocol", AttributeValue::N("3".into())).send().await.expect("stored");
+    metadata::store(&client, "_sharding:table", metadata::table_item(&config())).await;
+    let update = client.update_item().table_name("items-metadata");
+    let update = update.key("partition_key", AttributeValue::S("_sharding:table".into()));
+    update.update_expression("REMOVE pages").send().await.expect("updated");
     let error = table.check_mode(soon()).await.expect_err("the size of the directory is unknown");
     assert!(matches!(error, TableError::Damaged(_)), "{error:?}");
 }
@@ -150,7 +156,8 @@ async fn an_edition_of_another_mode_does_not_start() {
     TestEdition::start(options.clone(), appends()).await.stop().await;
     let error = Edition::start(&options, config()).await.expect_err("another mode");
     assert!(
-        matches!(error, EditionError::Tables(_)) && error.to_string().contains("it takes appends"),
+        matches!(error, EditionError::Tables(_))
+            && error.to_string().contains("it was made for \"appends\""),
         "{error}"
     );
     TestEdition::start(options, appends()).await.stop().await;

@@ -11,8 +11,8 @@ use local::in_process_clients;
 use proptest::prelude::*;
 use sharding::internal::{Deadline, Environment, PageQuery, TableEngine};
 use sharding::{
-    Attributes, Item, Order, PartitionKey, Placement, ShardCount, SortKey, SortKeyType,
-    create_tables,
+    Attributes, Item, Order, PartitionKey, Placement, ShardCount, ShardNumber, SortKey,
+    SortKeyType, create_tables,
 };
 use system_tests::{TestClock, config};
 
@@ -129,7 +129,7 @@ impl World {
                 .expect("deleted");
             let text = item["sort_key"].as_s().expect("a string").clone();
             let version = |item: &HashMap<String, AttributeValue>| {
-                item["_version"].as_n().expect("a number").parse::<u128>().expect("a version")
+                item["_sh:v"].as_n().expect("a number").parse::<u128>().expect("a version")
             };
             if copies.get(&text).is_none_or(|other| version(other) < version(&item)) {
                 copies.insert(text, item);
@@ -140,6 +140,10 @@ impl World {
             let home = Placement::Calculated.home(&key(), &sort_key, count(to)).expect("a home");
             let shard_key = config().shard_keys.build(&key(), home).expect("a shard key");
             item.insert("partition_key".into(), AttributeValue::S(shard_key));
+            item.remove("_sh:k");
+            if home != ShardNumber::FIRST {
+                item.insert("_sh:k".into(), AttributeValue::S(key().to_string()));
+            }
             self.client
                 .put_item()
                 .table_name("items")

@@ -313,18 +313,18 @@ async fn the_port_gives_the_same_data_and_has_the_same_limits() {
     let item = client
         .get_item()
         .table_name("items")
-        .key("partition_key", text("k.1"))
+        .key("partition_key", text("k"))
         .key("sort_key", text("s"))
         .send()
         .await
         .expect("read");
-    assert_eq!(item.item().and_then(|item| item.get("_partition_key")), Some(&text("k")));
+    assert!(item.item().is_some_and(|item| item.contains_key("_sh:v")));
     let mut throttled = false;
     for i in 0..50 {
         let put = client
             .put_item()
             .table_name("items")
-            .item("partition_key", text("k.1"))
+            .item("partition_key", text("k"))
             .item("sort_key", text(&i.to_string()));
         throttled |= put.send().await.is_err();
     }

@@ -102,23 +102,6 @@ async fn asks_the_replica(table: &TableEngine, wire: &Wire, key: &PartitionKey) 
     asked() > before
 }
 
-/// The metadata of an unlisted key does not show whether its bare items are being moved.
-#[tokio::test(start_paused = true)]
-async fn in_an_adopted_table_a_never_grown_key_is_read_from_the_table() {
-    for (adopts, has_grown, asks) in
-        [(true, false, false), (true, true, true), (false, false, true)]
-    {
-        let (table, wire) =
-            replicated(config().with(|config| config.adopt_unsharded = adopts)).await;
-        let key = PartitionKey::new("k").expect("a key");
-        if has_grown {
-            table.set_shards(&key, count(4), soon()).await.expect("scaled");
-        }
-        let asked = asks_the_replica(&table, &wire, &key).await;
-        assert_eq!(asked, asks, "adopts: {adopts}, has grown: {has_grown}");
-    }
-}
-
 /// An index shows a drain's changes later, in no order. An item could be missing at both places, or
 /// present at both.
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use embedded_dynamodb::{Engine, InProcess};
 use local::in_process_clients;
 use serde_json::json;
 use shard_scaler::{Clients, Failed, Scaler, ScalerConfig};
-use sharding::internal::{Clock, Deadline, Environment, TableEngine};
+use sharding::internal::{Clock, Deadline, Environment, Separator, ShardKeys, TableEngine};
 use sharding::maintenance::{Drained, ShardMetadata};
 use sharding::{Attributes, Item, PartitionKey, TableConfig, Value};
 use system_tests::metadata::{self, number};
@@ -158,6 +158,7 @@ async fn a_key_gives_up_no_more_than_half_in_one_window() {
 #[tokio::test(start_paused = true)]
 async fn a_key_that_never_grew_is_not_shrunk_below_its_first_width() {
     let fixture = fixture(|of_table, scaler| {
+        of_table.shard_keys = ShardKeys::Suffixed(Separator::default());
         (of_table.adopt_shards, of_table.register_keys) = (count(10), true);
         scaler.shrink_and_settle.shrink_after = Duration::from_secs(600);
     })
@@ -234,10 +235,9 @@ async fn an_unreadable_item_ends_a_shrink_until_it_is_requested_again() {
     let text = |text: &str| AttributeValue::S(text.to_owned());
     let damaged = client.put_item().table_name("items");
     let damaged = damaged
-        .item("partition_key", text(&format!("{}.4", key())))
+        .item("partition_key", text(&format!("{}\u{1f}s4", key())))
         .item("sort_key", text("order-9"));
-    let damaged =
-        damaged.item("_partition_key", text(key().as_str())).item("_version", text("yesterday"));
+    let damaged = damaged.item("_sh:k", text(key().as_str())).item("_sh:v", text("yesterday"));
     damaged.send().await.expect("stored");
     fixture.table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
     let mut drained = Ok(Drained::Nothing);
@@ -249,7 +249,7 @@ async fn an_unreadable_item_ends_a_shrink_until_it_is_requested_again() {
         sleep(Duration::from_secs(60)).await;
     }
     assert!(
-        drained.as_ref().is_err_and(|error| error.to_string().contains("_version")),
+        drained.as_ref().is_err_and(|error| error.to_string().contains("_sh:v")),
         "{drained:?}"
     );
     let metadata = fixture.metadata().await;

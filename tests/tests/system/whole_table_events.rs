@@ -1,11 +1,10 @@
-//! `migrate` and `rebuild` as events of the shard-scaler, from the first event to the final reads:
-//! in virtual time, over the embedded engine.
+//! `rebuild` as an event of the shard-scaler, from the event to the final reads: in virtual time, over
+//! the embedded engine.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess};
 use local::in_process_clients;
 use serde_json::{Value, json};
@@ -13,7 +12,7 @@ use shard_scaler::{Clients, Failed, Scaler, ScalerConfig};
 use sharding::internal::{Clock, Deadline, Environment, PageQuery, TableEngine};
 use sharding::{Attributes, Item, PartitionKey, TableConfig};
 use system_tests::metadata::{self, claimed_tables};
-use system_tests::{TestClock, config, count, scan_stored, soon, sort_key};
+use system_tests::{TestClock, config, count, soon, sort_key};
 use tokio::time::sleep;
 
 fn key(text: &str) -> PartitionKey {
@@ -23,10 +22,6 @@ fn key(text: &str) -> PartitionKey {
 fn item(partition_key: &str, text: &str) -> Item {
     let attributes = Attributes::from([("value".to_owned(), sharding::Value::Bool(true))]);
     Item { partition_key: key(partition_key), sort_key: sort_key(text), attributes }
-}
-
-fn text(text: &str) -> AttributeValue {
-    AttributeValue::S(text.to_owned())
 }
 
 struct Fixture {
@@ -65,61 +60,6 @@ impl Fixture {
         let page = self.table.query(&query, soon()).await.expect("a page");
         page.items.iter().map(|item| item.sort_key.to_string()).collect()
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn migrate_events_and_the_schedule_bring_every_bare_item_home() {
-    const KEYS: usize = 700;
-    let fixture = fixture(|of_table| of_table.adopt_unsharded = true).await;
-    for number in 0..KEYS {
-        for sort_key in ["a", "b"] {
-            let stored = HashMap::from([
-                ("partition_key".to_owned(), text(&format!("path-{number}"))),
-                ("sort_key".to_owned(), text(sort_key)),
-                // Each event needs more than one page of a scan.
-                ("filler".to_owned(), text(&"x".repeat(3_000))),
-            ]);
-            fixture
-                .client
-                .put_item()
-                .table_name("items")
-                .set_item(Some(stored))
-                .send()
-                .await
-                .expect("stored");
-        }
-    }
-    let (mut after, mut begun, mut events) = (Value::Null, 0, 0);
-    loop {
-        let report = fixture.send(json!({"action": "migrate", "after": after})).await;
-        begun += report["keys"]["begun"].as_u64().unwrap_or_else(|| panic!("{report}"));
-        events += 1;
-        after = report["next"].clone();
-        if after.is_null() {
-            break;
-        }
-    }
-    assert_eq!(begun, KEYS as u64);
-    assert!(events > 1, "one event does not look at all of it");
-    let mut runs = 0;
-    while fixture.send(json!({"action": "drain"})).await["draining"] != 0 {
-        runs += 1;
-        assert!(runs < 500, "the migration does not end");
-        sleep(Duration::from_secs(59)).await;
-    }
-    let stored = scan_stored(&fixture.client).await;
-    for item in &stored {
-        let key = item["partition_key"].as_s().expect("a text");
-        assert!(key.ends_with(".1"), "{key} is bare");
-    }
-    assert_eq!(stored.len(), 2 * KEYS);
-    assert_eq!(fixture.page("path-7").await, ["a", "b"]);
-    let report = fixture.send(json!({"action": "migrate"})).await;
-    assert_eq!(
-        (&report["unsharded_items"], &report["next"]),
-        (&json!(0), &Value::Null),
-        "{report}"
-    );
 }
 
 #[tokio::test(start_paused = true)]

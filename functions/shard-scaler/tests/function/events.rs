@@ -55,10 +55,10 @@ async fn every_sample_event_has_its_answer() {
         "shard-scaler-unknown",
         "shard-scaler-drain",
         "shard-scaler-settle",
-        "shard-scaler-migrate",
         "shard-scaler-rebuild",
         "shard-scaler-copies",
         "shard-scaler-rearm",
+        "shard-scaler-status",
     ] {
         answers += &format!("{name}: {}\n", scaler.invoke(event_of_now(name)).await);
     }

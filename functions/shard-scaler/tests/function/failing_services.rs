@@ -272,7 +272,7 @@ async fn a_huge_report_of_keys_that_are_no_shard_keys_grows_nothing() {
     let services = Services::start(&edition.dynamodb_url(), |operation| {
         (operation == "GetInsightRuleReport").then(|| {
             let contributors: Vec<Value> = (0..10_000)
-                .map(|i| json!({"Keys": [format!("no shard key {i}")], "ApproximateAggregateValue": 1e9, "Datapoints": []}))
+                .map(|i| json!({"Keys": [format!("no shard key\u{1f}{i}")], "ApproximateAggregateValue": 1e9, "Datapoints": []}))
                 .collect();
             (200, json!({"KeyLabels": ["PartitionKey"], "AggregationStatistic": "Sum", "Contributors": contributors}))
         })

@@ -374,7 +374,7 @@ async fn during_a_raise_the_schedule_looks_again_after_two_seconds() {
 async fn an_alarm_warms_a_table_short_of_partitions_within_the_budget() {
     let replies = |operation: &str, _: &Value| match operation {
         // In the minute after the one in which the key grew.
-        "GetInsightRuleReport" => report(&["hot.1"], 1_700_000_100, 1_000_000.0),
+        "GetInsightRuleReport" => report(&["hot"], 1_700_000_100, 1_000_000.0),
         _ => Reply::Engine,
     };
     for (config, outcome, to) in
@@ -490,7 +490,7 @@ async fn a_dry_run_announces_the_decision_that_is_carried_out() {
     {
         let fixture = new_table(ScalerConfig::default(), |operation, _| match operation {
             "DescribeTable" => Reply::With(200, json!({"Table": {"TableStatus": "ACTIVE"}})),
-            "GetInsightRuleReport" => report(&["hot.1"], 1_700_000_100, 25_000.0),
+            "GetInsightRuleReport" => report(&["hot"], 1_700_000_100, 25_000.0),
             _ => Reply::Engine,
         })
         .await;

@@ -105,6 +105,9 @@ impl IntoFuture for SetShards {
                 Ok(ScaleOutcome::Unchanged(ScalingDecision::DirectoryFull)) => {
                     Err(WriteErrorKind::DirectoryFull.into())
                 }
+                Ok(ScaleOutcome::Unchanged(ScalingDecision::NotArmed { from })) => {
+                    Err(WriteErrorKind::NotArmed { from }.into())
+                }
                 Ok(ScaleOutcome::Unchanged(_)) => Ok(to.get()),
                 Ok(ScaleOutcome::Superseded) => Err(WriteErrorKind::Contended.into()),
                 Err(error @ (ScaleError::TooMany { .. } | ScaleError::Lower { .. })) => {

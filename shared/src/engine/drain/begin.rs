@@ -1,8 +1,9 @@
-//! Beginning a drain: a shrink, a settling, a migration.
+//! Beginning a drain: a shrink, a settling.
 
 use crate::engine::events::ScalingReason;
 use crate::engine::width::ScaleOutcome;
 use crate::engine::{Deadline, Inner, TableEngine};
+use crate::policy::decision::ScalingDecision;
 use crate::protocol::growth::GrowthRecord;
 use crate::protocol::metadata::{Change, Phase, ShardMetadata};
 use crate::table::error::TableError;
@@ -27,9 +28,6 @@ pub enum DrainRefused {
         "the table takes appends only (WRITES=appends, or random placement): its keys can shrink, and cannot be settled"
     )]
     NoHomes,
-    /// Only a table that is adopted with items under bare keys can be migrated.
-    #[error("migrating needs ADOPT_UNSHARDED=true, in every function of the table")]
-    NotAdopting,
     /// The tables could not be used.
     #[error(transparent)]
     Table(#[from] TableError),
@@ -60,6 +58,9 @@ impl TableEngine {
             ScaleOutcome::Scaled { .. } => {
                 Ok(job.known_record().unwrap_or(record).metadata.clone())
             }
+            ScaleOutcome::Unchanged(ScalingDecision::NotArmed { .. }) => {
+                Err(DrainRefused::Busy("the key is not armed"))
+            }
             ScaleOutcome::Unchanged(_) => {
                 Err(DrainRefused::Busy("the key's page of the directory is full"))
             }
@@ -87,22 +88,6 @@ impl TableEngine {
             self.inner.check_calm(metadata)
         };
         self.begin(key, may_begin, deadline).await
-    }
-
-    /// Begins to migrate a key. Once [`drain`](Self::drain) has finished it, the bare key has no
-    /// items.
-    ///
-    /// # Errors
-    /// [`DrainRefused`].
-    pub async fn begin_migration(
-        &self,
-        key: &PartitionKey,
-        deadline: Deadline,
-    ) -> Result<ShardMetadata, DrainRefused> {
-        if !self.inner.config.adopt_unsharded {
-            return Err(DrainRefused::NotAdopting);
-        }
-        self.begin(key, check_free, deadline).await
     }
 
     /// Marks a key for a drain by any actor.

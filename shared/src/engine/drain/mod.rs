@@ -104,9 +104,7 @@ impl TableEngine {
         };
         let mut run = DrainRun { job: &job, mover: Mover::new(&job, budgets), from: None };
         match run.run(&mut own).await {
-            Err(
-                error @ (TableError::Occupied | TableError::Rejected(_) | TableError::Damaged(_)),
-            ) => {
+            Err(error @ (TableError::Rejected(_) | TableError::Damaged(_))) => {
                 *own = None;
                 // Every later call would find the same item. If the metadata is damaged, this
                 // reports it again.
@@ -243,7 +241,7 @@ impl DrainRun<'_> {
             } else if own.pass.remembered() > 0 {
                 own.deletes = true;
             } else {
-                own.next = (ShardNumber::UNSHARDED, None);
+                own.next = (ShardNumber::FIRST, None);
                 if std::mem::take(&mut own.found) {
                     continue;
                 }
@@ -296,7 +294,7 @@ impl DrainRun<'_> {
 
     fn sources(&self, metadata: &ShardMetadata) -> impl Iterator<Item = ShardNumber> + use<> {
         let inner = self.job.inner;
-        sources(metadata, inner.always_first().is_some(), inner.bare())
+        sources(metadata, inner.always_first().is_some())
     }
 
     /// The place of an item. With random placement, items within the write width stay, and all
@@ -309,7 +307,7 @@ impl DrainRun<'_> {
     ) -> ShardNumber {
         let (key, width) = (self.job.key, metadata.number_of_shards);
         let any = || {
-            let stays = shard != ShardNumber::UNSHARDED && shard.get() <= width.get();
+            let stays = shard.get() <= width.get();
             if stays { Some(shard) } else { Placement::Calculated.home(key, sort_key, width) }
         };
         self.job

@@ -92,9 +92,6 @@ impl<'a> Mover<'a> {
                 own.pass.answered();
             }
             match sent {
-                Ok(Sent::Refused(Some(stored))) if home.is_some() && !stored.is_ours => {
-                    return Err(TableError::Occupied.into());
-                }
                 Ok(Sent::Applied | Sent::Refused(_)) => {
                     self.items += 1;
                     if home.is_some() {
@@ -162,7 +159,7 @@ impl Move {
                 Some((home, width)) => {
                     let sort_key = &copy.sort_key;
                     let home = Place { partition_key: key, sort_key, shard: home, width };
-                    inner.tables.copy_home(copy, self.at, home, lasts).await
+                    inner.tables.copy_home(copy, home, lasts).await
                 }
                 None => inner.tables.delete_copy(key, copy, self.at, lasts).await,
             };

@@ -25,10 +25,8 @@ pub(crate) struct OwnDrain {
 impl OwnDrain {
     /// Begins a pass under this instance's own mark.
     pub(in crate::engine) fn begin(marked: &ShardMetadata, inner: &Inner, now: u64) -> Self {
-        let (pass, next) = (
-            Pass::begin(marked, inner.bare(), inner.always_first().is_some()),
-            (ShardNumber::UNSHARDED, None),
-        );
+        let (pass, next) =
+            (Pass::begin(marked, inner.always_first().is_some()), (ShardNumber::FIRST, None));
         Self { began: now, pass, next, deletes: false, found: false, expiring_until: None }
     }
 }

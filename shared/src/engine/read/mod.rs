@@ -14,13 +14,14 @@ use crate::engine::retry::{Backoff, retrying};
 use crate::engine::views::keys::KeyJob;
 use crate::engine::{Deadline, Inner, TableEngine, telemetry};
 use crate::policy::capacity::CapacityScope;
+use crate::protocol::layout::FIRST_ERA;
 use crate::protocol::merge::{Forecast, PageMerge, ShardPageRequest, Stored};
 use crate::protocol::read::{ReadEnd, knows_era, read_end};
 use crate::protocol::tag::ETag;
 use crate::protocol::version::Version;
 use crate::protocol::view::{Moment, View};
 use crate::table::error::{Cause, TableError};
-use crate::table::{FoundCopy, GetTarget, ShardQueryPage, newer};
+use crate::table::{GetTarget, ShardQueryPage, newer};
 use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::values::query::{Order, PageQuery};
 use crate::values::value::Item;
@@ -63,9 +64,20 @@ impl TableEngine {
         let Some(start) = query.start() else {
             return Ok(Page::default());
         };
+        loop {
+            let Some(view) = job.native_view().await? else { break };
+            let began = self.inner.environment.now();
+            let run = PageRun::new(&job, query, start.clone());
+            let (page, era, _) = run.run(Some(Arc::clone(&view))).await?;
+            check_native(era)?;
+            if self.inner.is_still_native(&view, began) {
+                job.end().await;
+                return Ok(page);
+            }
+        }
         let began = self.inner.environment.now();
         loop {
-            let (page, era, view) = PageRun::new(&job, query, start.clone()).run().await?;
+            let (page, era, view) = PageRun::new(&job, query, start.clone()).run(None).await?;
             if job.is_correct(began, era, &view).await? {
                 job.end().await;
                 return Ok(page);
@@ -118,6 +130,16 @@ impl TableEngine {
     ) -> Result<Option<Stored<Item>>, ReadError> {
         let (inner, job) = (&self.inner, self.inner.job(key, deadline));
         let target = GetTarget { partition_key: key, sort_key, consistent };
+        loop {
+            let Some(view) = job.native_view().await? else { break };
+            let began = inner.environment.now();
+            let found = job.get_newest(target, &inner.candidates(key, sort_key, &view)).await?;
+            check_native(found.as_ref().map_or(0, |copy| copy.version.era()))?;
+            if inner.is_still_native(&view, began) {
+                job.end().await;
+                return Ok(found);
+            }
+        }
         let began = inner.environment.now();
         loop {
             let (found, view) = match job.leased_view() {
@@ -126,13 +148,25 @@ impl TableEngine {
                 }
                 None => job.get_beside_a_look(target).await?,
             };
-            let era = found.as_ref().map_or(0, |copy| copy.stored.version.era());
+            let era = found.as_ref().map_or(0, |copy| copy.version.era());
             if job.is_correct(began, era, &view).await? {
+                if found.as_ref().is_some_and(|it| it.version == Version::NONE) {
+                    job.note_plain(sort_key, consistent);
+                }
                 job.end().await;
-                return Ok(found.map(|copy| copy.stored));
+                return Ok(found);
             }
         }
     }
+}
+
+/// Fails if a key that no pattern arms has an item of an era to which it has grown.
+fn check_native(era: u64) -> Result<(), TableError> {
+    if era > FIRST_ERA {
+        let why = "an item is of a later era, and no pattern of armed keys matches the key";
+        return Err(TableError::Lost(why.to_owned()));
+    }
+    Ok(())
 }
 
 /// The state of one page.
@@ -185,9 +219,10 @@ impl<'a> PageRun<'a> {
         }
     }
 
-    async fn run(mut self) -> Result<(Page, u64, Arc<View>), ReadError> {
+    /// Reads the page, under the view if there is one.
+    async fn run(mut self, under: Option<Arc<View>>) -> Result<(Page, u64, Arc<View>), ReadError> {
         let KeyJob { inner, key, state, deadline, .. } = self.job;
-        let view = match self.job.leased_view() {
+        let view = match under.or_else(|| self.job.leased_view()) {
             Some(view) => view,
             None => {
                 // Queries the known shards and the metadata in parallel, then any further shards of
@@ -198,10 +233,8 @@ impl<'a> PageRun<'a> {
                 self.job.leased_or_new_view().await?
             }
         };
-        // For a key that is not listed, nothing shows whether it is being migrated.
-        let may_migrate = inner.config.adopt_unsharded && view.layout.generation == 0;
-        let lags = view.layout.may_lag_in_indexes(inner.environment.now().epoch_seconds());
-        self.replicas = !lags && !may_migrate;
+        let now = inner.environment.now().epoch_seconds();
+        self.replicas = !view.layout.may_lag_in_indexes(now);
         self.ask(view.layout.read_shards);
         let mut failed = None;
         while !self.merge.is_complete() {
@@ -251,7 +284,9 @@ impl<'a> PageRun<'a> {
             return Err(error.into());
         }
         let (merged, next) = self.merge.finish();
-        let (items, versions): (Vec<_>, Vec<_>) = merged.into_iter().unzip();
+        let (items, versions): (Vec<Item>, Vec<Version>) = merged.into_iter().unzip();
+        let plain = items.iter().zip(&versions).filter(|(_, version)| **version == Version::NONE);
+        plain.for_each(|(item, _)| self.job.note_plain(&item.sort_key, self.query.consistent));
         if self.query.fields.is_none() {
             state.learn_page(self.bytes, self.query.after.as_ref(), &items);
         }
@@ -261,7 +296,7 @@ impl<'a> PageRun<'a> {
     }
 
     fn ask(&mut self, width: ShardCount) {
-        self.merge.add_shards(self.job.inner.bare().into_iter().chain(width.shards()));
+        self.merge.add_shards(width.shards());
         self.launch();
     }
 
@@ -356,11 +391,11 @@ impl KeyJob<'_> {
     async fn get_beside_a_look(
         &self,
         target: GetTarget<'_>,
-    ) -> Result<(Option<FoundCopy>, Arc<View>), ReadError> {
+    ) -> Result<(Option<Stored<Item>>, Arc<View>), ReadError> {
         let candidates_by = |view: &View| self.inner.candidates(self.key, target.sort_key, view);
         let known = match self.known_view() {
             Some(view) => candidates_by(&view),
-            None => self.inner.bare().into_iter().chain([ShardNumber::FIRST]).collect(),
+            None => BTreeSet::from([ShardNumber::FIRST]),
         };
         let (first, view) =
             tokio::join!(self.get_newest(target, &known), self.leased_or_new_view());
@@ -378,7 +413,7 @@ impl KeyJob<'_> {
         &self,
         target: GetTarget<'_>,
         shards: &BTreeSet<ShardNumber>,
-    ) -> Result<Option<FoundCopy>, TableError> {
+    ) -> Result<Option<Stored<Item>>, TableError> {
         let KeyJob { inner, deadline, .. } = self;
         let mut missing: Vec<_> = shards.iter().copied().collect();
         let (mut newest, mut backoff) = (None, Backoff::default());

@@ -138,19 +138,22 @@ impl Inner {
 
     /// Reads the table item. Returns whether this instance has learned of other pages.
     async fn learn_division(&self, deadline: Deadline) -> Result<bool, TableError> {
-        let table = retrying(&self.environment, deadline, || self.tables.get_table_item()).await?;
-        let Some(table) = table else { return Ok(false) };
-        self.agree(&table)?;
-        Ok(self.know(&table))
+        let known = self.directory.known();
+        self.read_table_item(deadline).await?;
+        let now_known = self.directory.known();
+        Ok(match (known, now_known) {
+            (Some(before), Some(now)) => !Arc::ptr_eq(&before, &now),
+            (before, now) => before.is_some() != now.is_some(),
+        })
     }
 
-    /// Stores the table item's settings of the directory. Returns whether they are new.
-    pub(in crate::engine) fn know(&self, table: &TableItem) -> bool {
-        self.know_division(table.division, table.copies)
+    /// Stores the table item's settings of the directory.
+    pub(in crate::engine) fn know(&self, table: &TableItem) {
+        self.know_division(table.division, table.copies);
     }
 
     /// An instance never goes back to fewer pages: nobody writes them any more.
-    fn know_division(&self, division: Division, copies: u32) -> bool {
+    fn know_division(&self, division: Division, copies: u32) {
         let mut known = self.directory.pages.write().unwrap_or_else(PoisonError::into_inner);
         let is_new = known.as_ref().is_none_or(|known| {
             known.division.seed != division.seed || known.division.pages < division.pages
@@ -169,7 +172,6 @@ impl Inner {
             let states = (0..division.pages).map(|number| Arc::new(page(number))).collect();
             *known = Some(Arc::new(KnownPages { division, states }));
         }
-        is_new
     }
 
     /// Reads the page of a key, unless `good` accepts the known one. `None` if neither this

@@ -5,14 +5,17 @@ use crate::config::Writes;
 use crate::engine::retry::retrying;
 use crate::engine::views::filling::Pages;
 use crate::engine::{Deadline, Inner, TableEngine};
+use crate::protocol::armed::Armed;
 use crate::protocol::directory::{Division, PAGES};
 use crate::protocol::version::Version;
 use crate::table::error::TableError;
 use crate::table::{Mode, TABLE_KEY, Table, TableItem};
+use crate::values::key::{ShardKeys, SortKeyType};
+use crate::values::placement::Placement;
 
 /// The version of the protocol in this release (docs/protocol.md). Processes with different
 /// protocols cannot use the same table.
-const PROTOCOL: u64 = 3;
+const PROTOCOL: u64 = 4;
 
 /// What the pages say about the directory, if the table item is lost, or was restored to an earlier
 /// state.
@@ -45,14 +48,10 @@ impl TableEngine {
     /// As [`claim_mode`](Self::claim_mode).
     pub async fn check_mode(&self, deadline: Deadline) -> Result<(), TableError> {
         let inner = &self.inner;
-        if let Some(table) =
-            retrying(&inner.environment, deadline, || inner.tables.get_table_item()).await?
-        {
-            inner.agree(&table)?;
-            inner.tables.check_rebuilt(&table)?;
-            inner.know(&table);
+        match inner.read_table_item(deadline).await? {
+            Some(table) => inner.tables.check_rebuilt(&table),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// As [`claim_mode`](Self::claim_mode), for a process that is about to rebuild the metadata:
@@ -92,16 +91,19 @@ impl Inner {
         deadline: Deadline,
     ) -> Result<(), TableError> {
         let is_new = found.is_none();
-        let read = || retrying(&self.environment, deadline, || self.tables.get_table_item());
+        let read = || self.read_table_item(deadline);
         let mut table = read().await?;
-        if table.is_none()
-            && is_new
-            && let Err(error) = self.check_new_table(deadline).await
-        {
-            // Another process may have claimed it meanwhile, and written.
-            table = read().await?;
-            if table.is_none() {
-                return Err(error);
+        let mut is_empty = false;
+        if table.is_none() && is_new {
+            match self.check_new_table(deadline).await {
+                Ok(empty) => is_empty = empty,
+                // Another process may have claimed it meanwhile, and written.
+                Err(error) => {
+                    table = read().await?;
+                    if table.is_none() {
+                        return Err(error);
+                    }
+                }
             }
         }
         if table.is_none() {
@@ -109,6 +111,7 @@ impl Inner {
                 || Division { pages: PAGES, seed: u64::from_be_bytes(self.environment.bytes()) };
             let own = TableItem {
                 mode: self.own_mode(),
+                armed: self.first_patterns(is_new, is_empty),
                 division: found.and_then(|found| found.division).unwrap_or_else(new),
                 next_pages: found.and_then(|found| found.next_pages),
                 copies: found.map_or(1, |found| found.copies),
@@ -124,11 +127,9 @@ impl Inner {
         }
         let table =
             table.ok_or_else(|| TableError::Lost(format!("the item {TABLE_KEY} is gone")))?;
-        self.agree(&table)?;
         if is_new {
             self.tables.check_rebuilt(&table)?;
         }
-        self.know(&table);
         if !table.directory_made && is_new {
             self.fill_directory(Pages::All, deadline).await?;
         }
@@ -155,10 +156,24 @@ impl Inner {
         Ok(FoundDirectory { division, next_pages: next_pages.map(|next| next.pages), copies })
     }
 
+    /// The patterns of a table that this process claims. All keys are armed where no other program
+    /// has stored anything, or where another one has sharded every key.
+    fn first_patterns(&self, is_new: bool, is_empty: bool) -> Armed {
+        if self.config.shard_keys != ShardKeys::KeyFirst {
+            return Armed::all();
+        }
+        match (is_new, is_empty) {
+            (true, true) => Armed::all(),
+            (true, false) => Armed::default(),
+            (false, _) => Armed::lost(),
+        }
+    }
+
     /// Fails if the table has metadata without a table item, or sharded items without metadata.
-    /// Only the first page of a scan is read; in a table that is adopted with bare keys, it may
+    /// Returns whether it is empty.
+    /// Only the first page of a scan is read; in a table with items of another program, it may
     /// contain none of the sharded items.
-    async fn check_new_table(&self, deadline: Deadline) -> Result<(), TableError> {
+    async fn check_new_table(&self, deadline: Deadline) -> Result<bool, TableError> {
         let (keys, _) =
             retrying(&self.environment, deadline, || self.tables.list_metadata(None)).await?;
         if let Some((key, _)) = keys.first() {
@@ -176,21 +191,37 @@ impl Inner {
                 self.config.metadata_table_name, self.config.table_name
             )));
         }
-        Ok(())
+        Ok(page.items.is_empty() && page.next.is_none())
     }
 
-    /// Fails if the table accepts other writes.
+    /// Fails if the table was made for other settings.
     pub(in crate::engine) fn agree(&self, table: &TableItem) -> Result<(), TableError> {
+        if let Err(error) = self.config.check_placement("placement") {
+            return Err(self.tables.unusable(Table::Main, error.to_string()));
+        }
         let (stored, own) = (&table.mode, self.own_mode());
-        if *stored != own {
+        let table_of = &self.config.metadata_table_name;
+        if stored.protocol != own.protocol {
             let why = format!(
-                "it takes {} by protocol {}, as the item {TABLE_KEY} of {} says; this process is for {} by protocol {} \
-                 (WRITES, SHARD_PLACEMENT): see \"Changing WRITES\" in docs/operations.md",
-                stored.writes,
-                stored.protocol,
-                self.config.metadata_table_name,
-                own.writes,
-                own.protocol
+                "it is of protocol {}, as the item {TABLE_KEY} of {table_of} says; this process uses protocol {}: \
+                 run the release that made it, or copy its items to a new table with new metadata \
+                 (docs/operations.md, \"A table of an earlier version\")",
+                stored.protocol, own.protocol
+            );
+            return Err(self.tables.unusable(Table::Main, why));
+        }
+        let compared = [
+            ("WRITES", &stored.writes, &own.writes),
+            ("SHARD_PLACEMENT", &stored.placement, &own.placement),
+            ("ADOPT_SHARDS, SHARD_SEPARATOR", &stored.layout, &own.layout),
+            ("PARTITION_KEY_NAME, SORT_KEY_NAME, SORT_KEY_TYPE", &stored.keys, &own.keys),
+        ];
+        if let Some((settings, stored, own)) =
+            compared.iter().find(|(_, stored, own)| stored != own)
+        {
+            let why = format!(
+                "it was made for {stored:?}, as the item {TABLE_KEY} of {table_of} says; this process is for {own:?} \
+                 ({settings}): see \"Changing WRITES\" in docs/operations.md"
             );
             return Err(self.tables.unusable(Table::Main, why));
         }
@@ -203,9 +234,29 @@ impl Inner {
     }
 
     fn own_mode(&self) -> Mode {
-        let own = self.config.writes();
-        let name =
-            Writes::NAMES.iter().find(|(_, writes)| *writes == own).map_or("", |(name, _)| *name);
-        Mode { writes: name.to_owned(), protocol: PROTOCOL }
+        let config = &self.config;
+        let layout = match &config.shard_keys {
+            ShardKeys::KeyFirst => "key first".to_owned(),
+            ShardKeys::Suffixed(separator) => {
+                format!("suffixed with {:?}, {} shards", separator.as_str(), config.adopt_shards)
+            }
+        };
+        let kind = match config.sort_key_type {
+            SortKeyType::String => "S",
+            SortKeyType::Number => "N",
+        };
+        let keys = format!("{} S, {} {kind}", config.partition_key_name, config.sort_key_name);
+        Mode {
+            writes: name_of(&Writes::NAMES, config.writes()),
+            protocol: PROTOCOL,
+            layout,
+            placement: name_of(&Placement::NAMES, config.placement),
+            keys,
+        }
     }
+}
+
+/// The name of a value in the configuration.
+fn name_of<T: PartialEq>(names: &[(&'static str, T)], value: T) -> String {
+    names.iter().find(|(_, named)| *named == value).map_or("", |(name, _)| *name).to_owned()
 }

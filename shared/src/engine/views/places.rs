@@ -19,7 +19,7 @@ impl Inner {
         view: &View,
     ) -> Places {
         let home = self.config.placement.homes(key, sort_key);
-        view.layout.places(|width| home(width).unwrap_or(ShardNumber::FIRST), self.bare())
+        view.layout.places(|width| home(width).unwrap_or(ShardNumber::FIRST))
     }
 
     /// The shards that a read of one item uses: its places, and with random placement all shards.
@@ -30,7 +30,7 @@ impl Inner {
         view: &View,
     ) -> BTreeSet<ShardNumber> {
         if self.config.placement.is_append_only() {
-            return view.layout.read_shards.shards().chain(self.bare()).collect();
+            return view.layout.read_shards.shards().collect();
         }
         let mut candidates = self.places(key, sort_key, view).all();
         candidates.extend(self.always_first());
@@ -52,10 +52,5 @@ impl Inner {
     /// Shard 1, if writers without a view write to it.
     pub(in crate::engine) fn always_first(&self) -> Option<ShardNumber> {
         (self.config.writes() == Writes::Appends).then_some(ShardNumber::FIRST)
-    }
-
-    /// The bare key, if the table is adopted with items under such keys.
-    pub(in crate::engine) fn bare(&self) -> Option<ShardNumber> {
-        self.config.adopt_unsharded.then_some(ShardNumber::UNSHARDED)
     }
 }

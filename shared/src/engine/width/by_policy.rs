@@ -140,7 +140,11 @@ impl KeyJob<'_> {
                     ScalingDecision::HotItems { until, .. }
                     | ScalingDecision::Crowded { until, .. },
                 )) => job.be_quiet(until, false),
-                Ok(Unchanged(ScalingDecision::AtMaximum | ScalingDecision::DirectoryFull)) => {
+                Ok(Unchanged(
+                    ScalingDecision::AtMaximum
+                    | ScalingDecision::DirectoryFull
+                    | ScalingDecision::NotArmed { .. },
+                )) => {
                     let again = inner.environment.now().wall + RECHECK_PERIOD;
                     job.be_quiet(again.as_secs(), false);
                 }
@@ -387,6 +391,7 @@ impl KeyJob<'_> {
             }
             ScalingDecision::CoolingDown { .. }
             | ScalingDecision::Crowded { .. }
+            | ScalingDecision::NotArmed { .. }
             | ScalingDecision::DirectoryFull => {}
         }
         self.inner.report(

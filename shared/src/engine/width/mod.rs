@@ -194,6 +194,16 @@ impl KeyJob<'_> {
         if !record.exists {
             self.check_is_new().await?;
         }
+        if let Some(from) = self.not_armed_before().await? {
+            let decision = ScalingDecision::NotArmed { from };
+            self.inner.report(
+                self.key,
+                record.metadata.number_of_shards,
+                ScalingStep::Unchanged(decision),
+                reason,
+            );
+            return Ok(ScaleOutcome::Unchanged(decision));
+        }
         if !self.is_in_step(record).await? {
             return Ok(ScaleOutcome::Superseded);
         }

@@ -16,16 +16,11 @@ use crate::table::{Content, LeaseLasts};
 use crate::values::key::{ShardCount, ShardNumber};
 use crate::values::value::Item;
 
-/// In an adopted table, the number of random places to try: each may hold an item of another key.
-const MAX_OCCUPIED_PLACES: u32 = 8;
-
 /// One append in an append-only table, with its attempts.
 pub(super) struct AppendRun<'a> {
     attempts: Attempts<'a>,
     item: &'a Item,
     append: Append,
-    /// Attempts that found an item of another key.
-    occupied: u32,
 }
 
 impl<'a> AppendRun<'a> {
@@ -33,7 +28,7 @@ impl<'a> AppendRun<'a> {
         let (inner, tie_breaker) = (job.inner, job.inner.environment.below(TIE_BREAKERS));
         let append =
             Append::new(inner.config.write_lease(), tie_breaker, once, inner.environment.now());
-        Self { attempts: Attempts::new(job, &item.sort_key), item, append, occupied: 0 }
+        Self { attempts: Attempts::new(job, &item.sort_key), item, append }
     }
 
     pub(super) async fn run(mut self) -> Result<Written, WriteError> {
@@ -46,7 +41,7 @@ impl<'a> AppendRun<'a> {
         let inner = self.attempts.job.inner;
         let is_random = inner.config.placement.is_append_only();
         loop {
-            let view = self.usable_view().await?;
+            let view = self.usable_view();
             let view = view.as_deref();
             let width = view.map_or(ShardCount::ONE, |view| view.layout.number_of_shards);
             let home = if view.is_none() { ShardNumber::FIRST } else { self.home(width) };
@@ -61,18 +56,6 @@ impl<'a> AppendRun<'a> {
             let lasts = self.lease(shard, view);
             let sent = self.attempts.send((shard, width), &request, Some(content), lasts);
             let answer = sent.await?;
-            if let Some(Answer::Refused(Some(copy))) = &answer
-                && !copy.is_ours
-            {
-                // Without a view the append was on shard 1, which need not be its home. With random
-                // placement any other place is as good.
-                self.occupied += 1;
-                let may_move = view.is_none() || is_random;
-                if self.append.is_in_doubt() || !may_move || self.occupied > MAX_OCCUPIED_PLACES {
-                    return Err(Some(TableError::Occupied));
-                }
-                continue;
-            }
             // A throttled random write tries another shard at once. The first time, there is no
             // reason to wait.
             let at_once = answer.is_none()
@@ -94,18 +77,15 @@ impl<'a> AppendRun<'a> {
     }
 
     /// The view to place by. `None` to append on shard 1 without one.
-    async fn usable_view(&self) -> Result<Option<Arc<View>>, TableError> {
+    fn usable_view(&self) -> Option<Arc<View>> {
         let Attempts { job, throttled, .. } = &self.attempts;
         let lease = job.inner.config.write_lease();
         let now = job.inner.environment.now();
         let known = job.known_view().filter(|view| view.is_valid(now, lease));
-        if known.is_some() || self.occupied == 0 {
-            // A throttled append requests a new view in the background, and does not wait for it.
-            let renewed = if *throttled > 0 { job.inner.config.lease() } else { lease };
-            job.renew_or_get(known.as_deref(), renewed, now);
-            return Ok(known);
-        }
-        job.view(|view, now| view.is_valid(now, lease)).await.map(Some)
+        // A throttled append requests a new view in the background, and does not wait for it.
+        let renewed = if *throttled > 0 { job.inner.config.lease() } else { lease };
+        job.renew_or_get(known.as_deref(), renewed, now);
+        known
     }
 
     /// The view of a put on this shard. `None` on shard 1, which remains a place of every item.

@@ -216,14 +216,16 @@ impl<'a> Attempts<'a> {
                 version,
             };
         let result = match end {
-            Ok((Outcome::Done, place)) => Ok(written(place, self.version)),
+            Ok((Outcome::Done, place)) => {
+                self.job.note_written(self.sort_key);
+                Ok(written(place, self.version))
+            }
             Ok((Outcome::Declined, place)) => {
                 self.declined.take().map_or_else(|| Ok(written(place, None)), Err)
             }
             Ok((Outcome::Exists, _)) => Err(WriteErrorKind::Exists),
             Ok((Outcome::KeyReused, _)) => Err(WriteErrorKind::IdempotencyKeyReused),
             Ok((Outcome::Unknown(why), _)) => Err(WriteErrorKind::Unknown(why.into())),
-            Ok((Outcome::Occupied, _)) => Err(WriteErrorKind::Table(TableError::Occupied)),
             Ok((Outcome::Lost, _)) => {
                 Err(WriteErrorKind::Table(TableError::Lost("an item is of a later era".into())))
             }

@@ -15,17 +15,13 @@ use crate::values::value::{Attributes, Item, MAX_ITEM_BYTES};
 /// The newest copy of an item, with the updates that it remembers.
 pub(super) type Newest = (Stored<Item>, Option<Applied>);
 
-/// The newest item of a key among the copies at its places, with the updates that it remembers. Of
-/// two copies of another program, the bare one is newer, because that program continues to write
-/// it.
+/// The newest item among the copies at its places, with the updates that it remembers.
 pub(super) fn newest(
     copies: Vec<(ShardNumber, RawCopy)>,
     as_item: impl FnOnce(RawCopy) -> Result<Stored<Item>, TableError>,
 ) -> Result<Option<Newest>, TableError> {
-    let ours = copies.into_iter().filter(|(_, raw)| raw.copy.is_ours);
-    let newest =
-        ours.max_by_key(|(shard, raw)| (raw.copy.version, *shard == ShardNumber::UNSHARDED));
-    let Some((_, raw)) = newest.filter(|(_, raw)| raw.copy.is_item()) else {
+    let newest = copies.into_iter().max_by_key(|(_, raw)| raw.copy.version);
+    let Some((_, raw)) = newest.filter(|(_, raw)| !raw.copy.is_tombstone) else {
         return Ok(None);
     };
     let applied = raw.copy.applied.as_deref().cloned();

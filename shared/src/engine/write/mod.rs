@@ -71,6 +71,7 @@ impl TableEngine {
         };
         self.inner.check_point_writes(deadline).await?;
         let job = self.inner.job(&item.partition_key, deadline);
+        job.check_armed().await?;
         self.inner.write(job, Kind::Create(write_id), &item.sort_key, What::Put(item)).await
     }
 
@@ -87,6 +88,7 @@ impl TableEngine {
     ) -> Result<Written, WriteError> {
         self.inner.check_point_writes(deadline).await?;
         let job = self.inner.job(key, deadline);
+        job.check_armed().await?;
         let may_look = job.state.may_look(self.inner.environment.now());
         self.inner.write(job, Kind::Delete { may_look }, sort_key, What::Delete).await
     }
@@ -125,6 +127,7 @@ impl Inner {
     ) -> Result<Written, WriteError> {
         self.check_writes(deadline).await?;
         let job = self.job(&item.partition_key, deadline);
+        job.check_armed().await?;
         match self.config.writes() {
             Writes::Items => {
                 let kind = if once { Kind::CreateOnce } else { Kind::Put };

@@ -114,6 +114,7 @@ impl TableEngine {
     ) -> Result<(Written, Input<'a>), WriteError> {
         self.inner.check_point_writes(deadline).await?;
         let job = self.inner.job(key, deadline);
+        job.check_armed().await?;
         let conditions = input.conditions.filter(|conditions| !conditions.are_none());
         // A patch needs the item anyway.
         let expects = match input.what {

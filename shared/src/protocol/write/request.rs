@@ -133,9 +133,6 @@ impl Write {
         }
         match self.kind {
             Kind::Create(_) | Kind::CreateOnce => true,
-            // A place that was found empty must stay empty: no drain may copy anything there, and
-            // no late put may arrive.
-            Kind::Delete { .. } if self.occupied => true,
             Kind::Delete { may_look } => self.may_leave_nothing(may_look, view, now),
             Kind::Put | Kind::Replace(_) | Kind::Add(_) | Kind::DeleteIf { .. } => false,
         }
@@ -144,9 +141,7 @@ impl Write {
     /// Whether several places that were found empty stay empty: no drain may copy anything there,
     /// and no late put may arrive.
     fn may_leave_nothing(&self, may_look: bool, view: &View, now: Moment) -> bool {
-        // For a key that is not listed, nothing shows whether it is being migrated.
         may_look
-            && view.layout.generation > 0
             && !self.unanswered
             && !view.layout.draining
             && !self.needs_tombstone(view, now)

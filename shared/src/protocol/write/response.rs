@@ -24,17 +24,16 @@ impl Write {
         if !view.is_valid(now, self.waits.lease) {
             return;
         }
-        let ours = || copies.iter().filter(|(_, copy)| copy.is_ours);
-        let newest = ours().map(|(_, copy)| copy).max_by_key(|copy| copy.version);
+        let newest = copies.iter().map(|(_, copy)| copy).max_by_key(|copy| copy.version);
         if newest.is_some_and(|newest| self.is_of_later_era(newest, view, now)) {
             return;
         }
-        let home = ours().find(|(shard, _)| *shard == places.home).map(|(_, copy)| copy);
+        let home = copies.iter().find(|(shard, _)| *shard == places.home).map(|(_, copy)| copy);
         self.mark = home.and_then(|copy| copy.late_until);
         let found = Found {
             home: home.map(|copy| copy.version),
             write_id: home.and_then(|copy| copy.write_id.clone()),
-            is_elsewhere: ours().any(|(shard, _)| *shard != places.home),
+            is_elsewhere: copies.iter().any(|(shard, _)| *shard != places.home),
         };
         self.found = Some((view.identity(), found));
         if let Some(Update { once, .. }) = self.kind.update() {
@@ -44,7 +43,8 @@ impl Write {
         if let Some(newest) = newest
             && matches!(self.kind, Kind::Create(_) | Kind::CreateOnce)
         {
-            let own_is_below = ours()
+            let own_is_below = copies
+                .iter()
                 .any(|(_, copy)| copy != newest && self.relation(copy) == WriteRelation::Same);
             self.judge(newest, own_is_below, view, now);
         }
@@ -53,7 +53,7 @@ impl Write {
     /// Derives the state of an update's earlier attempts from the newest copy.
     fn resume(&mut self, newest: Option<&Copy>, once: Option<Once>, view: &View, now: Moment) {
         let stored = newest.map(|copy| copy.version);
-        if newest.is_some_and(|copy| copy.is_item() && copy.has_applied(once)) {
+        if newest.is_some_and(|copy| !copy.is_tombstone && copy.has_applied(once)) {
             self.stored = stored;
             self.ends(Outcome::Done, view, now);
             return;
@@ -136,10 +136,6 @@ impl Write {
             self.must_read = in_place || !is_addition || self.unanswered;
         }
         let Some(copy) = stored else { return };
-        if !copy.is_ours {
-            self.refused_by_another_key(places);
-            return;
-        }
         if self.is_of_later_era(&copy, view, now) {
             return;
         }
@@ -163,27 +159,11 @@ impl Write {
         self.refused_by(copy, places, view, now);
     }
 
-    /// A copy of another key is at home.
-    fn refused_by_another_key(&mut self, places: &Places) {
-        // If no place has a copy of the item, there is nothing to delete.
-        if matches!(self.kind, Kind::Delete { .. })
-            && !self.occupied
-            && !self.unanswered
-            && !places.old.is_empty()
-        {
-            self.occupied = true;
-            return;
-        }
-        let outcome =
-            if self.unanswered { Outcome::Unknown(REPETITION_REFUSED) } else { Outcome::Occupied };
-        self.over = Some(outcome);
-    }
-
     /// A copy of the item, which this attempt has not stored, is at home.
     fn refused_by(&mut self, copy: Copy, places: &Places, view: &View, now: Moment) {
         match self.kind {
             Kind::Replace(update) | Kind::Add(update) | Kind::DeleteIf { update, .. } => {
-                if copy.is_item() && copy.has_applied(update.once) {
+                if !copy.is_tombstone && copy.has_applied(update.once) {
                     self.stored = Some(copy.version);
                     self.ends(Outcome::Done, view, now);
                 }

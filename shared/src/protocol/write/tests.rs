@@ -7,6 +7,7 @@ use super::*;
 use crate::protocol::applied::{Applied, UpdateId};
 use crate::protocol::copies::{Answer, Condition, Copy, Effect, Marks};
 use crate::protocol::layout::Layout;
+use crate::values::key::tests::shard;
 use crate::values::key::{ShardCount, ShardNumber};
 
 const WAITS: Waits = Waits {
@@ -24,14 +25,7 @@ fn view(era: u64, asked_at: u64) -> View {
 }
 
 fn stored(version: Version) -> Copy {
-    Copy {
-        version,
-        is_tombstone: false,
-        write_id: None,
-        is_ours: true,
-        applied: None,
-        late_until: None,
-    }
+    Copy { version, is_tombstone: false, write_id: None, applied: None, late_until: None }
 }
 
 fn replacement(once: Option<Once>) -> Write {
@@ -43,7 +37,7 @@ fn addition() -> Write {
 }
 
 fn two_places() -> Places {
-    Places { home: ShardNumber::FIRST, old: BTreeSet::from([ShardNumber::UNSHARDED]) }
+    Places { home: ShardNumber::FIRST, old: BTreeSet::from([shard(2)]) }
 }
 
 #[test]
@@ -51,7 +45,7 @@ fn an_update_pulls_what_stands_at_an_old_place() {
     let (places, seen, old) = (two_places(), view(2, 0), Version::new(1, 5, 5));
     let mut write = replacement(None);
     assert_eq!(write.next(&seen, &places, at(10)), Next::Read);
-    write.read(&[(ShardNumber::UNSHARDED, stored(old))], &places, &seen, at(10));
+    write.read(&[(shard(2), stored(old))], &places, &seen, at(10));
     let Next::Send(request) = write.next(&seen, &places, at(10)) else { panic!("{write:?}") };
     assert_eq!(request.condition, Condition::Unchanged(None));
     let Effect::Put { version, .. } = request.effect else { panic!("{request:?}") };
@@ -172,7 +166,7 @@ fn a_late_response_counts_only_where_the_era_certainly_lasts() {
 /// have it.
 #[test]
 fn what_one_view_found_says_nothing_under_another_as_old() {
-    let places = Places { home: ShardNumber::FIRST, old: BTreeSet::from([ShardNumber::UNSHARDED]) };
+    let places = Places { home: ShardNumber::FIRST, old: BTreeSet::from([shard(2)]) };
     let of =
         |generation| View { layout: Layout { generation, ..view(1, 0).layout }, asked_at: at(0) };
     let mut write = Write::new(Kind::CreateOnce, WAITS, 7);

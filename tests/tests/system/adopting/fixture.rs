@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
-use embedded_dynamodb::{Engine, InProcess};
+use embedded_dynamodb::InProcess;
 use local::in_process_clients;
 use sharding::internal::{Environment, TableEngine};
 use sharding::maintenance::Survey;
@@ -20,7 +20,6 @@ pub(super) fn item(partition_key: &str, text: &str, value: u64) -> Item {
 }
 
 pub(super) struct Fixture {
-    pub(super) engine: Engine,
     pub(super) config: TableConfig,
     pub(super) client: Client,
     pub(super) table: TableEngine,
@@ -37,7 +36,9 @@ pub(super) async fn fixture(change: impl FnOnce(&mut TableConfig)) -> Fixture {
         config.clone(),
         Environment::seeded(TestClock::default(), 7),
     );
-    Fixture { engine, config, client, table }
+    // Every key of a table that was empty is armed.
+    table.claim_mode(soon()).await.expect("claimed");
+    Fixture { config, client, table }
 }
 
 impl Fixture {

@@ -25,7 +25,7 @@ async fn unclaimed() -> (Engine, Client) {
 async fn assert_claimed(client: &Client) {
     let table = metadata::read(client, TABLE_ITEM).await.expect("a table item");
     let numbers = ["protocol", "pages", "copies"].map(|name| number_of(&table, name));
-    assert_eq!(numbers, [3, u64::from(PAGES), 1]);
+    assert_eq!(numbers, [4, u64::from(PAGES), 1]);
     assert!(table.contains_key("directory_made"), "{table:?}");
     for page in 0..PAGES {
         let page = metadata::read(client, &page_copy(page, 0)).await.expect("a page");
@@ -179,7 +179,7 @@ async fn a_process_overtaken_on_a_new_table_agrees_with_the_first() {
 #[tokio::test(start_paused = true)]
 async fn an_unfinished_directory_is_completed_by_the_next_process() {
     let (_, client) = unclaimed().await;
-    metadata::store(&client, TABLE_ITEM, metadata::table_item("items")).await;
+    metadata::store(&client, TABLE_ITEM, metadata::table_item(&config())).await;
     let reader = TableEngine::new(&client, config());
     reader.check_mode(soon()).await.expect("it agrees");
     assert_finds(&reader, &Expected::new(), "by the items").await;

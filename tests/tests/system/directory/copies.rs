@@ -243,6 +243,9 @@ async fn a_rebuild_writes_every_copy_even_those_the_table_item_lacks() {
         let table = metadata::read(&fixture.client, TABLE_ITEM).await.expect("it is stored");
         assert_eq!(number_of(&table, "copies"), 3, "{about}");
         assert_eq!(rebuilder.rebuild_directory(soon()).await.expect("rebuilt"), (0, 0), "{about}");
+        let survey = sharding::maintenance::Survey::default();
+        rebuilder.restore_patterns(&survey, soon()).await.expect("restored");
+        sleep(Duration::from_secs(125)).await;
         fixture.instance(3).set_shards(&key(), count(4), soon()).await.expect("grown");
         let entry = fixture.entry_of_item().await;
         for copy in 0..3 {

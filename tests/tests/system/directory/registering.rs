@@ -1,10 +1,7 @@
 //! `REGISTER_KEYS`: whether a key that never grew has an item in the metadata table.
 
-use std::time::Duration;
-
-use system_tests::metadata::{self, number, number_of, page_key};
+use system_tests::metadata::{self, number_of};
 use system_tests::{Fate, Wire, config, count, soon, sort_key};
-use tokio::time::sleep;
 
 use super::{Fixture, KEY, key, put};
 
@@ -48,36 +45,4 @@ async fn without_registration_a_key_that_never_grew_leaves_no_trace() {
     assert_eq!(changes(&wire), 0);
     assert_eq!(table.list_keys(None, soon()).await.expect("a list"), (vec![], None));
     assert_eq!(table.shards(&key(), soon()).await.expect("a response"), None);
-}
-
-/// An instance that has written or read the metadata item of an unlisted key knows only what its
-/// page shows. The key may be migrated without its knowledge.
-#[tokio::test(start_paused = true)]
-async fn a_deletion_of_a_key_that_is_not_listed_never_looks() {
-    for is_written in [true, false] {
-        let of_table = config().with(|config| {
-            config.adopt_unsharded = true;
-            config.register_keys = is_written;
-        });
-        let fixture = Fixture::with(of_table).await;
-        if !is_written {
-            let registered = [("number_of_shards", number(1)), ("generation", number(1))];
-            metadata::store(&fixture.client, KEY, registered).await;
-            // Without its page, the metadata item is read.
-            metadata::lose(&fixture.client, &page_key(KEY, 0)).await;
-        }
-        let (table, wire) = fixture.wired(1, |_| Fate::Pass);
-        put(&table, "order", 1).await;
-        table.finish_background_work().await;
-        assert!(metadata::read(&fixture.client, KEY).await.is_some(), "it is registered");
-        // The clock is later, so that the deletion needs one attempt.
-        sleep(Duration::from_millis(100)).await;
-        let before = wire.operations().len();
-        table.delete(&key(), &sort_key("order"), soon()).await.expect("deleted");
-        assert_eq!(
-            wire.operations().split_off(before),
-            ["PutItem"],
-            "its metadata item was written: {is_written}"
-        );
-    }
 }

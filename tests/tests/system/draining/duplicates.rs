@@ -114,7 +114,7 @@ async fn a_late_first_attempt_does_not_bring_a_deleted_item_back() {
         let client = in_process_clients(&InProcess::new(fixture.engine.clone())).dynamodb;
         let stored = scan_stored(&client).await;
         assert_eq!(stored.len(), 1, "{change}");
-        assert_eq!(stored[0].get("expires"), stored[0].get("_late_until"), "{change}: it ends");
+        assert_eq!(stored[0].get("expires"), stored[0].get("_sh:l"), "{change}: it ends");
         sleep(LATE + Duration::from_secs(10)).await;
         let found = fixture.table.get(&key(), &sort_key, true, soon()).await.expect("a response");
         assert!(found.is_none(), "{change}");

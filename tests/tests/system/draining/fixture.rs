@@ -76,13 +76,10 @@ impl Fixture {
         let mut shards: BTreeMap<u32, Vec<String>> = BTreeMap::new();
         for stored in scan_stored(&client).await {
             let text = |name: &str| stored[name].as_s().expect("a text").clone();
-            let shard = text("partition_key")
-                .rsplit('.')
-                .next()
-                .and_then(|n| n.parse().ok())
-                .expect("a shard");
-            assert_eq!(text("_partition_key"), "2014-07-09");
-            shards.entry(shard).or_default().push(text("sort_key"));
+            let placed = self.table.config().parse_shard_key(&text("partition_key"));
+            let (key, shard) = placed.expect("a shard");
+            assert_eq!(key.as_str(), "2014-07-09");
+            shards.entry(shard.get()).or_default().push(text("sort_key"));
         }
         shards
     }

@@ -48,7 +48,7 @@ async fn fields_leave_out_the_other_attributes_of_items_and_pages() {
         ("", "empty"),
         ("n,", "an empty name"),
         ("n,n", "twice"),
-        ("_version", "reserved"),
+        ("_sh:v", "reserved"),
         ("sort_key", "a key"),
     ] {
         for path in ["/items?partition_key=k", "/item?partition_key=k&sort_key=3"] {

@@ -255,17 +255,12 @@ async fn errors_of_a_patch_are_named_and_nothing_is_changed() {
             "reserved_attribute",
             "attributes.sort_key",
         ),
+        (MERGE, json!({"attributes": {"_sh:v": null}}), "reserved_attribute", "attributes._sh:v"),
         (
             MERGE,
-            json!({"attributes": {"_version": null}}),
+            json!({"attributes": {"_sh:a": {"$binary_set": ["AA=="]}}}),
             "reserved_attribute",
-            "attributes._version",
-        ),
-        (
-            MERGE,
-            json!({"attributes": {"_applied": {"$binary_set": ["AA=="]}}}),
-            "reserved_attribute",
-            "attributes._applied",
+            "attributes._sh:a",
         ),
         (
             MERGE,
@@ -279,7 +274,7 @@ async fn errors_of_a_patch_are_named_and_nothing_is_changed() {
         (ADD, json!({"add": {}}), "invalid_attribute", "add"),
         (ADD, json!({"add": {"n": "1"}}), "wrong_type", "add.n"),
         (ADD, json!({"add": {"n": null}}), "wrong_type", "add.n"),
-        (ADD, json!({"add": {"_version": 1}}), "reserved_attribute", "add._version"),
+        (ADD, json!({"add": {"_sh:v": 1}}), "reserved_attribute", "add._sh:v"),
         (ADD, json!({"add": {"s": {"$string_set": []}}}), "invalid_attribute", "add.s.$string_set"),
     ];
     for (kind, body, code, field) in rows {

@@ -117,10 +117,7 @@ fn table_of(run: &Run, text: &str, consumer: &Consumer) -> String {
         };
         let image = |name: &str| {
             let image = &dynamodb[name];
-            format!(
-                "{} {} {}",
-                image["_version"]["N"], image["_deleted"]["BOOL"], image["value"]["N"]
-            )
+            format!("{} {} {}", image["_sh:v"]["N"], image["_sh:d"]["BOOL"], image["value"]["N"])
         };
         let (old, new) = (image("OldImage"), image("NewImage"));
         let (at, stored, event) = (made.at.as_secs(), &made.stored_key, &made.json["eventName"]);

@@ -1,0 +1,236 @@
+//! `arm`, `disarm` and `status`: which keys of a table the product writes and may spread.
+
+use std::fmt;
+
+use clap::{Args, ValueEnum};
+use sharding::maintenance::{ArmingObstacle, KeyPattern};
+use sharding::{ShardedTable, TableConfig, TableError};
+use tokio::time::Duration;
+
+use crate::whole_table::{REQUEST_TIMEOUT, connect};
+
+/// The table of a command.
+#[derive(Debug, Clone, Args)]
+pub struct ArmingTable {
+    /// Name of the main table [default: TABLE_NAME, or items]
+    #[arg(long, value_name = "NAME")]
+    pub table: Option<String>,
+    /// Name of its metadata table [default: METADATA_TABLE_NAME, or the table's and -metadata]
+    #[arg(long, value_name = "NAME")]
+    pub metadata_table: Option<String>,
+    /// URL of a DynamoDB server [default: AWS, from the usual variables]
+    #[arg(long, value_name = "URL")]
+    pub endpoint_url: Option<String>,
+}
+
+/// The keys of a command: all, those with a prefix, or one.
+#[derive(Debug, Clone, Args)]
+#[group(required = true, multiple = false)]
+pub struct Keys {
+    /// All keys
+    #[arg(long)]
+    pub all: bool,
+    /// The keys that begin with this text
+    #[arg(long, value_name = "TEXT")]
+    pub prefix: Option<String>,
+    /// This key
+    #[arg(long, value_name = "KEY")]
+    pub key: Option<String>,
+}
+
+/// Something of a table that does not fit sharded keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Allowed {
+    /// A global table
+    Replicas,
+    /// A stream, or a Kinesis destination
+    Stream,
+    /// An index that sorts by the table's partition key
+    Index,
+}
+
+/// The options of `arm`.
+#[derive(Debug, Clone, Args)]
+pub struct ArmOptions {
+    /// The table
+    #[command(flatten)]
+    pub table: ArmingTable,
+    /// The keys
+    #[command(flatten)]
+    pub keys: Keys,
+    /// Arm although the table has this; several are separated by commas
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub allow: Vec<Allowed>,
+    /// Seconds until the pattern counts, instead of 18 minutes. Only for a server on this machine
+    #[arg(long, value_name = "SECONDS", requires = "endpoint_url",
+        value_parser = clap::value_parser!(u32).range(5..=1_080))]
+    pub wait: Option<u32>,
+}
+
+/// The options of `disarm`.
+#[derive(Debug, Clone, Args)]
+pub struct DisarmOptions {
+    /// The table
+    #[command(flatten)]
+    pub table: ArmingTable,
+    /// The keys, as they were armed
+    #[command(flatten)]
+    pub keys: Keys,
+}
+
+/// The patterns of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status(Vec<(KeyPattern, Option<u64>)>);
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return writeln!(f, "no key is armed");
+        }
+        self.0.iter().try_for_each(|(pattern, from)| match from {
+            Some(0) => writeln!(f, "{pattern} counts from the beginning"),
+            Some(from) => writeln!(f, "{pattern} counts from epoch second {from}"),
+            None => writeln!(f, "{pattern} has no time yet: arm it again"),
+        })
+    }
+}
+
+/// Arms keys, and returns the text to print.
+///
+/// # Errors
+/// [`TableError::Rejected`] with the option that is wrong, or with what the table has and
+/// `--allow` does not name; another [`TableError`] if the tables cannot be used.
+pub async fn arm(options: &ArmOptions, config: TableConfig) -> Result<String, TableError> {
+    let pattern = options.keys.pattern()?;
+    let mut config = config;
+    if let Some(seconds) = options.wait {
+        let url = options.table.endpoint_url.as_deref().unwrap_or_default();
+        if !is_on_this_machine(url) {
+            let why = format!("--wait is only for a server on this machine, and {url} is not one");
+            return Err(TableError::Rejected(why.into()));
+        }
+        let waiting = config.drain_wait(Duration::from_secs(seconds.into()));
+        config = waiting.map_err(|error| TableError::Rejected(error.to_string().into()))?;
+    }
+    let (table, client) = options.table.open(config).await?;
+    let maintenance = table.maintenance().timeout(REQUEST_TIMEOUT);
+    let mut found = maintenance.arming_obstacles().await?;
+    if has_kinesis(&client, &table.config().table_name).await? {
+        found.push(ArmingObstacle::Stream);
+    }
+    let names = |allowed: &Allowed| allowed.to_possible_value().map(|it| it.get_name().to_owned());
+    let allowed: Vec<String> = options.allow.iter().filter_map(names).collect();
+    found.retain(|it| !allowed.iter().any(|name| name == it.as_str()));
+    if let Some(first) = found.first() {
+        let name = first.as_str();
+        let why = format!(
+            "the table has {name}: nothing was armed. Read docs/adopting.md; then --allow {name}"
+        );
+        return Err(TableError::Rejected(why.into()));
+    }
+    let from = maintenance.arm(&pattern).await?;
+    Ok(format!(
+        "{pattern} counts from epoch second {from}. By then no other program may write these keys\n"
+    ))
+}
+
+/// Removes a pattern that does not count yet, and returns the text to print.
+///
+/// # Errors
+/// As [`arm`].
+pub async fn disarm(options: &DisarmOptions, config: TableConfig) -> Result<String, TableError> {
+    let pattern = options.keys.pattern()?;
+    let (table, _) = options.table.open(config).await?;
+    match table.maintenance().timeout(REQUEST_TIMEOUT).disarm(&pattern).await {
+        Ok(()) => Ok(format!("{pattern} is removed\n")),
+        Err(TableError::ConditionFailed) => {
+            let why = format!(
+                "{pattern} is not armed, or counts already, or within two minutes: docs/adopting.md \
+                 says how to disarm keys offline"
+            );
+            Err(TableError::Rejected(why.into()))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The patterns of a table.
+///
+/// # Errors
+/// As [`arm`].
+pub async fn status(options: &ArmingTable, config: TableConfig) -> Result<Status, TableError> {
+    let (table, _) = options.open(config).await?;
+    Ok(Status(table.maintenance().timeout(REQUEST_TIMEOUT).armed().await?))
+}
+
+impl ArmingTable {
+    async fn open(
+        &self,
+        mut config: TableConfig,
+    ) -> Result<(ShardedTable, aws_sdk_dynamodb::Client), TableError> {
+        if let Some(name) = &self.table {
+            config.table_name.clone_from(name);
+            config.metadata_table_name = format!("{name}-metadata");
+        }
+        if let Some(name) = &self.metadata_table {
+            config.metadata_table_name.clone_from(name);
+        }
+        let client = connect(self.endpoint_url.as_deref()).await;
+        Ok((ShardedTable::new(&client, config), client))
+    }
+}
+
+impl Keys {
+    fn pattern(&self) -> Result<KeyPattern, TableError> {
+        let text = match (&self.prefix, &self.key) {
+            (Some(prefix), _) => format!("prefix:{prefix}"),
+            (None, Some(key)) => format!("key:{key}"),
+            (None, None) => "*".to_owned(),
+        };
+        text.parse().map_err(|error| TableError::Rejected(format!("the keys: {error}").into()))
+    }
+}
+
+/// Whether a URL names this machine.
+fn is_on_this_machine(url: &str) -> bool {
+    let host = url.split("://").nth(1).unwrap_or_default();
+    let host = host.split('/').next().unwrap_or_default();
+    let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
+    let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// Whether the table sends its changes to Kinesis. Not every server knows the question.
+async fn has_kinesis(client: &aws_sdk_dynamodb::Client, table: &str) -> Result<bool, TableError> {
+    use aws_sdk_dynamodb::error::ProvideErrorMetadata;
+    use aws_sdk_dynamodb::types::DestinationStatus;
+    let asked = client.describe_kinesis_streaming_destination().table_name(table).send().await;
+    match asked {
+        Ok(answer) => Ok(answer.kinesis_data_stream_destinations().iter().any(|it| {
+            !matches!(
+                it.destination_status(),
+                Some(DestinationStatus::Disabled | DestinationStatus::EnableFailed)
+            )
+        })),
+        Err(error) if error.code() == Some("UnknownOperationException") => Ok(false),
+        Err(error) => {
+            let why = aws_sdk_dynamodb::error::DisplayErrorContext(&error);
+            Err(TableError::Rejected(format!("its Kinesis destinations: {why}").into()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_addresses_are_this_machine() {
+        for url in ["http://127.0.0.1:8000", "http://localhost:8000/", "http://[::1]:8000"] {
+            assert!(is_on_this_machine(url), "{url}");
+        }
+        for url in ["", "http://10.0.0.1:8000", "https://dynamodb.eu-west-1.amazonaws.com"] {
+            assert!(!is_on_this_machine(url), "{url}");
+        }
+    }
+}

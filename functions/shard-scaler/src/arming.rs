@@ -1,0 +1,106 @@
+//! Direct events about armed keys: arm, disarm, status.
+
+use serde_json::{Value, json};
+use sharding::TableError;
+use sharding::maintenance::{ArmingObstacle, KeyPattern};
+use tokio::time::Instant as Deadline;
+
+use crate::Scaler;
+use crate::event::EventError;
+use crate::response::{Failure, Outcome, Report};
+
+impl Scaler {
+    /// Arms the keys of a pattern, unless the table has something that does not fit, and the event
+    /// does not allow it.
+    pub(crate) async fn arm(
+        &self,
+        pattern: &str,
+        allow: &[String],
+        deadline: Deadline,
+    ) -> Result<Report, EventError> {
+        let pattern = parsed(pattern)?;
+        let is_known = |name: &String| ArmingObstacle::NAMES.iter().any(|(known, _)| known == name);
+        if let Some(unknown) = allow.iter().find(|name| !is_known(name)) {
+            let why = format_args!("it has {unknown:?}; allowed: replicas, stream and index");
+            return Err(EventError::new("allow", why));
+        }
+        let maintenance = self.maintenance(deadline);
+        let armed = async {
+            let found = maintenance.arming_obstacles().await?;
+            let not_allowed: Vec<_> = found
+                .into_iter()
+                .map(ArmingObstacle::as_str)
+                .filter(|it| !allow.iter().any(|name| name == it))
+                .collect();
+            if !not_allowed.is_empty() {
+                let reason = format!(
+                    "the table has {}: see docs/adopting.md, and allow it",
+                    not_allowed.join(", ")
+                );
+                return Ok((Outcome::Unchanged { reason }, Value::Null));
+            }
+            if self.config.dry_run {
+                return Ok((Outcome::DryRun, Value::Null));
+            }
+            Ok((Outcome::Handled, maintenance.arm(&pattern).await?.into()))
+        };
+        Ok(report(&pattern, armed.await))
+    }
+
+    /// Removes a pattern that does not count yet.
+    pub(crate) async fn disarm(
+        &self,
+        pattern: &str,
+        deadline: Deadline,
+    ) -> Result<Report, EventError> {
+        let pattern = parsed(pattern)?;
+        if self.config.dry_run {
+            return Ok(report(&pattern, Ok((Outcome::DryRun, Value::Null))));
+        }
+        let disarmed = match self.maintenance(deadline).disarm(&pattern).await {
+            Ok(()) => Ok((Outcome::Handled, Value::Null)),
+            Err(TableError::ConditionFailed) => {
+                let reason = "the table has no such pattern, or it counts, or will within minutes";
+                Ok((Outcome::Unchanged { reason: reason.to_owned() }, Value::Null))
+            }
+            Err(error) => Err(error),
+        };
+        Ok(report(&pattern, disarmed))
+    }
+
+    /// The patterns of the table.
+    pub(crate) async fn status(&self, deadline: Deadline) -> Report {
+        match self.maintenance(deadline).armed().await {
+            Ok(armed) => {
+                let patterns: serde_json::Map<_, _> = armed
+                    .into_iter()
+                    .map(|(pattern, from)| (pattern.to_string(), from.into()))
+                    .collect();
+                Report { outcome: Ok(Outcome::Handled), details: json!({ "armed": patterns }) }
+            }
+            Err(error) => Report { outcome: Err(failure(&error)), details: json!({}) },
+        }
+    }
+}
+
+fn parsed(pattern: &str) -> Result<KeyPattern, EventError> {
+    pattern.parse().map_err(|error| EventError::new("pattern", error))
+}
+
+fn failure(error: &TableError) -> Failure {
+    tracing::error!(%error, "the armed keys could not be read or changed");
+    Failure::new(error, error.is_retryable())
+}
+
+fn report(pattern: &KeyPattern, done: Result<(Outcome, Value), TableError>) -> Report {
+    let (outcome, from) = match done {
+        Ok((outcome, from)) => (Ok(outcome), from),
+        Err(error) => (Err(failure(&error)), Value::Null),
+    };
+    let mut details = json!({"pattern": pattern.to_string()});
+    if !from.is_null() {
+        tracing::info!(audit = true, pattern = %pattern, %from, "keys are armed");
+        details["counts_from"] = from;
+    }
+    Report { outcome, details }
+}

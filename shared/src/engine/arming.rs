@@ -1,0 +1,391 @@
+//! The keys that may grow: what this instance knows of the table's patterns, and arming.
+//!
+//! The patterns are in the table item, with the settings that all processes must share. So reading
+//! them again also compares those, at least once a minute. [docs/protocol.md, Armed keys]
+
+use quick_cache::sync::Cache;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tokio::time::{Instant, timeout_at};
+
+use crate::engine::error::WriteErrorKind;
+use crate::engine::retry::retrying;
+use crate::engine::views::keys::KeyJob;
+use crate::engine::{Deadline, Inner, TableEngine, telemetry};
+use crate::protocol::armed::{
+    Armed, ArmedView, KeyPattern, MAX_PATTERNS, MayGrow, PATTERN_LEASE, Standing, counts_from,
+    removable_from,
+};
+use crate::protocol::layout::Layout;
+use crate::protocol::survey::Survey;
+use crate::protocol::view::{Moment, View};
+use crate::table::error::TableError;
+use crate::table::obstacles::ArmingObstacle;
+use crate::table::{ATTEMPT_TIMEOUT, TABLE_KEY, TableItem};
+use crate::values::key::{PartitionKey, ShardKeys, SortKey};
+
+/// What this instance knows of the table item besides the size of the directory.
+#[derive(Debug)]
+pub(in crate::engine) struct Arming {
+    known: Mutex<Option<Arc<ArmedView>>>,
+    /// Held while the item is read, so that concurrent requests share one read.
+    flight: tokio::sync::Mutex<()>,
+    is_renewing: Arc<AtomicBool>,
+    /// Why this process must not use the table any more.
+    disagrees: OnceLock<String>,
+    /// Items that this process has written, where another program had items before.
+    written: Cache<u64, ()>,
+}
+
+/// How many written items an instance remembers.
+const MAX_WRITTEN_ITEMS: usize = 10_000;
+
+impl Default for Arming {
+    fn default() -> Self {
+        Self {
+            known: Mutex::default(),
+            flight: tokio::sync::Mutex::default(),
+            is_renewing: Arc::default(),
+            disagrees: OnceLock::new(),
+            written: Cache::new(MAX_WRITTEN_ITEMS),
+        }
+    }
+}
+
+impl Arming {
+    pub(in crate::engine) fn known(&self) -> Option<Arc<ArmedView>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn learn(&self, view: ArmedView) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.as_ref().is_none_or(|known| known.asked_at <= view.asked_at) {
+            *known = Some(Arc::new(view));
+        }
+    }
+}
+
+impl Inner {
+    /// Reads the table item, and learns what it says. `None` if the table has none yet.
+    ///
+    /// # Errors
+    /// [`TableError::Unusable`] if this process is configured for another table.
+    pub(in crate::engine) async fn read_table_item(
+        &self,
+        deadline: Deadline,
+    ) -> Result<Option<TableItem>, TableError> {
+        let mut asked_at = self.environment.now();
+        let read = || {
+            asked_at = self.environment.now();
+            self.tables.get_table_item()
+        };
+        let table = retrying(&self.environment, deadline, read).await?;
+        if let Some(table) = &table {
+            self.agree(table).inspect_err(|error| {
+                if matches!(error, TableError::Unusable(_)) {
+                    // It stays so: what the table was made for does not change.
+                    let _ = self.arming.disagrees.set(error.to_string());
+                }
+            })?;
+            self.arming.learn(ArmedView { armed: table.armed.clone(), asked_at });
+            self.know(table);
+        }
+        Ok(table)
+    }
+
+    /// A mark that no other arming has.
+    fn mark(&self) -> String {
+        uuid::Builder::from_random_bytes(self.environment.bytes()).into_uuid().to_string()
+    }
+
+    /// The patterns, as they are known within the lease, or as they are now.
+    async fn leased_patterns(&self, deadline: Deadline) -> Result<Arc<ArmedView>, TableError> {
+        let lease = self.config.pattern_lease;
+        let known =
+            || self.arming.known().filter(|view| view.is_valid(self.environment.now(), lease));
+        if let Some(view) = known() {
+            return Ok(view);
+        }
+        let Ok(_flight) = timeout_at(deadline, self.arming.flight.lock()).await else {
+            let why = "the patterns of armed keys did not come before the deadline";
+            return Err(TableError::Transient(why.into()));
+        };
+        let was_known = self.arming.known().is_some();
+        let asked_at = self.environment.now();
+        match (self.read_table_item(deadline).await?, was_known) {
+            (Some(_), _) => known().ok_or_else(|| {
+                TableError::Transient("the patterns of armed keys came too late".into())
+            }),
+            // No process has claimed the table yet.
+            (None, false) => Ok(Arc::new(ArmedView { armed: Armed::default(), asked_at })),
+            (None, true) => Err(TableError::Lost(format!("the item {TABLE_KEY} is gone"))),
+        }
+    }
+
+    /// Whether a result counts that was read under the lease of the patterns. Growth begins much
+    /// later than a lease and the longest read.
+    pub(in crate::engine) fn is_still_native(&self, view: &View, began: Moment) -> bool {
+        let now = self.environment.now();
+        view.is_valid(began, self.config.pattern_lease)
+            && now.since(began).is_some_and(|took| took <= self.config.longest_read())
+    }
+}
+
+impl KeyJob<'_> {
+    /// Fails if the table item has shown that this process is configured for another table.
+    fn check_agreement(&self) -> Result<(), TableError> {
+        match self.inner.arming.disagrees.get() {
+            Some(why) => Err(TableError::Unusable(why.as_str().into())),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads the table item again beside the request once what is known of it is a minute old.
+    fn renew_agreement(&self) {
+        let (arming, now) = (&self.inner.arming, self.inner.environment.now());
+        if arming.known().is_some_and(|view| !view.is_valid(now, PATTERN_LEASE)) {
+            self.beside(&arming.is_renewing, |inner, _, _| async move {
+                let soon = Instant::now() + ATTEMPT_TIMEOUT;
+                if let Err(error) = inner.read_table_item(soon).await {
+                    tracing::warn!(%error, "the settings of the table could not be compared");
+                }
+            });
+        }
+    }
+
+    /// For a read: the view of a key that no pattern matches, so that all its items are under the
+    /// key itself. `None` if the key's page says where they are.
+    pub(in crate::engine) async fn native_view(&self) -> Result<Option<Arc<View>>, TableError> {
+        self.check_agreement()?;
+        let (inner, key) = (self.inner, self.key);
+        // Before the first look at the table, its page is always right.
+        if inner.arming.known().is_none_or(|view| view.matches(key)) {
+            self.renew_agreement();
+            return Ok(None);
+        }
+        let view = inner.leased_patterns(self.deadline).await?;
+        Ok((!view.matches(key)).then(|| {
+            let layout = Layout::unlisted(inner.config.adopt_shards);
+            Arc::new(View { layout, asked_at: view.asked_at })
+        }))
+    }
+
+    /// Whether the key was armed when the table was empty, so that every item without a version is
+    /// another program's.
+    fn is_ours_from_the_beginning(&self) -> bool {
+        let known = self.inner.arming.known();
+        known.is_some_and(|view| view.armed.standing(self.key) == Standing::From(Some(0)))
+    }
+
+    fn item(&self, sort_key: &SortKey) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.key, sort_key).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Notes that this process has written an item.
+    pub(in crate::engine) fn note_written(&self, sort_key: &SortKey) {
+        if !self.is_ours_from_the_beginning() {
+            self.inner.arming.written.insert(self.item(sort_key), ());
+        }
+    }
+
+    /// Counts an item without a version if another program has stored it in the place of one that
+    /// the product has written. A read that may lag may show what was there before.
+    pub(in crate::engine) fn note_plain(&self, sort_key: &SortKey, consistent: bool) {
+        let is_key_first = self.inner.config.shard_keys == ShardKeys::KeyFirst;
+        let was_written =
+            || consistent && self.inner.arming.written.get(&self.item(sort_key)).is_some();
+        if is_key_first && (self.is_ours_from_the_beginning() || was_written()) {
+            telemetry::foreign_item();
+        }
+    }
+
+    /// Fails unless the key is armed: a pattern counts, or the directory lists it.
+    pub(in crate::engine) async fn check_armed(&self) -> Result<(), WriteErrorKind> {
+        match self.not_armed_before().await.map_err(WriteErrorKind::unchanged)? {
+            None => Ok(()),
+            Some(from) => Err(WriteErrorKind::NotArmed { from }),
+        }
+    }
+
+    /// `None` if the key is armed; otherwise the epoch second from which a pattern counts, if there
+    /// is one.
+    pub(in crate::engine) async fn not_armed_before(
+        &self,
+    ) -> Result<Option<Option<u64>>, TableError> {
+        let (inner, key) = (self.inner, self.key);
+        self.check_agreement()?;
+        let lease = inner.config.pattern_lease;
+        let known = inner.arming.known();
+        let may = |view: &ArmedView| view.may_grow(key, inner.environment.now(), lease);
+        let mut found = known.as_deref().map_or(MayGrow::Look, may);
+        while found == MayGrow::Look {
+            found = may(&*inner.leased_patterns(self.deadline).await?);
+        }
+        self.renew_agreement();
+        match found {
+            MayGrow::NotBefore(from) if self.leased_or_new_view().await?.layout.generation == 0 => {
+                Ok(Some(from))
+            }
+            MayGrow::Yes | MayGrow::NotBefore(_) | MayGrow::Look => Ok(None),
+        }
+    }
+}
+
+impl TableEngine {
+    /// Arms the keys of a pattern, and returns the epoch second from which it counts. A pattern that
+    /// has a time keeps it.
+    ///
+    /// # Errors
+    /// [`TableError::Rejected`] if the table has too many patterns; another [`TableError`] if the
+    /// metadata table could not be used.
+    pub async fn arm(&self, pattern: &KeyPattern, deadline: Deadline) -> Result<u64, TableError> {
+        let inner = &self.inner;
+        inner.claim_once(None, deadline).await?;
+        let armed = self.armed(deadline).await?;
+        match armed.patterns().find(|(stored, _)| *stored == pattern) {
+            Some((_, Some(from))) => return Ok(from),
+            None if armed.patterns().len() >= MAX_PATTERNS => {
+                let why = format!("the table has {MAX_PATTERNS} patterns, which is the most");
+                return Err(TableError::Rejected(why.into()));
+            }
+            Some((_, None)) | None => {}
+        }
+        let mark = &inner.mark();
+        let mark_it = || inner.tables.mark_pattern(pattern, mark, None);
+        retrying(&inner.environment, deadline, mark_it).await?;
+        // From here on every process that reads the patterns sees this one. The mark keeps a late
+        // request of an earlier arming from giving it a time.
+        let from = counts_from(inner.environment.now(), inner.config.arming_wait());
+        let count = || inner.tables.settle_pattern(pattern, mark, Some(from));
+        let counted = retrying(&inner.environment, deadline, count).await;
+        // A repetition is refused by the attempt before it.
+        let armed = self.armed(deadline).await?;
+        let is_stored = armed.patterns().any(|stored| stored == (pattern, Some(from)));
+        if is_stored { Ok(from) } else { counted.map(|()| from) }
+    }
+
+    /// Removes a pattern that does not count yet. First it loses its time, so that a late request
+    /// cannot remove one that counts.
+    ///
+    /// # Errors
+    /// [`TableError::ConditionFailed`] if the table has no such pattern, or if it counts, or soon
+    /// will; another [`TableError`] if the metadata table could not be used.
+    pub async fn disarm(&self, pattern: &KeyPattern, deadline: Deadline) -> Result<(), TableError> {
+        let inner = &self.inner;
+        inner.claim_once(None, deadline).await?;
+        let armed = self.armed(deadline).await?;
+        let stored = armed.patterns().find(|(stored, _)| *stored == pattern);
+        let (_, from) = stored.ok_or(TableError::ConditionFailed)?;
+        let counts_soon = || {
+            let by = removable_from(inner.environment.now(), inner.config.pattern_lease);
+            from.is_some_and(|from| from <= by)
+        };
+        if counts_soon() {
+            return Err(TableError::ConditionFailed);
+        }
+        let left = armed.clone().without(pattern);
+        if let Some(key) = self.uncovered_key(&left, deadline).await? {
+            let why = format!("the key {key} has grown, and no other pattern matches it");
+            return Err(TableError::Rejected(why.into()));
+        }
+        let mark = &inner.mark();
+        let mark_it = || inner.tables.mark_pattern(pattern, mark, from);
+        retrying(&inner.environment, deadline, mark_it).await?;
+        if counts_soon() {
+            // Some process may count it by now. Without a time it stays, and can be armed again.
+            return Err(TableError::ConditionFailed);
+        }
+        let remove = || inner.tables.settle_pattern(pattern, mark, None);
+        let removed = retrying(&inner.environment, deadline, remove).await;
+        // A repetition is refused by the attempt before it.
+        let armed = self.armed(deadline).await?;
+        if armed.patterns().all(|(stored, _)| stored != pattern) { Ok(()) } else { removed }
+    }
+
+    /// A key that the directory lists, and no pattern matches: reads of it would look at the key
+    /// itself only.
+    async fn uncovered_key(
+        &self,
+        armed: &Armed,
+        deadline: Deadline,
+    ) -> Result<Option<PartitionKey>, TableError> {
+        let mut after = None;
+        loop {
+            let (keys, next) = self.list_keys(after.as_ref(), deadline).await?;
+            let uncovered = keys.into_iter().find(|(key, metadata)| {
+                metadata.layout().is_listed(self.inner.config.adopt_shards)
+                    && armed.standing(key) == Standing::NotArmed
+            });
+            match (uncovered, next) {
+                (Some((key, _)), _) => return Ok(Some(key)),
+                (None, None) => return Ok(None),
+                (None, next) => after = next,
+            }
+        }
+    }
+
+    /// The table's patterns as they are now. None in a table that no process has claimed.
+    ///
+    /// # Errors
+    /// [`TableError`] if the metadata table could not be read.
+    pub async fn armed(&self, deadline: Deadline) -> Result<Armed, TableError> {
+        let table = self.inner.read_table_item(deadline).await?;
+        Ok(table.map(|table| table.armed).unwrap_or_default())
+    }
+
+    /// What stands against arming keys of the main table.
+    ///
+    /// # Errors
+    /// [`TableError`] if the table cannot be described.
+    pub async fn arming_obstacles(
+        &self,
+        deadline: Deadline,
+    ) -> Result<Vec<ArmingObstacle>, TableError> {
+        let inner = &self.inner;
+        retrying(&inner.environment, deadline, || inner.tables.arming_obstacles()).await
+    }
+
+    /// `None` if the key is armed; otherwise the epoch second from which a pattern counts, if there
+    /// is one.
+    ///
+    /// # Errors
+    /// [`TableError`] if the metadata table could not be read.
+    pub async fn not_armed_before(
+        &self,
+        key: &PartitionKey,
+        deadline: Deadline,
+    ) -> Result<Option<Option<u64>>, TableError> {
+        self.inner.job(key, deadline).not_armed_before().await
+    }
+
+    /// After a rebuild: if the patterns are lost, and the survey found no item of another program,
+    /// every key is armed, two minutes from now. If they match less than the keys that have grown,
+    /// a pattern without a time matches every key, so that reads look at all pages.
+    ///
+    /// # Errors
+    /// [`TableError`] if the metadata table could not be written.
+    pub async fn restore_patterns(
+        &self,
+        survey: &Survey,
+        deadline: Deadline,
+    ) -> Result<(), TableError> {
+        let (inner, all, mark) = (&self.inner, KeyPattern::All, &self.inner.mark());
+        let armed = self.armed(deadline).await?;
+        let is_ours = armed == Armed::lost() && survey.foreign() + survey.unknown() == 0;
+        if !is_ours && self.uncovered_key(&armed, deadline).await?.is_none() {
+            return Ok(());
+        }
+        let mark_it = || inner.tables.mark_pattern(&all, mark, None);
+        retrying(&inner.environment, deadline, mark_it).await?;
+        if is_ours {
+            // By then no process relies on patterns from before the loss.
+            let from = removable_from(inner.environment.now(), inner.config.pattern_lease);
+            let count = || inner.tables.settle_pattern(&all, mark, Some(from));
+            retrying(&inner.environment, deadline, count).await?;
+        }
+        inner.read_table_item(deadline).await.map(drop)
+    }
+}

@@ -1,0 +1,279 @@
+//! Armed keys: those that may grow. An operator arms them by patterns, which the table item has.
+//!
+//! A program that goes around the product is allowed to write a key that is not armed. So a pattern
+//! counts only once every process has seen it and no request from before it can arrive: it is
+//! stored without a time, and then gets the time from which it counts. Reads look at the page of a
+//! key as soon as a pattern matches it, which is correct at any time. Writes and growth wait until
+//! the pattern counts. A process that relies on the *absence* of a pattern does so under a lease.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::protocol::view::Moment;
+use crate::values::key::PartitionKey;
+
+/// How long a process may rely on the patterns that it has read.
+pub const PATTERN_LEASE: Duration = Duration::from_secs(60);
+/// How long after it was stored a pattern begins to count: a lease of the patterns, the time for
+/// which signed requests are applied, and a margin for clocks.
+pub const ARMING_WAIT: Duration = Duration::from_secs(18 * 60);
+/// The largest difference of two processes' clocks that is assumed.
+const CLOCK_MARGIN: Duration = Duration::from_secs(60);
+/// The largest number of patterns of a table.
+pub(crate) const MAX_PATTERNS: usize = 100;
+
+/// The keys that an operator arms: all, those with a prefix, or one.
+///
+/// ```
+/// use dynamodb_write_sharding::maintenance::KeyPattern;
+///
+/// let pattern: KeyPattern = "prefix:tenant#".parse()?;
+/// assert!(pattern.matches(&"tenant#7".try_into()?));
+/// assert_eq!(pattern.to_string(), "prefix:tenant#");
+/// assert!("tenant#".parse::<KeyPattern>().is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum KeyPattern {
+    /// Every key.
+    All,
+    /// The keys that begin with this text.
+    Prefix(String),
+    /// One key.
+    Key(PartitionKey),
+}
+
+/// A text that is not a pattern.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "it is {0:?}; allowed: *, prefix: and the beginning of keys, or key: and a key, without U+001F"
+)]
+pub struct PatternError(String);
+
+impl KeyPattern {
+    /// Whether the pattern arms the key.
+    #[must_use]
+    pub fn matches(&self, key: &PartitionKey) -> bool {
+        match self {
+            Self::All => true,
+            Self::Prefix(prefix) => key.as_str().starts_with(prefix),
+            Self::Key(named) => named == key,
+        }
+    }
+}
+
+impl FromStr for KeyPattern {
+    type Err = PatternError;
+
+    fn from_str(text: &str) -> Result<Self, PatternError> {
+        let named = text.split_once(':').filter(|(_, rest)| !rest.is_empty());
+        let pattern = match named {
+            _ if text.contains('\u{1f}') => None,
+            _ if text == "*" => Some(Self::All),
+            Some(("prefix", prefix)) => {
+                PartitionKey::new(prefix).is_ok().then(|| Self::Prefix(prefix.to_owned()))
+            }
+            Some(("key", key)) => PartitionKey::new(key).ok().map(Self::Key),
+            _ => None,
+        };
+        pattern.ok_or_else(|| PatternError(text.to_owned()))
+    }
+}
+
+impl fmt::Display for KeyPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("*"),
+            Self::Prefix(prefix) => write!(f, "prefix:{prefix}"),
+            Self::Key(key) => write!(f, "key:{key}"),
+        }
+    }
+}
+
+/// The patterns of a table, each with the epoch second from which it counts; `None` if it has no
+/// time yet.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Armed(BTreeMap<KeyPattern, Option<u64>>);
+
+/// What the patterns say of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// No pattern matches.
+    NotArmed,
+    /// A pattern matches. It counts from this epoch second on; `None` if it has no time yet.
+    From(Option<u64>),
+}
+
+impl Armed {
+    /// The patterns of a table in which every key is armed from the beginning.
+    #[must_use]
+    pub fn all() -> Self {
+        Self::default().with(KeyPattern::All, Some(0))
+    }
+
+    /// The patterns of a table whose patterns are lost. Reads look at the page of every key, and no
+    /// key is armed that the directory does not list.
+    #[must_use]
+    pub fn lost() -> Self {
+        Self::default().with(KeyPattern::All, None)
+    }
+
+    /// Adds a pattern.
+    #[must_use]
+    pub fn with(mut self, pattern: KeyPattern, from: Option<u64>) -> Self {
+        self.0.insert(pattern, from);
+        self
+    }
+
+    /// Leaves a pattern out.
+    #[must_use]
+    pub fn without(mut self, pattern: &KeyPattern) -> Self {
+        self.0.remove(pattern);
+        self
+    }
+
+    /// The patterns with their times.
+    pub fn patterns(&self) -> impl ExactSizeIterator<Item = (&KeyPattern, Option<u64>)> {
+        self.0.iter().map(|(pattern, from)| (pattern, *from))
+    }
+
+    /// What the patterns say of a key. Of patterns that overlap, the earliest counts.
+    #[must_use]
+    pub fn standing(&self, key: &PartitionKey) -> Standing {
+        let mut matching = self.0.iter().filter(|(pattern, _)| pattern.matches(key)).peekable();
+        if matching.peek().is_none() {
+            return Standing::NotArmed;
+        }
+        Standing::From(matching.filter_map(|(_, from)| *from).min())
+    }
+}
+
+/// The patterns as a process has read them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ArmedView {
+    /// The patterns.
+    pub armed: Armed,
+    /// Taken before the request was sent.
+    pub asked_at: Moment,
+}
+
+/// Whether a process may write a key and let it grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MayGrow {
+    /// It may.
+    Yes,
+    /// It may not before this epoch second; `None` if no pattern with a time matches.
+    NotBefore(Option<u64>),
+    /// The lease has expired: read the patterns first.
+    Look,
+}
+
+impl ArmedView {
+    /// Whether the patterns may be relied on under this lease.
+    #[must_use]
+    pub fn is_valid(&self, now: Moment, lease: Duration) -> bool {
+        now.since(self.asked_at).is_some_and(|age| age < lease)
+    }
+
+    /// Whether a pattern matches the key, so that its page says where its items are.
+    #[must_use]
+    pub fn matches(&self, key: &PartitionKey) -> bool {
+        self.armed.standing(key) != Standing::NotArmed
+    }
+
+    /// Whether a process may write a key and let it grow. What counted when it was read counts for
+    /// ever, because such a pattern is never removed while processes run.
+    #[must_use]
+    pub fn may_grow(&self, key: &PartitionKey, now: Moment, lease: Duration) -> MayGrow {
+        let from = match self.armed.standing(key) {
+            Standing::NotArmed => None,
+            Standing::From(from) => from,
+        };
+        if from.is_some_and(|from| from <= self.asked_at.epoch_seconds()) {
+            return MayGrow::Yes;
+        }
+        if !self.is_valid(now, lease) {
+            return MayGrow::Look;
+        }
+        match from {
+            Some(from) if from <= now.epoch_seconds() => MayGrow::Yes,
+            from => MayGrow::NotBefore(from),
+        }
+    }
+}
+
+/// The epoch second from which a pattern counts that is stored now.
+#[must_use]
+pub const fn counts_from(now: Moment, wait: Duration) -> u64 {
+    now.epoch_seconds().saturating_add(wait.as_secs()).saturating_add(1)
+}
+
+/// A pattern may be removed while processes run if it does not count before this epoch second by
+/// any clock, even for those that have not seen that it is gone.
+#[must_use]
+pub fn removable_from(now: Moment, lease: Duration) -> u64 {
+    now.epoch_seconds().saturating_add((lease.min(PATTERN_LEASE) + CLOCK_MARGIN).as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::key::tests::key;
+
+    fn at(seconds: u64) -> Moment {
+        Moment { monotonic: Duration::from_secs(seconds), wall: Duration::from_secs(seconds) }
+    }
+
+    fn armed(patterns: &[(&str, Option<u64>)]) -> Armed {
+        patterns
+            .iter()
+            .fold(Armed::default(), |armed, (text, from)| armed.with(text.parse().unwrap(), *from))
+    }
+
+    #[test]
+    fn a_text_is_one_pattern_or_none() {
+        for text in ["*", "prefix:a", "prefix:*", "key:a", "key:*", "key:prefix:a"] {
+            assert_eq!(text.parse::<KeyPattern>().unwrap().to_string(), text);
+        }
+        for text in ["", "a", "a*", "prefix:", "key:", "prefix:a\u{1f}", "key:_sharding:table"] {
+            assert!(text.parse::<KeyPattern>().is_err(), "{text:?}");
+        }
+        let star: KeyPattern = "key:*".parse().unwrap();
+        assert!(star.matches(&key("*")) && !star.matches(&key("a")));
+    }
+
+    #[test]
+    fn of_patterns_that_overlap_the_earliest_counts() {
+        let armed = armed(&[("*", None), ("prefix:a", Some(900)), ("key:ab", Some(500))]);
+        let rows = [("b", None), ("a", Some(900)), ("ab", Some(500))];
+        for (text, from) in rows {
+            assert_eq!(armed.standing(&key(text)), Standing::From(from), "{text}");
+        }
+        assert_eq!(Armed::default().standing(&key("a")), Standing::NotArmed);
+    }
+
+    #[test]
+    fn a_pattern_counts_from_its_time_and_its_absence_for_a_lease() {
+        let view = |patterns: &[_]| ArmedView { armed: armed(patterns), asked_at: at(1_000) };
+        type Patterns<'a> = &'a [(&'a str, Option<u64>)];
+        let rows: [(Patterns<'_>, u64, MayGrow); 9] = [
+            (&[], 1_059, MayGrow::NotBefore(None)),
+            (&[], 1_060, MayGrow::Look),
+            (&[("*", None)], 1_059, MayGrow::NotBefore(None)),
+            (&[("*", None)], 1_060, MayGrow::Look),
+            (&[("*", Some(1_030))], 1_029, MayGrow::NotBefore(Some(1_030))),
+            (&[("*", Some(1_030))], 1_030, MayGrow::Yes),
+            // It may have been removed meanwhile.
+            (&[("*", Some(1_030))], 1_060, MayGrow::Look),
+            (&[("*", Some(1_000))], 9_999, MayGrow::Yes),
+            (&[("*", Some(1_001))], 9_999, MayGrow::Look),
+        ];
+        for (patterns, now, expected) in rows {
+            let may = view(patterns).may_grow(&key("a"), at(now), PATTERN_LEASE);
+            assert_eq!(may, expected, "{patterns:?} at {now}");
+        }
+    }
+}

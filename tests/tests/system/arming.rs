@@ -1,0 +1,301 @@
+//! Armed keys: the real code reads and writes a table that another program uses, over the embedded
+//! engine, in virtual time.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::{AttributeValue, StreamSpecification, StreamViewType};
+use embedded_dynamodb::{Engine, InProcess};
+use local::{clients_over, in_process_clients};
+use sharding::internal::{Environment, PageQuery, TableEngine};
+use sharding::maintenance::{ArmingObstacle, KeyPattern, ScaleOutcome, ScalingDecision};
+use sharding::{
+    PartitionKey, TableConfig, TableError, WriteError, WriteErrorKind, Written, create_tables,
+};
+use system_tests::metadata::{self, TABLE_ITEM};
+use system_tests::{
+    Fate, TestClock, Wire, config, count, numbered, partition_key, soon, sort_key, valued_item,
+};
+use tokio::time::sleep;
+
+/// From the arming on, in seconds.
+const ARMING: u64 = 18 * 60;
+
+struct Fixture {
+    client: Client,
+    inner: InProcess,
+    clock: TestClock,
+}
+
+impl Fixture {
+    /// Tables in which another program has stored items of two keys.
+    async fn new() -> Self {
+        let inner = InProcess::new(Engine::in_memory().expect("an engine"));
+        let client = in_process_clients(&inner).dynamodb;
+        create_tables(&client, &config()).await.expect("tables");
+        let fixture = Self { client, inner, clock: TestClock::default() };
+        for text in numbered(0..20) {
+            fixture.store_plainly("a/1", &text, 1).await;
+            fixture.store_plainly("b/1", &text, 1).await;
+        }
+        fixture
+    }
+
+    async fn store_plainly(&self, key: &str, text: &str, value: u64) {
+        let stored = HashMap::from([
+            ("partition_key".to_owned(), AttributeValue::S(key.to_owned())),
+            ("sort_key".to_owned(), AttributeValue::S(text.to_owned())),
+            ("value".to_owned(), AttributeValue::N(value.to_string())),
+        ]);
+        let put = self.client.put_item().table_name("items").set_item(Some(stored));
+        put.send().await.expect("stored");
+    }
+
+    fn instance(&self, seed: u64, config: TableConfig) -> (TableEngine, Wire) {
+        let wire = Wire::new(self.inner.clone(), |_| Fate::Pass);
+        let client = clients_over(wire.clone().into_shared()).dynamodb;
+        let environment = Environment::seeded(self.clock.clone(), seed);
+        (TableEngine::with_environment(&client, config, environment), wire)
+    }
+}
+
+fn key(text: &str) -> PartitionKey {
+    partition_key(text)
+}
+
+fn pattern(text: &str) -> KeyPattern {
+    text.parse().expect("a pattern")
+}
+
+async fn put(table: &TableEngine, of: &str, text: &str) -> Result<Written, WriteError> {
+    table.put(&valued_item(key(of), text, 2), soon()).await
+}
+
+fn refused(written: Result<Written, WriteError>) -> Option<u64> {
+    let kind = written.expect_err("not armed").kind;
+    let WriteErrorKind::NotArmed { from, .. } = kind else { panic!("{kind:?}") };
+    from
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_not_armed_is_read_as_it_is_and_not_written() {
+    let fixture = Fixture::new().await;
+    let (table, wire) = fixture.instance(1, config());
+    assert_eq!(refused(put(&table, "a/1", "order-0001").await), None);
+    let before = wire.calls().len();
+    for _ in 0..3 {
+        let page = table.query(&PageQuery::new(key("a/1")), soon()).await.expect("a page");
+        assert_eq!(page.items.len(), 20);
+        let got = table.get(&key("b/1"), &sort_key("order-0001"), true, soon()).await;
+        assert!(got.expect("a response").is_some());
+    }
+    let sent: Vec<_> =
+        wire.calls().split_off(before).iter().map(|it| it.operation.clone()).collect();
+    assert_eq!(
+        sent,
+        ["Query", "GetItem", "Query", "GetItem", "Query", "GetItem"],
+        "no page is read"
+    );
+    let grown = table.set_shards(&key("a/1"), count(4), soon()).await.expect("a response");
+    let expected = ScalingDecision::NotArmed { from: None };
+    assert_eq!(grown, ScaleOutcome::Unchanged(expected));
+    // The patterns are a lease: a minute later they are read again.
+    sleep(Duration::from_secs(61)).await;
+    let before = wire.calls().len();
+    table.get(&key("b/1"), &sort_key("order-0001"), true, soon()).await.expect("a response");
+    assert_eq!(wire.calls().len(), before + 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_written_and_grows_once_its_pattern_counts() {
+    let fixture = Fixture::new().await;
+    let ((table, _), (other, _)) = (fixture.instance(1, config()), fixture.instance(2, config()));
+    refused(put(&other, "a/1", "order-0001").await);
+    let from = table.arm(&pattern("prefix:a/"), soon()).await.expect("armed");
+    assert_eq!(refused(put(&table, "a/1", "order-0001").await), Some(from));
+    sleep(Duration::from_secs(1)).await;
+    let again = table.arm(&pattern("prefix:a/"), soon()).await.expect("armed");
+    assert_eq!(again, from, "a process may have read this time already");
+    fixture.store_plainly("a/1", "order-0001", 7).await;
+    sleep(Duration::from_secs(ARMING - 6)).await;
+    for instance in [&table, &other] {
+        assert_eq!(refused(put(instance, "a/1", "order-0001").await), Some(from));
+        let grown = instance.set_shards(&key("a/1"), count(4), soon()).await.expect("a response");
+        let waits = ScalingDecision::NotArmed { from: Some(from) };
+        assert_eq!(grown, ScaleOutcome::Unchanged(waits));
+    }
+    sleep(Duration::from_secs(10)).await;
+    let grown = table.set_shards(&key("a/1"), count(4), soon()).await.expect("a response");
+    assert_eq!(grown, ScaleOutcome::Scaled { from: count(1), to: count(4) });
+    for text in numbered(0..30) {
+        put(&other, "a/1", &text).await.expect("stored");
+    }
+    for instance in [&table, &other] {
+        let page = instance.query(&PageQuery::new(key("a/1")), soon()).await.expect("a page");
+        assert_eq!(page.items.len(), 30);
+    }
+    assert_eq!(refused(put(&table, "b/1", "order-0001").await), None, "another key");
+    // A pattern that counts stays, and is not given a later time.
+    assert_eq!(table.arm(&pattern("prefix:a/"), soon()).await.expect("armed"), from);
+    let disarmed = table.disarm(&pattern("prefix:a/"), soon()).await;
+    assert!(matches!(disarmed, Err(TableError::ConditionFailed)), "{disarmed:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pattern_is_removed_before_it_counts() {
+    let fixture = Fixture::new().await;
+    let ((table, _), (other, _)) = (fixture.instance(1, config()), fixture.instance(2, config()));
+    table.arm(&pattern("*"), soon()).await.expect("armed");
+    assert!(refused(put(&other, "a/1", "order-0001").await).is_some());
+    table.disarm(&pattern("*"), soon()).await.expect("disarmed");
+    let again = table.disarm(&pattern("*"), soon()).await;
+    assert!(matches!(again, Err(TableError::ConditionFailed)), "{again:?}");
+    sleep(Duration::from_secs(2 * ARMING)).await;
+    for instance in [&table, &other] {
+        assert_eq!(refused(put(instance, "a/1", "order-0001").await), None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pattern_without_a_time_never_counts() {
+    let fixture = Fixture::new().await;
+    let (table, _) = fixture.instance(1, config());
+    refused(put(&table, "a/1", "order-0001").await);
+    // Its operator died between the two steps.
+    let update = fixture.client.update_item().table_name("items-metadata");
+    let update = update.key("partition_key", AttributeValue::S(TABLE_ITEM.into()));
+    let update = update.update_expression("SET armed.#p = :mark");
+    let update = update.expression_attribute_names("#p", "*");
+    let update = update.expression_attribute_values(":mark", AttributeValue::S("mark".into()));
+    update.send().await.expect("stored");
+    sleep(Duration::from_secs(10 * ARMING)).await;
+    assert_eq!(refused(put(&table, "a/1", "order-0001").await), None);
+    let from = table.arm(&pattern("*"), soon()).await.expect("armed");
+    assert_eq!(refused(put(&table, "a/1", "order-0001").await), Some(from));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_table_made_for_other_settings_is_left_within_a_minute() {
+    let fixture = Fixture::new().await;
+    let (table, _) = fixture.instance(1, config());
+    table.arm(&pattern("*"), soon()).await.expect("armed");
+    sleep(Duration::from_secs(ARMING + 5)).await;
+    put(&table, "a/1", "order-0001").await.expect("stored");
+    let update = fixture.client.update_item().table_name("items-metadata");
+    let update = update.key("partition_key", AttributeValue::S(TABLE_ITEM.into()));
+    let update = update.update_expression("SET placement = :other");
+    let update = update.expression_attribute_values(":other", AttributeValue::S("random".into()));
+    update.send().await.expect("stored");
+    sleep(Duration::from_secs(61)).await;
+    // This request finds that its knowledge is old, and the next ones what it learned.
+    drop(put(&table, "a/1", "order-0001").await);
+    table.finish_background_work().await;
+    let error = put(&table, "a/1", "order-0001").await.expect_err("other settings").to_string();
+    assert!(error.contains("it was made for \"random\""), "{error}");
+    let read = table.query(&PageQuery::new(key("a/1")), soon()).await;
+    assert!(read.is_err_and(|error| error.to_string().contains("SHARD_PLACEMENT")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_patterns_come_back_if_no_other_program_has_items() {
+    for is_shared in [false, true] {
+        let inner = InProcess::new(Engine::in_memory().expect("an engine"));
+        let client = in_process_clients(&inner).dynamodb;
+        create_tables(&client, &config()).await.expect("tables");
+        let fixture = Fixture { client, inner, clock: TestClock::default() };
+        let (table, _) = fixture.instance(1, config());
+        for text in numbered(0..20) {
+            put(&table, "a/1", &text).await.expect("every key of a new table is armed");
+        }
+        table.set_shards(&key("grown"), count(3), soon()).await.expect("grown");
+        put(&table, "grown", "order-0001").await.expect("stored");
+        if is_shared {
+            fixture.store_plainly("b/1", "order-0001", 1).await;
+        }
+        metadata::lose(&fixture.client, TABLE_ITEM).await;
+        let (new, _) = fixture.instance(2, config());
+        new.claim_for_rebuild(soon()).await.expect("claimed");
+        let mut survey = sharding::maintenance::Survey::default();
+        new.survey_metadata_page(&mut survey, None, soon()).await.expect("a page");
+        new.survey_page(&mut survey, None, soon()).await.expect("a page");
+        new.rebuild_directory(soon()).await.expect("rebuilt");
+        new.restore_patterns(&survey, soon()).await.expect("restored");
+        let (new, _) = fixture.instance(3, config());
+        put(&new, "grown", "order-0002").await.expect("a key that has grown is armed");
+        sleep(Duration::from_secs(125)).await;
+        let written = put(&new, "a/1", "order-0001").await;
+        assert_eq!(written.is_err(), is_shared, "{written:?}");
+        let page = new.query(&PageQuery::new(key("a/1")), soon()).await.expect("a page");
+        assert_eq!(page.items.len(), 20);
+    }
+}
+
+/// The table item is restored to before its patterns: a grown key has none.
+#[tokio::test(start_paused = true)]
+async fn a_grown_key_without_a_pattern_is_no_native_key() {
+    let fixture = Fixture::new().await;
+    let (table, _) = fixture.instance(1, config());
+    let (all, other) = (pattern("*"), pattern("prefix:x"));
+    table.arm(&all, soon()).await.expect("armed");
+    sleep(Duration::from_secs(ARMING + 5)).await;
+    table.set_shards(&key("a/1"), count(4), soon()).await.expect("grown");
+    for text in numbered(0..30) {
+        put(&table, "a/1", &text).await.expect("stored");
+    }
+    let empty = AttributeValue::M(HashMap::new());
+    metadata::set(&fixture.client, TABLE_ITEM, [("armed", empty)]).await;
+    let (new, _) = fixture.instance(2, config());
+    new.claim_mode(soon()).await.expect("claimed");
+    let read = async |table: &TableEngine| {
+        table.query(&PageQuery::new(key("a/1")), soon()).await.map(|page| page.items.len())
+    };
+    let refused = read(&new).await;
+    assert!(
+        refused.as_ref().is_err_and(|error| error.to_string().contains("no pattern")),
+        "{refused:?}"
+    );
+    // A rebuild lets reads look at all pages again, and arms nothing that may be another program's.
+    let mut survey = sharding::maintenance::Survey::default();
+    new.survey_metadata_page(&mut survey, None, soon()).await.expect("a page");
+    new.survey_page(&mut survey, None, soon()).await.expect("a page");
+    new.restore_patterns(&survey, soon()).await.expect("restored");
+    assert_eq!(read(&new).await.expect("a page"), 30);
+    assert_eq!(refused_of(&new, "b/1").await, None);
+    put(&new, "a/1", "order-0001").await.expect("a key that has grown is armed");
+    // As long as nothing else matches the grown key, the pattern stays.
+    new.arm(&other, soon()).await.expect("armed");
+    let kept = new.disarm(&all, soon()).await;
+    assert!(matches!(kept, Err(TableError::Rejected(_))), "{kept:?}");
+    new.disarm(&other, soon()).await.expect("it does not count yet");
+}
+
+async fn refused_of(table: &TableEngine, of: &str) -> Option<u64> {
+    refused(put(table, of, "order-0001").await)
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_a_table_that_nobody_has_claimed_no_key_is_armed() {
+    let fixture = Fixture::new().await;
+    let (table, _) = fixture.instance(1, config());
+    let waits = table.not_armed_before(&key("a/1"), soon()).await.expect("a response");
+    assert_eq!(waits, Some(None));
+    let page = table.query(&PageQuery::new(key("a/1")), soon()).await.expect("a page");
+    assert_eq!(page.items.len(), 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_fit_several_shards_is_named_before_arming() {
+    let fixture = Fixture::new().await;
+    let (table, _) = fixture.instance(1, config());
+    assert_eq!(table.arming_obstacles(soon()).await.expect("described"), []);
+    let stream = StreamSpecification::builder()
+        .stream_enabled(true)
+        .stream_view_type(StreamViewType::NewAndOldImages)
+        .build()
+        .expect("a stream");
+    let update = fixture.client.update_table().table_name("items").stream_specification(stream);
+    update.send().await.expect("updated");
+    let found = table.arming_obstacles(soon()).await.expect("described");
+    assert_eq!(found, [ArmingObstacle::Stream]);
+}
