@@ -86,7 +86,7 @@ class Stage:
 
     def copies(self, key):
         """Returns the items of each shard of a key."""
-        return {stored: of_it for stored, of_it in self.items(self.main).items() if stored.startswith(f"{key}.")}
+        return {stored: of_it for stored, of_it in self.items(self.main).items() if stored.split("\x1f")[0] == key}
 
     def long_ago(self):
         """Moves all changes of shards into the past, because a drain waits until no earlier request
@@ -152,17 +152,17 @@ def pressure(stage):
     which warms the table. This is first, because a writer that knows the table's warm throughput finds
     the table short, and not the key."""
     stage.put("plain", "a")
-    throttled(stage, "hot", 0.7, lambda: stage.width("hot") > 1, lambda stored: stored == "hot.1")
+    throttled(stage, "hot", 0.7, lambda: stage.width("hot") > 1, lambda stored: stored == "hot")
     stage.scale({"action": "drain"})
     table = dynamodb._tables.get_scoped(ACCOUNT, REGION, stage.main)
-    throttled(stage, "short", 0.98, lambda: "WarmThroughput" in table, lambda stored: stored.startswith("short."))
+    throttled(stage, "short", 0.98, lambda: "WarmThroughput" in table, lambda stored: stored.split("\x1f")[0] == "short")
     response = stage.scale({"action": "warm", "write_units": 200_000, "read_units": 200_000})
     assert response["outcome"] == "warming", response
 
 
 def alarms(stage):
     """Alarms wake the shard-scaler, which finds the throttled keys, and re-arms the alarms."""
-    functions.REPORTS |= {stage.main: {"alarmed.1": 50_000}, f"{stage.main}-read-replica-1": {"index.1": 50_000}}
+    functions.REPORTS |= {stage.main: {"alarmed": 50_000}, f"{stage.main}-read-replica-1": {"index": 50_000}}
     stage.put("alarmed")
     with request_scope(ACCOUNT, REGION):
         state = {"AlarmName": f"{stage.stack.name}-hot-partition", "StateValue": "ALARM", "StateReason": "hot"}
@@ -172,7 +172,7 @@ def alarms(stage):
     place = {"TableName": stage.main, "GlobalSecondaryIndexName": "read-replica-1"}
     stage.woken_by({"WriteKeyRangeThroughputThrottleEvents": place})
     stage.grows("index")
-    functions.REPORTS[stage.main] = {"composite.1": 50_000}
+    functions.REPORTS[stage.main] = {"composite": 50_000}
     with request_scope(ACCOUNT, REGION):
         metric = ("AWS/DynamoDB", "WriteKeyRangeThroughputThrottleEvents", 500, "Count", {"TableName": stage.main})
         cloudwatch.record_metric(*metric)
@@ -194,11 +194,11 @@ def drains(stage):
     assert response["outcome"] == "begun", response
     stage.scale({"action": "drain"})
     [until] = [key["until"] for key in stage.scale({"action": "drain"})["keys"] if key["outcome"] == "waiting"]
-    old, others = stage.copies("settled").pop("settled.1"), stage.copies("settled")
+    old, others = stage.copies("settled").pop("settled"), stage.copies("settled")
     assert len(others) > 1, others
 
     def rest():
-        shards = [of_it for name, of_it in others.items() if name != "settled.1"]
+        shards = [of_it for name, of_it in others.items() if name != "settled"]
         del old[next(sort for sort in old if any(sort in of_it for of_it in shards))]
         response = stage.scale({"action": "drain"})
         found = sorted(sort for of_it in stage.copies("settled").values() for sort in of_it)
