@@ -3,6 +3,7 @@
 use std::fmt;
 
 use clap::{Args, ValueEnum};
+use connection::endpoint::is_on_this_machine;
 use sharding::maintenance::{ArmingObstacle, KeyPattern};
 use sharding::{ShardedTable, TableConfig, TableError};
 use tokio::time::Duration;
@@ -191,15 +192,6 @@ impl Keys {
     }
 }
 
-/// Whether a URL names this machine.
-fn is_on_this_machine(url: &str) -> bool {
-    let host = url.split("://").nth(1).unwrap_or_default();
-    let host = host.split('/').next().unwrap_or_default();
-    let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
-    let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
-    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
-}
-
 /// Whether the table sends its changes to Kinesis. Not every server knows the question.
 async fn has_kinesis(client: &aws_sdk_dynamodb::Client, table: &str) -> Result<bool, TableError> {
     use aws_sdk_dynamodb::error::ProvideErrorMetadata;
@@ -216,21 +208,6 @@ async fn has_kinesis(client: &aws_sdk_dynamodb::Client, table: &str) -> Result<b
         Err(error) => {
             let why = aws_sdk_dynamodb::error::DisplayErrorContext(&error);
             Err(TableError::Rejected(format!("its Kinesis destinations: {why}").into()))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_loopback_addresses_are_this_machine() {
-        for url in ["http://127.0.0.1:8000", "http://localhost:8000/", "http://[::1]:8000"] {
-            assert!(is_on_this_machine(url), "{url}");
-        }
-        for url in ["", "http://10.0.0.1:8000", "https://dynamodb.eu-west-1.amazonaws.com"] {
-            assert!(!is_on_this_machine(url), "{url}");
         }
     }
 }

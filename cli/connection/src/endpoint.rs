@@ -25,7 +25,9 @@ fn placeholder_credentials() -> Credentials {
     Credentials::new("local", "local", None, None, "local")
 }
 
-fn is_on_this_machine(endpoint_url: &str) -> bool {
+/// Whether a URL names a loopback address.
+#[must_use]
+pub fn is_on_this_machine(endpoint_url: &str) -> bool {
     let host = endpoint_url
         .parse::<http::Uri>()
         .ok()

@@ -162,7 +162,7 @@ async fn a_tag_of_an_adopted_item_stays_valid_when_it_moves() {
 
 /// What another program stores under the key of a further shard is as if it were not there.
 #[tokio::test(start_paused = true)]
-async fn foreign_items_on_further_shards_are_neither_read_nor_in_the_way() {
+async fn foreign_items_on_further_shards_are_as_if_absent() {
     let fixture = fixture(|_| {}).await;
     let table = &fixture.table;
     table.set_shards(&key(DAY), count(4), soon()).await.expect("grown");
