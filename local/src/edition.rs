@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use connection::hosts::Hosts;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use shard_scaler::{Clients as ScalerClients, Scaler, ScalerConfig};
 use sharding::{ConfigError, ScalingActors, ShardedTable, TableConfig, TableError, create_tables};
@@ -15,10 +16,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::clients::{Clients, in_process_clients, remote_clients};
 use crate::console::Console;
-use crate::guard::Hosts;
 use crate::http_api::Functions;
 use crate::traffic::Meter;
-use crate::{alarm, drain, dynamodb_port, http_api, shortage};
+use crate::{alarm, drain, dynamodb_port, guard, http_api, shortage};
 
 /// When the edition stops, open requests get this time to finish, and then background work does.
 const GRACE_PERIOD: Duration = Duration::from_secs(5);
@@ -264,10 +264,10 @@ impl Edition {
         let console = Console::new(self.functions.clone(), stopped.clone());
         console.watch(self.engine.clone(), &mut watching);
         let routes = console.clone().router().merge(http_api::router(self.functions));
-        let routes = self.hosts.clone().guard(routes);
+        let routes = guard::guard(self.hosts.clone(), routes);
         let api = axum::serve(self.api, routes).with_graceful_shutdown(until(stopped.clone()));
         let port = self.dynamodb.zip(self.engine).map(|(listener, engine)| {
-            let routes = self.hosts.guard(dynamodb_port::router(engine));
+            let routes = guard::guard(self.hosts, dynamodb_port::router(engine));
             axum::serve(listener, routes).with_graceful_shutdown(until(stopped.clone()))
         });
         let servers = async {

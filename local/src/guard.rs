@@ -4,44 +4,17 @@
 //! any server. So a request must name this machine as its host, and a request from a page must come
 //! from a page of this server.
 
-use std::net::IpAddr;
-use std::sync::Arc;
-
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::header::{HOST, ORIGIN};
-use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
+use connection::hosts::Hosts;
 
-/// The accepted host names. Addresses are always accepted.
-#[derive(Debug, Clone)]
-pub(crate) struct Hosts(Arc<[String]>);
-
-impl Hosts {
-    /// Accepts `localhost` and these names.
-    pub(crate) fn new(names: &[String]) -> Self {
-        Self(
-            names
-                .iter()
-                .map(|name| name.to_ascii_lowercase())
-                .chain(["localhost".to_owned()])
-                .collect(),
-        )
-    }
-
-    /// Puts the guard in front of all routes.
-    pub(crate) fn guard(self, routes: Router) -> Router {
-        routes.layer(from_fn_with_state(self, check))
-    }
-
-    fn accepts(&self, host: &str) -> bool {
-        let Ok(authority) = host.parse::<Authority>() else { return false };
-        let name =
-            authority.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
-        name.parse::<IpAddr>().is_ok() || self.0.contains(&name)
-    }
+/// Puts the guard in front of all routes.
+pub(crate) fn guard(hosts: Hosts, routes: Router) -> Router {
+    routes.layer(from_fn_with_state(hosts, check))
 }
 
 async fn check(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use cli::output::{exit_code, success_if, write_out};
 use connection::configuration;
+use connection::signals::stop_signal;
 use local::demo::{self, DemoOptions};
 use local::load::{LoadOptions, load};
 use local::{Edition, ServeOptions};
@@ -70,34 +71,6 @@ async fn serve(options: &ServeOptions) -> Result<ExitCode, Box<dyn Error>> {
     write_out(&text)?;
     edition.serve(stop_signal()).await?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Resolves at the first stop signal. A second one ends the process at once.
-async fn stop_signal() {
-    signalled().await;
-    tokio::spawn(async {
-        signalled().await;
-        std::process::exit(130);
-    });
-}
-
-async fn signalled() {
-    let interrupt = tokio::signal::ctrl_c();
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        match signal(SignalKind::terminate()) {
-            Ok(mut terminate) => {
-                tokio::select! {
-                    _ = interrupt => {}
-                    _ = terminate.recv() => {}
-                }
-            }
-            Err(_) => drop(interrupt.await),
-        }
-    }
-    #[cfg(not(unix))]
-    drop(interrupt.await);
 }
 
 async fn run_load(options: &LoadOptions) -> Result<ExitCode, Box<dyn Error>> {

@@ -1,6 +1,8 @@
 //! How the local edition and `admin` reach their tables.
 
 pub mod endpoint;
+pub mod hosts;
+pub mod signals;
 
 use sharding::{ConfigError, TableConfig};
 

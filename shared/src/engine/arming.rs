@@ -100,7 +100,10 @@ impl Inner {
     }
 
     /// The patterns, as they are known within the lease, or as they are now.
-    async fn leased_patterns(&self, deadline: Deadline) -> Result<Arc<ArmedView>, TableError> {
+    pub(in crate::engine) async fn leased_patterns(
+        &self,
+        deadline: Deadline,
+    ) -> Result<Arc<ArmedView>, TableError> {
         let lease = self.config.pattern_lease;
         let known =
             || self.arming.known().filter(|view| view.is_valid(self.environment.now(), lease));
@@ -132,15 +135,17 @@ impl Inner {
     }
 }
 
-impl KeyJob<'_> {
+impl Inner {
     /// Fails if the table item has shown that this process is configured for another table.
-    fn check_agreement(&self) -> Result<(), TableError> {
-        match self.inner.arming.disagrees.get() {
+    pub(in crate::engine) fn check_agreement(&self) -> Result<(), TableError> {
+        match self.arming.disagrees.get() {
             Some(why) => Err(TableError::Unusable(why.as_str().into())),
             None => Ok(()),
         }
     }
+}
 
+impl KeyJob<'_> {
     /// Reads the table item again beside the request once what is known of it is a minute old.
     fn renew_agreement(&self) {
         let (arming, now) = (&self.inner.arming, self.inner.environment.now());
@@ -157,7 +162,7 @@ impl KeyJob<'_> {
     /// For a read: the view of a key that no pattern matches, so that all its items are under the
     /// key itself. `None` if the key's page says where they are.
     pub(in crate::engine) async fn native_view(&self) -> Result<Option<Arc<View>>, TableError> {
-        self.check_agreement()?;
+        self.inner.check_agreement()?;
         let (inner, key) = (self.inner, self.key);
         // Before the first look at the table, its page is always right.
         if inner.arming.known().is_none_or(|view| view.matches(key)) {
@@ -216,7 +221,7 @@ impl KeyJob<'_> {
         &self,
     ) -> Result<Option<Option<u64>>, TableError> {
         let (inner, key) = (self.inner, self.key);
-        self.check_agreement()?;
+        inner.check_agreement()?;
         let lease = inner.config.pattern_lease;
         let known = inner.arming.known();
         let may = |view: &ArmedView| view.may_grow(key, inner.environment.now(), lease);

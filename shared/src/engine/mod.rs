@@ -8,6 +8,7 @@ pub(crate) mod events;
 pub(crate) mod read;
 pub(crate) mod results;
 pub(crate) mod retry;
+pub(crate) mod session;
 pub(crate) mod survey;
 mod telemetry;
 mod views;

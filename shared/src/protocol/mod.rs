@@ -12,6 +12,7 @@ pub mod armed;
 pub mod copies;
 pub mod directory;
 pub mod drain;
+pub mod expressed;
 pub mod growth;
 pub mod history;
 pub mod layout;

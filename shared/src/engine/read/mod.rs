@@ -355,7 +355,12 @@ impl Inner {
 
 impl KeyJob<'_> {
     /// Whether the result of a read, up to this era, is correct. If not, the read repeats.
-    async fn is_correct(&self, began: Moment, era: u64, view: &View) -> Result<bool, ReadError> {
+    pub(in crate::engine) async fn is_correct(
+        &self,
+        began: Moment,
+        era: u64,
+        view: &View,
+    ) -> Result<bool, ReadError> {
         let config = &self.inner.config;
         if !knows_era(view, era) {
             // The page is behind the key's item, or both are lost.

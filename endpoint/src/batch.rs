@@ -1,0 +1,301 @@
+//! `BatchGetItem` and `BatchWriteItem`: items of armed keys one by one, all others as they came.
+
+use std::collections::HashSet;
+
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt, stream};
+use serde_json::{Value, json};
+use sharding::PartitionKey;
+use tokio::time::Instant;
+
+use crate::read::get;
+use crate::reply::{Failure, Members, Reply};
+use crate::service::Service;
+use crate::table::ServedTable;
+use crate::upstream::answered;
+use crate::write::{ClientWrite, check_members};
+
+/// The items of one request that are worked on at once.
+const CONCURRENCY: usize = 32;
+/// The largest number of items of a batch. (DynamoDB API reference, `BatchWriteItem`.)
+const MAX_WRITES: usize = 25;
+const MAX_READS: usize = 100;
+
+/// A part of a batch that is an armed key's.
+struct Part {
+    table: ServedTable,
+    /// The table as the client names it.
+    name: String,
+    key: PartitionKey,
+    operation: &'static str,
+    body: Members,
+    /// What the client sent, for what stays unprocessed.
+    sent: Value,
+}
+
+impl Part {
+    fn written<'a>(
+        &'a self,
+        service: &'a Service,
+        deadline: Instant,
+    ) -> BoxFuture<'a, Result<Reply, Failure>> {
+        let of = (&self.table, &service.upstream);
+        let write = ClientWrite::read(of, self.operation, &self.key, &self.body, deadline);
+        async move { write?.run().await }.boxed()
+    }
+
+    fn found<'a>(
+        &'a self,
+        service: &'a Service,
+        deadline: Instant,
+    ) -> BoxFuture<'a, Result<Reply, Failure>> {
+        get((&self.table, &service.upstream), &self.key, &self.body, deadline).boxed()
+    }
+}
+
+fn refused(operation: &str, sizes: usize, most: usize) -> Option<Failure> {
+    let why = match sizes {
+        0 => format!("{operation} cannot have a null or no requests set"),
+        _ if sizes > most => format!("Too many items requested for the {operation} call"),
+        _ => return None,
+    };
+    Some(Failure::validation(why))
+}
+
+fn check_duplicates(table: &ServedTable, keys: &[Members]) -> Result<(), Failure> {
+    let of = |key: &Members| {
+        let part = |name: &str| key.get(name).map(ToString::to_string);
+        (part(table.partition_key_name()), part(table.sort_key_name()))
+    };
+    let different: HashSet<_> = keys.iter().map(of).collect();
+    if different.len() == keys.len() {
+        return Ok(());
+    }
+    Err(Failure::validation("Provided list of item keys contains duplicates"))
+}
+
+/// `BatchWriteItem`. `None` if no key of it is armed.
+pub(crate) async fn write(
+    service: &Service,
+    body: &Members,
+    deadline: Instant,
+) -> Result<Option<Reply>, Failure> {
+    let of_tables =
+        body.get("RequestItems").and_then(Value::as_object).cloned().unwrap_or_default();
+    let (mut native, mut parts, mut count) = (Members::new(), Vec::new(), 0);
+    let mut lasting = Vec::new();
+    for (name, requests) in of_tables {
+        let requests = requests.as_array().cloned().unwrap_or_default();
+        count += requests.len();
+        let Some((table, patterns)) = service.patterns_of(&name, deadline).await? else {
+            native.insert(name, Value::Array(requests));
+            continue;
+        };
+        let (mut left, mut keys) = (Vec::new(), Vec::new());
+        for request in requests {
+            let put = request.get("PutRequest").and_then(|it| it.get("Item"));
+            let delete = request.get("DeleteRequest").and_then(|it| it.get("Key"));
+            let item = put.or(delete).and_then(Value::as_object).cloned().unwrap_or_default();
+            let armed = Service::armed(&table, &patterns, &item)?;
+            keys.push(item.clone());
+            let Some(key) = armed else {
+                left.push(request);
+                continue;
+            };
+            let (operation, of) =
+                if put.is_some() { ("PutItem", "Item") } else { ("DeleteItem", "Key") };
+            let mut body = Members::new();
+            body.insert("TableName".to_owned(), Value::from(table.name.as_str()));
+            body.insert(of.to_owned(), Value::Object(item));
+            let (table, name) = (table.clone(), name.clone());
+            parts.push(Part { table, name, key, operation, body, sent: request });
+        }
+        if keys.len() > left.len() {
+            check_duplicates(&table, &keys)?;
+        }
+        lasting.push(patterns);
+        if !left.is_empty() {
+            native.insert(name, Value::Array(left));
+        }
+    }
+    if parts.is_empty() {
+        return Ok(None);
+    }
+    if let Some(failure) = refused("BatchWriteItem", count, MAX_WRITES) {
+        return Err(failure);
+    }
+    check_members("BatchWriteItem", body, &["RequestItems", "ReturnConsumedCapacity"])?;
+    for part in &parts {
+        let of = (&part.table, &service.upstream);
+        ClientWrite::read(of, part.operation, &part.key, &part.body, deadline)?;
+    }
+    let writes: Vec<_> = parts.iter().map(|part| part.written(service, deadline)).collect();
+    let written: Vec<Result<Reply, Failure>> =
+        stream::iter(writes).buffered(CONCURRENCY).collect().await;
+    let mut unprocessed = Members::new();
+    let (mut throttled, mut failed) = (None, None);
+    let mut done = 0;
+    for (part, result) in parts.iter().zip(written) {
+        let failure = match result {
+            Ok(reply) if reply.is_ok() => {
+                done += 1;
+                continue;
+            }
+            Ok(reply) => Failure::of(reply),
+            Err(failure) => failure,
+        };
+        if failure.is_throttled() {
+            let of_table = unprocessed.entry(part.name.clone()).or_insert_with(|| json!([]));
+            of_table.as_array_mut().into_iter().for_each(|it| it.push(part.sent.clone()));
+            throttled = Some(failure);
+        } else {
+            failed = Some(failure);
+        }
+    }
+    if let Some(failure) = failed {
+        return Err(failure);
+    }
+    let mut answer = Members::new();
+    if !native.is_empty() {
+        let mut request = body.clone();
+        request.insert("RequestItems".to_owned(), Value::Object(native));
+        let lasts = || lasting.iter().all(|patterns| patterns.last());
+        let reply = answered(service.upstream.call("BatchWriteItem", &request, &lasts).await)?;
+        if !reply.is_ok() {
+            return Err(Failure::of(reply));
+        }
+        done += 1;
+        answer = reply.members();
+        let left = answer.remove("UnprocessedItems");
+        for (name, items) in left.as_ref().and_then(Value::as_object).into_iter().flatten() {
+            let of_table = unprocessed.entry(name.clone()).or_insert_with(|| json!([]));
+            let items = items.as_array().cloned().unwrap_or_default();
+            of_table.as_array_mut().into_iter().for_each(|it| it.extend(items.clone()));
+        }
+    }
+    if let (0, Some(failure)) = (done, throttled) {
+        return Err(failure);
+    }
+    answer.insert("UnprocessedItems".to_owned(), Value::Object(unprocessed));
+    Ok(Some(Reply::ok(answer)))
+}
+
+/// `BatchGetItem`. `None` if no key of it is armed.
+pub(crate) async fn read(
+    service: &Service,
+    body: &Members,
+    deadline: Instant,
+) -> Result<Option<Reply>, Failure> {
+    let of_tables =
+        body.get("RequestItems").and_then(Value::as_object).cloned().unwrap_or_default();
+    let (mut native, mut parts, mut count) = (Members::new(), Vec::new(), 0);
+    let mut lasting = Vec::new();
+    for (name, of_table) in of_tables {
+        let how = of_table.as_object().cloned().unwrap_or_default();
+        let keys = how.get("Keys").and_then(Value::as_array).cloned().unwrap_or_default();
+        count += keys.len();
+        let Some((table, patterns)) = service.patterns_of(&name, deadline).await? else {
+            native.insert(name, of_table);
+            continue;
+        };
+        let (mut left, mut all) = (Vec::new(), Vec::new());
+        for wanted in keys {
+            let key = wanted.as_object().cloned().unwrap_or_default();
+            let armed = Service::armed(&table, &patterns, &key)?;
+            all.push(key.clone());
+            let Some(partition_key) = armed else {
+                left.push(wanted);
+                continue;
+            };
+            let mut body = how.clone();
+            body.remove("Keys");
+            body.insert("TableName".to_owned(), Value::from(table.name.as_str()));
+            body.insert("Key".to_owned(), Value::Object(key));
+            parts.push(Part {
+                table: table.clone(),
+                name: name.clone(),
+                key: partition_key,
+                operation: "GetItem",
+                body,
+                sent: wanted,
+            });
+        }
+        if all.len() > left.len() {
+            check_duplicates(&table, &all)?;
+        }
+        lasting.push(patterns);
+        if !left.is_empty() {
+            let mut how = how;
+            how.insert("Keys".to_owned(), Value::Array(left));
+            native.insert(name, Value::Object(how));
+        }
+    }
+    if parts.is_empty() {
+        return Ok(None);
+    }
+    if let Some(failure) = refused("BatchGetItem", count, MAX_READS) {
+        return Err(failure);
+    }
+    check_members("BatchGetItem", body, &["RequestItems", "ReturnConsumedCapacity"])?;
+    let reads: Vec<_> = parts.iter().map(|part| part.found(service, deadline)).collect();
+    let read: Vec<Result<Reply, Failure>> =
+        stream::iter(reads).buffered(CONCURRENCY).collect().await;
+    let (mut responses, mut unprocessed) = (Members::new(), Members::new());
+    for (part, result) in parts.iter().zip(read) {
+        let failure = match result {
+            Ok(reply) if reply.is_ok() => {
+                let of_table = responses.entry(part.name.clone()).or_insert_with(|| json!([]));
+                let item = reply.members().remove("Item");
+                of_table.as_array_mut().into_iter().for_each(|it| it.extend(item.clone()));
+                continue;
+            }
+            Ok(reply) => Failure::of(reply),
+            Err(failure) => failure,
+        };
+        if !failure.is_throttled() {
+            return Err(failure);
+        }
+        let of_table = unprocessed.entry(part.name.clone()).or_insert_with(|| {
+            let mut how = part.body.clone();
+            for name in ["TableName", "Key"] {
+                how.remove(name);
+            }
+            how.insert("Keys".to_owned(), json!([]));
+            Value::Object(how)
+        });
+        let keys = of_table.get_mut("Keys").and_then(Value::as_array_mut);
+        keys.into_iter().for_each(|it| it.push(part.sent.clone()));
+    }
+    let mut answer = Members::new();
+    if !native.is_empty() {
+        let mut request = body.clone();
+        request.insert("RequestItems".to_owned(), Value::Object(native));
+        let lasts = || lasting.iter().all(|patterns| patterns.last());
+        let reply = answered(service.upstream.call("BatchGetItem", &request, &lasts).await)?;
+        if !reply.is_ok() {
+            return Err(Failure::of(reply));
+        }
+        answer = reply.members();
+        for (name, items) in
+            answer.remove("Responses").as_ref().and_then(Value::as_object).into_iter().flatten()
+        {
+            let of_table = responses.entry(name.clone()).or_insert_with(|| json!([]));
+            let items = items.as_array().cloned().unwrap_or_default();
+            of_table.as_array_mut().into_iter().for_each(|it| it.extend(items.clone()));
+        }
+        let left = answer.remove("UnprocessedKeys");
+        for (name, of_table) in left.as_ref().and_then(Value::as_object).into_iter().flatten() {
+            let keys = of_table.get("Keys").and_then(Value::as_array).cloned().unwrap_or_default();
+            let merged = unprocessed.entry(name.clone()).or_insert_with(|| {
+                let mut how = of_table.clone();
+                how["Keys"] = json!([]);
+                how
+            });
+            let merged = merged.get_mut("Keys").and_then(Value::as_array_mut);
+            merged.into_iter().for_each(|it| it.extend(keys.clone()));
+        }
+    }
+    answer.insert("Responses".to_owned(), Value::Object(responses));
+    answer.insert("UnprocessedKeys".to_owned(), Value::Object(unprocessed));
+    Ok(Some(Reply::ok(answer)))
+}

@@ -1,0 +1,279 @@
+//! `Scan`, and `Query` on a global index: DynamoDB's own pages, in which entries of armed keys are
+//! checked. Of an item with several copies, one entry stays.
+
+use serde_json::{Value, json};
+use sharding::internal::{KeySession, Patterns};
+use sharding::{PartitionKey, ShardNumber, SortKey};
+use tokio::time::Instant;
+
+use crate::expression::Placeholders;
+use crate::item;
+use crate::query::objects;
+use crate::read::{Projection, copies, newest, repeated};
+use crate::reply::{Failure, Members, Reply};
+use crate::table::{Named, ServedTable};
+use crate::upstream::Upstream;
+use crate::write::check_members;
+
+const MEMBERS: [&str; 15] = [
+    "TableName",
+    "IndexName",
+    "KeyConditionExpression",
+    "FilterExpression",
+    "ProjectionExpression",
+    "ExpressionAttributeNames",
+    "ExpressionAttributeValues",
+    "Limit",
+    "ExclusiveStartKey",
+    "ScanIndexForward",
+    "ConsistentRead",
+    "Select",
+    "ReturnConsumedCapacity",
+    "Segment",
+    "TotalSegments",
+];
+
+/// A page of a scan, or of a query on an index.
+pub(crate) async fn page(
+    (table, upstream): (&ServedTable, &Upstream),
+    patterns: &Patterns,
+    operation: &str,
+    body: &Members,
+    deadline: Instant,
+) -> Result<Reply, Failure> {
+    check_members(operation, body, &MEMBERS)?;
+    let mut request = body.clone();
+    let mut placeholders = Placeholders::of(body);
+    let is_count = body.get("Select").and_then(Value::as_str) == Some("COUNT");
+    let text = body.get("ProjectionExpression").and_then(Value::as_str);
+    let own_text;
+    // To be checked, an entry must be seen.
+    let text = if is_count {
+        request.remove("Select");
+        own_text = placeholders.name(table.sort_key_name());
+        Some(own_text.as_str())
+    } else {
+        text
+    };
+    // An index shows only what it has.
+    let is_index = body.contains_key("IndexName");
+    if is_index && text.is_some() {
+        return Err(Failure::unsupported("a projection, or COUNT, of an index"));
+    }
+    let projection = Projection::of(table, text, &mut placeholders)?;
+    request.extend(projection.members.clone());
+    if text.is_some() {
+        request.insert("ExpressionAttributeNames".to_owned(), Value::Object(placeholders.names));
+    }
+    let mut answer = repeated(upstream, operation, &request).await?.members();
+    let mut shown = Vec::new();
+    let is_filtered = body.contains_key("FilterExpression");
+    let found = objects(answer.remove("Items"));
+    let mut hidden = 0_usize;
+    for mut entry in found {
+        let Some((key, shard)) = armed(table, patterns, &entry)? else {
+            entry.retain(|name, _| !projection.hides(name));
+            shown.push(entry);
+            continue;
+        };
+        let sort_key = item::sort_key(table, &entry)?;
+        let session = table.engine.session(&key, deadline);
+        let of = Entry { table, upstream, session, key: &key, sort_key, shard };
+        let kept = of.check(entry, is_index || is_filtered, &projection).await?;
+        match kept {
+            Some(mut entry) => {
+                projection.show(table, &mut entry, &key);
+                shown.push(entry);
+            }
+            None => hidden += 1,
+        }
+    }
+    let scanned = answer.get("ScannedCount").and_then(Value::as_u64).unwrap_or_default();
+    let scanned = scanned.saturating_sub(hidden as u64);
+    answer.insert("ScannedCount".to_owned(), Value::from(scanned));
+    answer.insert("Count".to_owned(), Value::from(shown.len()));
+    if !is_count {
+        answer.insert("Items".to_owned(), shown.into_iter().map(Value::Object).collect());
+    }
+    Ok(Reply::ok(answer))
+}
+
+/// The armed key of a stored item, and its shard. `None` if the item is no armed key's.
+fn armed(
+    table: &ServedTable,
+    patterns: &Patterns,
+    entry: &Members,
+) -> Result<Option<(PartitionKey, ShardNumber)>, Failure> {
+    let stored = entry.get(table.partition_key_name()).and_then(|value| value.get("S"));
+    let Some(stored) = stored.and_then(Value::as_str) else { return Ok(None) };
+    if let Some((key, shard)) = table.engine.config().shard_keys.parse(stored)
+        && shard != ShardNumber::FIRST
+    {
+        return Ok(patterns.matches(&key).then_some((key, shard)));
+    }
+    Ok(match table.of_text(patterns, stored) {
+        Ok(Named::Armed(key)) => Some((key, ShardNumber::FIRST)),
+        Ok(Named::NotArmed) | Err(_) => None,
+    })
+}
+
+/// An entry of an armed key.
+struct Entry<'a> {
+    table: &'a ServedTable,
+    upstream: &'a Upstream,
+    session: KeySession<'a>,
+    key: &'a PartitionKey,
+    sort_key: SortKey,
+    shard: ShardNumber,
+}
+
+impl Entry<'_> {
+    /// The item as the client gets it at this entry; `None` if it gets it elsewhere, or not at all.
+    /// An entry of an index, or behind a filter, stays if it is the newest copy. A scan shows an
+    /// item at the first of its old places that has a copy, because nobody writes there.
+    async fn check(
+        &self,
+        entry: Members,
+        as_it_is: bool,
+        projection: &Projection,
+    ) -> Result<Option<Members>, Failure> {
+        let Self { table, upstream, session, key, sort_key, shard } = self;
+        // An index may not have our attributes. Then the copies themselves tell.
+        if !as_it_is && !item::counts(table, &entry, key, *shard) {
+            return Ok(None);
+        }
+        let view = session.view().await?;
+        let places = session.places(sort_key, &view);
+        if !places.contains(*shard) {
+            return Ok(None);
+        }
+        let is_seen = entry.contains_key(sharding::internal::protocol::names::VERSION);
+        if places.old.is_empty() && is_seen {
+            return Ok((!item::is_tombstone(&entry)).then_some(entry));
+        }
+        let is_of_this_era = is_seen && item::version(&entry).era() == view.layout.era;
+        if as_it_is && is_of_this_era && *shard == places.home && !item::is_tombstone(&entry) {
+            return Ok(Some(entry));
+        }
+        let all: Vec<ShardNumber> = places.all().into_iter().collect();
+        let mut how = projection.members.clone();
+        how.extend(projection.names());
+        let found =
+            copies((table, upstream, session), (key, sort_key), &all, &Value::Object(how)).await?;
+        let first_old =
+            found.iter().map(|(shard, _)| *shard).filter(|shard| places.old.contains(shard)).min();
+        let Some((at, newest)) = newest(found) else { return Ok(None) };
+        if item::is_tombstone(&newest) {
+            return Ok(None);
+        }
+        if as_it_is {
+            let is_same =
+                at == *shard && (!is_seen || item::version(&newest) == item::version(&entry));
+            return Ok(is_same.then_some(entry));
+        }
+        Ok((first_old.unwrap_or(places.home) == *shard).then_some(newest))
+    }
+}
+
+/// `TransactGetItems`: an item of an armed key is read at home, and at the place of its newest copy
+/// as it was read before.
+pub(crate) async fn transact_get(
+    upstream: &Upstream,
+    table_of: impl Fn(&str) -> Option<ServedTable>,
+    armed_of: impl Fn(&ServedTable, &Members) -> Result<Option<PartitionKey>, Failure>,
+    body: &Members,
+    deadline: Instant,
+) -> Result<Reply, Failure> {
+    let wanted = body.get("TransactItems").and_then(Value::as_array).cloned().unwrap_or_default();
+    let (mut gets, mut parts) = (Vec::new(), Vec::new());
+    for wanted in &wanted {
+        let get = wanted.get("Get").and_then(Value::as_object).cloned().unwrap_or_default();
+        let name = get.get("TableName").and_then(Value::as_str).unwrap_or_default();
+        let key = get.get("Key").and_then(Value::as_object).cloned().unwrap_or_default();
+        let table = table_of(name);
+        let armed = match &table {
+            Some(table) => armed_of(table, &key)?.map(|key| (table.clone(), key)),
+            None => None,
+        };
+        let Some((table, partition_key)) = armed else {
+            gets.push(wanted.clone());
+            parts.push(None);
+            continue;
+        };
+        let sort_key = item::sort_key(&table, &key)?;
+        let mut placeholders = Placeholders::of(&get);
+        let text = get.get("ProjectionExpression").and_then(Value::as_str);
+        let projection = Projection::of(&table, text, &mut placeholders)?;
+        let engine = table.engine.clone();
+        let session = engine.session(&partition_key, deadline);
+        let began = engine.now();
+        let view = session.view().await?;
+        let places = session.places(&sort_key, &view);
+        let mut at = vec![places.home];
+        if !places.old.is_empty() {
+            let all: Vec<ShardNumber> = places.all().into_iter().collect();
+            let of = (&table, upstream, &session);
+            let found = copies(of, (&partition_key, &sort_key), &all, &json!({})).await?;
+            at.extend(newest(found).map(|(shard, _)| shard).filter(|it| *it != places.home));
+        }
+        for shard in &at {
+            let stored = session
+                .shard_key(*shard)
+                .map_err(|error| Failure::validation(format!("the partition key: {error}")))?;
+            let mut one = get.clone();
+            let mut of_shard = key.clone();
+            of_shard.insert(table.partition_key_name().to_owned(), item::string(&stored));
+            one.insert("Key".to_owned(), Value::Object(of_shard));
+            one.extend(projection.members.clone());
+            if text.is_some() {
+                let names = Value::Object(placeholders.names.clone());
+                one.insert("ExpressionAttributeNames".to_owned(), names);
+            }
+            gets.push(json!({ "Get": one }));
+        }
+        drop(session);
+        parts.push(Some((table, partition_key, at, projection, began, view)));
+    }
+    if gets.len() > 100 {
+        return Err(Failure::unsupported("a transaction of more than 100 copies of items"));
+    }
+    let mut request = body.clone();
+    request.insert("TransactItems".to_owned(), Value::Array(gets));
+    let mut answer = repeated(upstream, "TransactGetItems", &request).await?.members();
+    let mut responses = match answer.remove("Responses") {
+        Some(Value::Array(responses)) => responses.into_iter(),
+        _ => Vec::new().into_iter(),
+    };
+    let mut shown = Vec::new();
+    for part in parts {
+        let Some((table, key, at, projection, began, view)) = part else {
+            shown.extend(responses.next());
+            continue;
+        };
+        let found: Vec<(ShardNumber, Members)> = at
+            .into_iter()
+            .zip(responses.by_ref())
+            .filter_map(|(shard, response)| {
+                let stored = response.get("Item")?.as_object()?.clone();
+                item::counts(&table, &stored, &key, shard).then_some((shard, stored))
+            })
+            .collect();
+        let era = crate::read::highest_era(found.iter().map(|(_, stored)| stored));
+        let engine = table.engine.clone();
+        let session = engine.session(&key, deadline);
+        if !session.is_correct(began, era, &view).await? {
+            return Err(Failure::throttled("sharding-endpoint: a key's width changed meanwhile"));
+        }
+        let item = newest(found).map(|(_, stored)| stored);
+        let item = item.filter(|stored| !item::is_tombstone(stored));
+        shown.push(match item {
+            Some(mut item) => {
+                projection.show(&table, &mut item, &key);
+                json!({ "Item": item })
+            }
+            None => json!({}),
+        });
+    }
+    answer.insert("Responses".to_owned(), Value::Array(shown));
+    Ok(Reply::ok(answer))
+}

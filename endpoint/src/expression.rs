@@ -1,0 +1,478 @@
+//! DynamoDB's expressions, as far as the endpoint reads them: their tokens, the names of top-level
+//! attributes in them, the clauses of an update, and the key condition of a query. It evaluates
+//! none.
+
+use serde_json::Value;
+
+use crate::reply::{Failure, Members};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A word: a name, a keyword or a function.
+    Word,
+    /// `#name`.
+    Name,
+    /// `:value`.
+    Value,
+    /// Any other sign.
+    Sign,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Token<'a> {
+    kind: Kind,
+    text: &'a str,
+    at: usize,
+}
+
+/// The tokens of an expression. What DynamoDB refuses is some sequence of signs.
+fn tokens(text: &str) -> Vec<Token<'_>> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let (mut tokens, mut rest) = (Vec::new(), text);
+    while let Some(first) = rest.chars().next() {
+        let kind = match first {
+            '#' => Kind::Name,
+            ':' => Kind::Value,
+            c if c.is_alphanumeric() || c == '_' => Kind::Word,
+            _ => Kind::Sign,
+        };
+        let length = match kind {
+            Kind::Sign => first.len_utf8(),
+            Kind::Word | Kind::Name | Kind::Value => {
+                let body = &rest[first.len_utf8()..];
+                first.len_utf8() + body.find(|c| !is_word(c)).unwrap_or(body.len())
+            }
+        };
+        let (token, after) = rest.split_at(length);
+        if !first.is_whitespace() {
+            tokens.push(Token { kind, text: token, at: text.len() - rest.len() });
+        }
+        rest = after;
+    }
+    tokens
+}
+
+const KEYWORDS: [&str; 9] = ["AND", "OR", "NOT", "BETWEEN", "IN", "SET", "REMOVE", "ADD", "DELETE"];
+
+fn is_keyword(token: Token<'_>) -> bool {
+    token.kind == Kind::Word && KEYWORDS.iter().any(|word| token.text.eq_ignore_ascii_case(word))
+}
+
+/// Whether a token is the name of a top-level attribute, or a placeholder for one.
+fn is_attribute(tokens: &[Token<'_>], index: usize) -> bool {
+    let token = tokens[index];
+    let is_name = match token.kind {
+        Kind::Name => true,
+        Kind::Word => {
+            let is_function = tokens.get(index + 1).is_some_and(|next| next.text == "(");
+            let is_index = token.text.chars().all(|c| c.is_ascii_digit());
+            !is_function && !is_index && !is_keyword(token)
+        }
+        Kind::Value | Kind::Sign => false,
+    };
+    is_name && !(index > 0 && tokens[index - 1].text == ".")
+}
+
+/// The names and values of a request's placeholders, and a prefix for ours.
+#[derive(Debug, Clone)]
+pub(crate) struct Placeholders {
+    pub(crate) names: Members,
+    pub(crate) values: Members,
+    prefix: String,
+}
+
+impl Placeholders {
+    pub(crate) fn of(body: &Members) -> Self {
+        let map =
+            |member: &str| body.get(member).and_then(Value::as_object).cloned().unwrap_or_default();
+        let (names, values) = (map("ExpressionAttributeNames"), map("ExpressionAttributeValues"));
+        let is_free = |prefix: &String| {
+            let begins = |key: &String| key.get(1..).is_some_and(|key| key.starts_with(prefix));
+            !names.keys().chain(values.keys()).any(begins)
+        };
+        let prefix = (0..).map(|number| format!("sh{number}_")).find(is_free).unwrap_or_default();
+        Self { names, values, prefix }
+    }
+
+    /// The attribute that a token names.
+    fn resolve<'a>(&'a self, token: &'a str) -> &'a str {
+        let named = token.starts_with('#').then(|| self.names.get(token)).flatten();
+        named.and_then(Value::as_str).unwrap_or(token)
+    }
+
+    /// Our placeholder for a name.
+    pub(crate) fn name(&mut self, name: &str) -> String {
+        let existing = self.names.iter().find(|(placeholder, named)| {
+            named.as_str() == Some(name) && placeholder[1..].starts_with(&self.prefix)
+        });
+        if let Some((placeholder, _)) = existing {
+            return placeholder.clone();
+        }
+        let placeholder = format!("#{}{}", self.prefix, self.names.len());
+        self.names.insert(placeholder.clone(), Value::from(name));
+        placeholder
+    }
+
+    /// Our placeholder for a value.
+    pub(crate) fn value(&mut self, value: Value) -> String {
+        let placeholder = format!(":{}{}", self.prefix, self.values.len());
+        self.values.insert(placeholder.clone(), value);
+        placeholder
+    }
+
+    /// Writes the placeholders into a request. Those that only replaced names of the client's had
+    /// are left out, because DynamoDB refuses what no expression uses.
+    pub(crate) fn into_body(mut self, body: &mut Members, replaced: &[String], used: &[&str]) {
+        let all: Vec<&str> =
+            used.iter().flat_map(|text| tokens(text)).map(|token| token.text).collect();
+        for placeholder in replaced {
+            if !all.contains(&placeholder.as_str()) {
+                self.names.remove(placeholder);
+                self.values.remove(placeholder);
+            }
+        }
+        for (member, map) in
+            [("ExpressionAttributeNames", self.names), ("ExpressionAttributeValues", self.values)]
+        {
+            body.remove(member);
+            if !map.is_empty() {
+                body.insert(member.to_owned(), Value::Object(map));
+            }
+        }
+    }
+}
+
+/// The placeholders that expressions use.
+pub(crate) fn placeholders(texts: &[&str]) -> Vec<String> {
+    let of = texts.iter().flat_map(|text| tokens(text));
+    let used = of.filter(|token| matches!(token.kind, Kind::Name | Kind::Value));
+    used.map(|token| token.text.to_owned()).collect()
+}
+
+/// The top-level attributes that an expression names.
+pub(crate) fn attributes<'a>(text: &'a str, placeholders: &'a Placeholders) -> Vec<&'a str> {
+    let tokens = tokens(text);
+    let named = (0..tokens.len()).filter(|index| is_attribute(&tokens, *index));
+    named.map(|index| placeholders.resolve(tokens[index].text)).collect()
+}
+
+/// An expression in which some top-level attributes have other names, and the placeholders that it
+/// used for them before.
+pub(crate) fn renamed(
+    text: &str,
+    placeholders: &mut Placeholders,
+    new_name: impl Fn(&str) -> Option<&'static str>,
+) -> (String, Vec<String>) {
+    renamed_where(text, placeholders, |_| true, new_name)
+}
+
+/// As [`renamed`], on the right-hand sides of a `SET` clause.
+pub(crate) fn renamed_on_the_right(
+    clause: &str,
+    placeholders: &mut Placeholders,
+    new_name: impl Fn(&str) -> Option<&'static str>,
+) -> (String, Vec<String>) {
+    let right = on_the_right(&tokens(clause));
+    renamed_where(clause, placeholders, |index| right[index], new_name)
+}
+
+fn renamed_where(
+    text: &str,
+    placeholders: &mut Placeholders,
+    here: impl Fn(usize) -> bool,
+    new_name: impl Fn(&str) -> Option<&'static str>,
+) -> (String, Vec<String>) {
+    let tokens = tokens(text);
+    let (mut new, mut end, mut replaced) = (String::new(), 0, Vec::new());
+    for (index, token) in tokens.iter().enumerate() {
+        if !here(index) || !is_attribute(&tokens, index) {
+            continue;
+        }
+        let Some(name) = new_name(placeholders.resolve(token.text)) else { continue };
+        new.push_str(&text[end..token.at]);
+        new.push_str(&placeholders.name(name));
+        end = token.at + token.text.len();
+        if token.kind == Kind::Name {
+            replaced.push(token.text.to_owned());
+        }
+    }
+    new.push_str(&text[end..]);
+    (new, replaced)
+}
+
+/// The condition in parentheses, unless it is one group already: DynamoDB refuses two pairs.
+pub(crate) fn grouped(text: &str) -> String {
+    let tokens = tokens(text);
+    let mut depth = 0_i32;
+    let closes = tokens.iter().position(|token| {
+        depth += i32::from(token.text == "(") - i32::from(token.text == ")");
+        depth == 0
+    });
+    let is_group = tokens.first().is_some_and(|first| first.text == "(")
+        && closes == tokens.len().checked_sub(1);
+    if is_group { text.trim().to_owned() } else { format!("({text})") }
+}
+
+/// The clauses of an update expression, without their keywords.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Clauses {
+    pub(crate) set: Option<String>,
+    pub(crate) remove: Option<String>,
+    /// `ADD` and `DELETE`, with their keywords.
+    pub(crate) others: Vec<String>,
+    adds: bool,
+}
+
+impl Clauses {
+    /// Parses an update expression. `None` if DynamoDB refuses it: a clause is there twice, or
+    /// there is something before the first one.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let tokens = tokens(text);
+        let begins: Vec<Token<'_>> = tokens
+            .iter()
+            .enumerate()
+            .filter(|(index, token)| {
+                let is_clause = ["SET", "REMOVE", "ADD", "DELETE"]
+                    .iter()
+                    .any(|word| token.text.eq_ignore_ascii_case(word));
+                is_clause && is_keyword(**token) && !(*index > 0 && tokens[index - 1].text == ".")
+            })
+            .map(|(_, token)| *token)
+            .collect();
+        if begins.first().map(|token| token.at) != tokens.first().map(|token| token.at) {
+            return None;
+        }
+        let mut clauses = Self::default();
+        for (index, begin) in begins.iter().enumerate() {
+            let end = begins.get(index + 1).map_or(text.len(), |next| next.at);
+            let body = text[begin.at + begin.text.len()..end].trim().to_owned();
+            let keyword = begin.text.to_ascii_uppercase();
+            let slot = match keyword.as_str() {
+                "SET" => &mut clauses.set,
+                "REMOVE" => &mut clauses.remove,
+                _ => {
+                    clauses.adds |= keyword == "ADD";
+                    clauses.others.push(format!("{keyword} {body}"));
+                    continue;
+                }
+            };
+            if slot.replace(body).is_some() {
+                return None;
+            }
+        }
+        Some(clauses)
+    }
+
+    /// Whether the update makes an item where there is none.
+    pub(crate) const fn creates(&self) -> bool {
+        self.set.is_some() || self.adds || (self.remove.is_none() && self.others.is_empty())
+    }
+
+    /// The expression.
+    pub(crate) fn text(&self) -> String {
+        let set = self.set.as_ref().map(|body| format!("SET {body}"));
+        let remove = self.remove.as_ref().map(|body| format!("REMOVE {body}"));
+        let clauses: Vec<String> =
+            set.into_iter().chain(remove).chain(self.others.iter().cloned()).collect();
+        clauses.join(" ")
+    }
+
+    /// Adds a term to the `SET` clause.
+    pub(crate) fn and_set(&mut self, term: &str) {
+        self.set = Some(joined(self.set.take(), term));
+    }
+
+    /// Adds a path to the `REMOVE` clause.
+    pub(crate) fn and_remove(&mut self, path: &str) {
+        self.remove = Some(joined(self.remove.take(), path));
+    }
+}
+
+fn joined(clause: Option<String>, term: &str) -> String {
+    clause.map_or_else(|| term.to_owned(), |clause| format!("{clause}, {term}"))
+}
+
+/// Divides a `SET` clause into what is set and from what: for each token, whether it stands on the
+/// right-hand side.
+fn on_the_right(tokens: &[Token<'_>]) -> Vec<bool> {
+    let (mut depth, mut right) = (0_i32, false);
+    tokens
+        .iter()
+        .map(|token| {
+            depth += i32::from(token.text == "(") - i32::from(token.text == ")");
+            match token.text {
+                "=" if depth == 0 => right = true,
+                "," if depth == 0 => right = false,
+                _ => {}
+            }
+            right
+        })
+        .collect()
+}
+
+/// The top-level attributes on the right-hand side of a `SET` clause.
+pub(crate) fn read_by_set<'a>(clause: &'a str, placeholders: &'a Placeholders) -> Vec<&'a str> {
+    let tokens = tokens(clause);
+    let right = on_the_right(&tokens);
+    let read = (0..tokens.len()).filter(|index| right[*index] && is_attribute(&tokens, *index));
+    read.map(|index| placeholders.resolve(tokens[index].text)).collect()
+}
+
+/// The top-level attributes that an update changes.
+pub(crate) fn changed_by(clauses: &Clauses, placeholders: &Placeholders) -> Vec<String> {
+    let of = |text: &str, skip: usize| {
+        let tokens = tokens(text);
+        let right = on_the_right(&tokens);
+        let changed = (skip..tokens.len())
+            .filter(|index| !right[*index] && is_attribute(&tokens, *index))
+            .map(|index| placeholders.resolve(tokens[index].text).to_owned());
+        changed.collect::<Vec<_>>()
+    };
+    let set = clauses.set.iter().flat_map(|text| of(text, 0));
+    let remove = clauses.remove.iter().flat_map(|text| of(text, 0));
+    let others = clauses.others.iter().flat_map(|text| of(text, 1));
+    set.chain(remove).chain(others).collect()
+}
+
+/// The value to which a key condition compares an attribute with `=`: its placeholder, and whether
+/// the condition says nothing else.
+pub(crate) fn equals(
+    text: &str,
+    attribute: &str,
+    placeholders: &Placeholders,
+) -> Result<(String, bool), Failure> {
+    let tokens = tokens(text);
+    let found = (0..tokens.len()).find_map(|index| {
+        let is_it = is_attribute(&tokens, index)
+            && placeholders.resolve(tokens[index].text) == attribute
+            && tokens.get(index + 1)?.text == "=";
+        let value = tokens.get(index + 2)?;
+        (is_it && value.kind == Kind::Value).then(|| value.text.to_owned())
+    });
+    let value = found.ok_or_else(|| {
+        let why = "Query condition missed key schema element";
+        Failure::validation(format!("{why}: {attribute}"))
+    })?;
+    let words = tokens.iter().filter(|token| !matches!(token.text, "(" | ")")).count();
+    Ok((value, words == 3))
+}
+
+/// The expression with another placeholder for the value that an attribute must equal.
+pub(crate) fn with_value(text: &str, old: &str, new: &str) -> String {
+    let (mut changed, mut end) = (String::new(), 0);
+    for token in tokens(text) {
+        if token.kind == Kind::Value && token.text == old {
+            changed.push_str(&text[end..token.at]);
+            changed.push_str(new);
+            end = token.at + token.text.len();
+        }
+    }
+    changed.push_str(&text[end..]);
+    changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn placeholders(body: Value) -> Placeholders {
+        Placeholders::of(body.as_object().expect("an object"))
+    }
+
+    #[test]
+    fn names_of_attributes_are_found_and_nothing_else() {
+        let of = placeholders(json!({"ExpressionAttributeNames": {"#p": "pk", "#x": "x"}}));
+        let rows = [
+            ("attribute_exists(#p) AND #x.pk = :a", vec!["pk", "x"]),
+            ("size(a.#p[0]) > :n and NOT (b IN (:c, :d))", vec!["a", "b"]),
+            ("a BETWEEN :x AND :y OR begins_with(c_d, :e)", vec!["a", "c_d"]),
+            ("n-:x", vec!["n"]),
+            ("", vec![]),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(attributes(text, &of), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_replaced_where_it_is_a_top_level_attribute() {
+        let mut of = placeholders(json!({"ExpressionAttributeNames": {"#p": "pk"}}));
+        let new = |name: &str| (name == "pk").then_some("_sh:k");
+        let (text, replaced) =
+            renamed("attribute_not_exists(#p) OR a.pk = :pk OR pk = :a", &mut of, new);
+        assert_eq!(text, "attribute_not_exists(#sh0_1) OR a.pk = :pk OR #sh0_1 = :a");
+        assert_eq!(replaced, ["#p"]);
+        let mut body = Members::new();
+        of.into_body(&mut body, &replaced, &[&text]);
+        assert_eq!(Value::Object(body), json!({"ExpressionAttributeNames": {"#sh0_1": "_sh:k"}}));
+    }
+
+    #[test]
+    fn our_placeholders_do_not_collide() {
+        let mut of = placeholders(json!({
+            "ExpressionAttributeNames": {"#sh0_1": "a"},
+            "ExpressionAttributeValues": {":sh1_x": {"S": "b"}},
+        }));
+        assert_eq!(of.name("a"), "#sh2_1");
+        assert_eq!(of.name("a"), "#sh2_1", "one for each name");
+    }
+
+    #[test]
+    fn a_condition_gets_no_second_pair_of_parentheses() {
+        for (text, expected) in [
+            ("a = :a", "(a = :a)"),
+            ("(a = :a)", "(a = :a)"),
+            (" (a = :a) ", "(a = :a)"),
+            ("(a = :a) AND (b = :b)", "((a = :a) AND (b = :b))"),
+            ("size(a)", "(size(a))"),
+        ] {
+            assert_eq!(grouped(text), expected);
+        }
+    }
+
+    #[test]
+    fn an_update_is_divided_into_clauses() {
+        let clauses = Clauses::parse(
+            "set a = if_not_exists(b, :c), d = e  ADD n :one REMOVE x, y DELETE s :t",
+        );
+        let mut clauses = clauses.expect("clauses");
+        assert!(clauses.creates());
+        clauses.and_set("#v = :v");
+        clauses.and_remove("#d");
+        assert_eq!(
+            clauses.text(),
+            "SET a = if_not_exists(b, :c), d = e, #v = :v REMOVE x, y, #d ADD n :one DELETE s :t"
+        );
+        let of = placeholders(json!({}));
+        assert_eq!(read_by_set("a = if_not_exists(b, :c), d = e", &of), ["b", "e"]);
+        assert_eq!(changed_by(&clauses, &of), ["a", "d", "#v", "x", "y", "#d", "n", "s"]);
+        for (text, creates) in [
+            ("REMOVE a", false),
+            ("DELETE a :b", false),
+            ("ADD a :b", true),
+            ("remove a set b = :c", true),
+            ("", true),
+        ] {
+            assert_eq!(Clauses::parse(text).map(|it| it.creates()), Some(creates), "{text}");
+        }
+        for text in ["SET a = :b SET c = :d", "a = :b", "x SET a = :b"] {
+            assert_eq!(Clauses::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_key_condition_names_its_key() {
+        let of = placeholders(json!({"ExpressionAttributeNames": {"#p": "pk"}}));
+        let rows = [
+            ("pk = :k", (":k", true)),
+            ("(#p = :k)", (":k", true)),
+            ("sk > :a AND #p = :k", (":k", false)),
+        ];
+        for (text, (value, only)) in rows {
+            assert_eq!(equals(text, "pk", &of), Ok((value.to_owned(), only)), "{text}");
+        }
+        assert!(equals("sk = :k", "pk", &of).is_err());
+        assert_eq!(with_value("#p = :k AND s > :kk", ":k", ":x"), "#p = :x AND s > :kk");
+    }
+}

@@ -1,0 +1,139 @@
+//! Items as DynamoDB's JSON has them: their keys, the product's attributes in them, and the typed
+//! form that the crate stores.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Value, json};
+use sharding::internal::protocol::copies::Copy;
+use sharding::internal::protocol::names::{
+    DELETED, LATE_UNTIL, LOGICAL_KEY, RESERVED_PREFIX, VERSION, WRITE_ID,
+};
+use sharding::{Attributes, PartitionKey, ShardNumber, SortKey, Version};
+
+use crate::reply::{Failure, Members};
+use crate::table::ServedTable;
+
+/// A value of DynamoDB's JSON with one member.
+pub(crate) fn string(text: &str) -> Value {
+    json!({ "S": text })
+}
+
+pub(crate) fn number(number: impl ToString) -> Value {
+    json!({ "N": number.to_string() })
+}
+
+fn text<'a>(item: &'a Members, name: &str, of: &str) -> Option<&'a str> {
+    item.get(name)?.as_object()?.get(of)?.as_str()
+}
+
+/// The version of a stored item. An item of another program has none.
+pub(crate) fn version(stored: &Members) -> Version {
+    text(stored, VERSION, "N").and_then(Version::parse).unwrap_or(Version::NONE)
+}
+
+pub(crate) fn is_tombstone(stored: &Members) -> bool {
+    stored.contains_key(VERSION) && stored.contains_key(DELETED)
+}
+
+/// A stored copy, as far as the protocol needs it.
+pub(crate) fn copy(stored: &Members) -> Copy {
+    Copy {
+        version: version(stored),
+        is_tombstone: is_tombstone(stored),
+        write_id: text(stored, WRITE_ID, "S").map(str::to_owned),
+        applied: None,
+        late_until: text(stored, LATE_UNTIL, "N")
+            .filter(|_| stored.contains_key(VERSION))
+            .and_then(|until| until.parse().ok()),
+    }
+}
+
+/// Whether a stored item counts as one of the key: on a shard whose stored key is not the key
+/// itself, only items with our logical key do.
+pub(crate) fn counts(
+    table: &ServedTable,
+    stored: &Members,
+    key: &PartitionKey,
+    shard: ShardNumber,
+) -> bool {
+    table.is_key_itself(shard) || text(stored, LOGICAL_KEY, "S") == Some(key.as_str())
+}
+
+/// Leaves the product's attributes out of an answer, and shows the client's key.
+pub(crate) fn strip(table: &ServedTable, item: &mut Members, key: &PartitionKey) {
+    item.retain(|name, _| !name.starts_with(RESERVED_PREFIX));
+    if let Some(stored) = item.get_mut(table.partition_key_name()) {
+        *stored = string(key.as_str());
+    }
+}
+
+/// Refuses attributes with the product's prefix.
+pub(crate) fn check_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<(), Failure> {
+    match names.into_iter().find(|name| name.starts_with(RESERVED_PREFIX)) {
+        None => Ok(()),
+        Some(name) => Err(Failure::validation(format!(
+            "the attribute {name} is not allowed: names that begin with {RESERVED_PREFIX} are the \
+             product's own (sharding-endpoint)"
+        ))),
+    }
+}
+
+/// The sort key of an item.
+pub(crate) fn sort_key(table: &ServedTable, item: &Members) -> Result<SortKey, Failure> {
+    let name = table.sort_key_name();
+    let wrong = |why: &str| {
+        let values = "One or more parameter values were invalid";
+        Failure::validation(format!("{values}: the key {name} {why}"))
+    };
+    let kind = table.sort_key_letter();
+    let value = item.get(name).ok_or_else(|| wrong("is missing in the item"))?;
+    let text = value.as_object().and_then(|value| value.get(kind)).and_then(Value::as_str);
+    let text = text.ok_or_else(|| wrong(&format!("has not the type {kind}")))?;
+    SortKey::parse(table.sort_key_type(), text).map_err(|error| wrong(&error.to_string()))
+}
+
+pub(crate) fn sort_key_value(sort_key: &SortKey) -> Value {
+    match sort_key {
+        SortKey::String(text) => string(text),
+        SortKey::Number(written) => number(written),
+    }
+}
+
+/// The attributes of an item without its keys, in the crate's types. `None` if DynamoDB must judge
+/// them.
+pub(crate) fn attributes(table: &ServedTable, item: &Members) -> Option<Attributes> {
+    let is_key = |name: &str| name == table.partition_key_name() || name == table.sort_key_name();
+    item.iter()
+        .filter(|(name, _)| !is_key(name))
+        .map(|(name, value)| Some((name.clone(), typed(value)?)))
+        .collect()
+}
+
+fn typed(value: &Value) -> Option<sharding::Value> {
+    use sharding::Value as Typed;
+    let members = value.as_object().filter(|members| members.len() == 1)?;
+    let (kind, value) = members.iter().next()?;
+    let text = || value.as_str().map(str::to_owned);
+    let bytes = |value: &Value| BASE64_STANDARD.decode(value.as_str()?).ok();
+    let text_of = |it: &Value| it.as_str().map(str::to_owned);
+    let texts = || value.as_array()?.iter().map(text_of).collect::<Option<Vec<String>>>();
+    Some(match kind.as_str() {
+        "S" => Typed::S(text()?),
+        "N" => Typed::N(text()?),
+        "B" => Typed::B(bytes(value)?),
+        "BOOL" => Typed::Bool(value.as_bool()?),
+        "NULL" => value.as_bool().filter(|is_null| *is_null).map(|_| Typed::Null)?,
+        "L" => Typed::L(value.as_array()?.iter().map(typed).collect::<Option<_>>()?),
+        "M" => Typed::M(
+            value
+                .as_object()?
+                .iter()
+                .map(|(name, value)| Some((name.clone(), typed(value)?)))
+                .collect::<Option<_>>()?,
+        ),
+        "SS" => Typed::Ss(texts()?),
+        "NS" => Typed::Ns(texts()?),
+        "BS" => Typed::Bs(value.as_array()?.iter().map(bytes).collect::<Option<_>>()?),
+        _ => return None,
+    })
+}

@@ -1,0 +1,26 @@
+//! A DynamoDB endpoint on this machine. It speaks DynamoDB's own protocol, so a program in any
+//! language uses sharded keys by one variable. Requests about keys that are not armed pass as they
+//! came; those about armed keys follow the protocol of the `sharding` crate.
+
+mod batch;
+mod entries;
+mod expression;
+mod item;
+mod observed;
+mod query;
+mod read;
+mod reply;
+mod request;
+mod server;
+mod service;
+mod start;
+mod table;
+mod upstream;
+mod write;
+
+pub use observed::{HotKey, Observed};
+pub use reply::Reply;
+pub use server::Server;
+pub use service::Service;
+pub use start::{ServeOptions, open};
+pub use upstream::{Upstream, UpstreamError};

@@ -1,0 +1,239 @@
+//! Reads of single items of armed keys: the newest copy of all its places.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sharding::internal::KeySession;
+use sharding::internal::protocol::names::{DELETED, LOGICAL_KEY, VERSION};
+use sharding::{PartitionKey, ShardNumber, SortKey};
+use tokio::time::{Instant, sleep};
+
+use crate::expression::{self, Placeholders};
+use crate::item;
+use crate::reply::{Failure, Members, Reply};
+use crate::table::ServedTable;
+use crate::upstream::{Upstream, answered};
+use crate::write::check_members;
+
+/// The pause before a throttled read is repeated.
+const READ_PAUSE: Duration = Duration::from_millis(50);
+/// How long a throttled read is repeated.
+const THROTTLED_FOR: Duration = Duration::from_secs(2);
+
+const GET_MEMBERS: [&str; 6] = [
+    "TableName",
+    "Key",
+    "ConsistentRead",
+    "ProjectionExpression",
+    "ExpressionAttributeNames",
+    "ReturnConsumedCapacity",
+];
+
+/// Sends a read that may be repeated, until it is not throttled.
+pub(crate) async fn repeated(
+    upstream: &Upstream,
+    operation: &str,
+    body: &Members,
+) -> Result<Reply, Failure> {
+    let until = Instant::now() + THROTTLED_FOR;
+    loop {
+        let reply = answered(upstream.call(operation, body, &|| true).await)?;
+        if reply.throttled().is_none() || Instant::now() + READ_PAUSE > until {
+            return if reply.is_ok() { Ok(reply) } else { Err(Failure::of(reply)) };
+        }
+        sleep(READ_PAUSE).await;
+    }
+}
+
+/// A projection that also has what decides which copy is the newest.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Projection {
+    /// `ProjectionExpression` and `ExpressionAttributeNames`; empty for all attributes.
+    pub(crate) members: Members,
+    /// The keys that the client did not ask for.
+    hidden: Vec<String>,
+    /// The placeholders of the projection.
+    names: Members,
+}
+
+impl Projection {
+    /// The client's projection with ours. The names are those of its other expressions, too.
+    pub(crate) fn of(
+        table: &ServedTable,
+        text: Option<&str>,
+        placeholders: &mut Placeholders,
+    ) -> Result<Self, Failure> {
+        let Some(text) = text else {
+            return Ok(Self::default());
+        };
+        let named: Vec<String> =
+            expression::attributes(text, placeholders).into_iter().map(str::to_owned).collect();
+        item::check_names(named.iter().map(String::as_str))?;
+        let keys = [table.partition_key_name(), table.sort_key_name()];
+        let hidden: Vec<String> = keys
+            .into_iter()
+            .filter(|key| !named.iter().any(|name| name == key))
+            .map(str::to_owned)
+            .collect();
+        let ours = [VERSION, DELETED, LOGICAL_KEY].map(str::to_owned);
+        let added: Vec<String> =
+            hidden.iter().chain(&ours).map(|name| placeholders.name(name)).collect();
+        let text = format!("{text}, {}", added.join(", "));
+        let used = expression::placeholders(&[text.as_str()]);
+        let names = placeholders.names.iter().filter(|(name, _)| used.contains(name));
+        let names = names.map(|(name, value)| (name.clone(), value.clone())).collect();
+        let mut members = Members::new();
+        members.insert("ProjectionExpression".to_owned(), Value::from(text));
+        Ok(Self { members, hidden, names })
+    }
+
+    /// Whether it hides an attribute that only this endpoint asked for.
+    pub(crate) fn hides(&self, name: &str) -> bool {
+        self.hidden.iter().any(|hidden| hidden == name)
+    }
+
+    /// `ExpressionAttributeNames`, for a request that has no other expression.
+    pub(crate) fn names(&self) -> Option<(String, Value)> {
+        let names = Value::Object(self.names.clone());
+        (!self.names.is_empty()).then(|| ("ExpressionAttributeNames".to_owned(), names))
+    }
+
+    /// The item as the client gets it.
+    pub(crate) fn show(&self, table: &ServedTable, item: &mut Members, key: &PartitionKey) {
+        item::strip(table, item, key);
+        item.retain(|name, _| !self.hides(name));
+    }
+}
+
+/// The copies of an item on these shards that count.
+pub(crate) async fn copies(
+    (table, upstream, session): (&ServedTable, &Upstream, &KeySession<'_>),
+    (key, sort_key): (&PartitionKey, &SortKey),
+    shards: &[ShardNumber],
+    how: &Value,
+) -> Result<Vec<(ShardNumber, Members)>, Failure> {
+    let mut stored_keys = Vec::with_capacity(shards.len());
+    for shard in shards {
+        let stored = session
+            .shard_key(*shard)
+            .map_err(|error| Failure::validation(format!("the partition key: {error}")))?;
+        stored_keys.push((*shard, stored));
+    }
+    let keys = stored_keys.iter().map(|(_, stored)| {
+        json!({
+            table.partition_key_name(): item::string(stored),
+            table.sort_key_name(): item::sort_key_value(sort_key),
+        })
+    });
+    let mut of_table = how.as_object().cloned().unwrap_or_default();
+    of_table.entry("ConsistentRead").or_insert(Value::Bool(true));
+    of_table.insert("Keys".to_owned(), keys.collect());
+    let mut body = Members::new();
+    body.insert("RequestItems".to_owned(), json!({ &table.name: of_table }));
+    let (mut found, until) = (Vec::new(), Instant::now() + THROTTLED_FOR);
+    loop {
+        let mut answer = repeated(upstream, "BatchGetItem", &body).await?.members();
+        let items = answer.get_mut("Responses").and_then(|it| it.get_mut(&table.name));
+        for stored in items.and_then(Value::as_array_mut).into_iter().flatten() {
+            let Value::Object(stored) = stored.take() else { continue };
+            let stored_key = stored.get(table.partition_key_name()).and_then(|it| it.get("S"));
+            let stored_key = stored_key.and_then(Value::as_str);
+            let shard = stored_keys.iter().find(|(_, key)| Some(key.as_str()) == stored_key);
+            let Some((shard, _)) = shard else { continue };
+            if item::counts(table, &stored, key, *shard) {
+                found.push((*shard, stored));
+            }
+        }
+        let missing = answer.remove("UnprocessedKeys");
+        let missing = missing.filter(|it| it.as_object().is_some_and(|it| !it.is_empty()));
+        let Some(missing) = missing else { return Ok(found) };
+        if Instant::now() + READ_PAUSE > until {
+            return Err(Failure::throttled("sharding-endpoint: a copy of the item was not read"));
+        }
+        sleep(READ_PAUSE).await;
+        body.insert("RequestItems".to_owned(), missing);
+    }
+}
+
+/// The newest of the copies. Of equal ones, a drain has made one.
+pub(crate) fn newest(copies: Vec<(ShardNumber, Members)>) -> Option<(ShardNumber, Members)> {
+    copies.into_iter().max_by_key(|(_, stored)| item::version(stored))
+}
+
+pub(crate) fn highest_era<'a>(stored: impl IntoIterator<Item = &'a Members>) -> u64 {
+    stored.into_iter().map(|it| item::version(it).era()).max().unwrap_or_default()
+}
+
+/// `GetItem` of an armed key.
+pub(crate) async fn get(
+    (table, upstream): (&ServedTable, &Upstream),
+    key: &PartitionKey,
+    body: &Members,
+    deadline: Instant,
+) -> Result<Reply, Failure> {
+    check_members("GetItem", body, &GET_MEMBERS)?;
+    let wanted = body.get("Key").and_then(Value::as_object).cloned().unwrap_or_default();
+    let sort_key = item::sort_key(table, &wanted)?;
+    let mut placeholders = Placeholders::of(body);
+    let text = body.get("ProjectionExpression").and_then(Value::as_str);
+    let projection = Projection::of(table, text, &mut placeholders)?;
+    let mut how = projection.members.clone();
+    how.insert(
+        "ConsistentRead".to_owned(),
+        body.get("ConsistentRead").cloned().unwrap_or(Value::Bool(false)),
+    );
+    if text.is_some() {
+        // What the client names and does not use, DynamoDB refuses.
+        how.insert("ExpressionAttributeNames".to_owned(), Value::Object(placeholders.names));
+    } else if let Some(names) = body.get("ExpressionAttributeNames") {
+        how.insert("ExpressionAttributeNames".to_owned(), names.clone());
+    }
+    let engine = table.engine.clone();
+    let session = engine.session(key, deadline);
+    let began = engine.now();
+    loop {
+        let view = session.view().await?;
+        let places: Vec<ShardNumber> = session.places(&sort_key, &view).all().into_iter().collect();
+        let (found, era, capacity) = if let [only] = places[..] {
+            let mut one = wanted.clone();
+            let stored = session
+                .shard_key(only)
+                .map_err(|error| Failure::validation(format!("the partition key: {error}")))?;
+            one.insert(table.partition_key_name().to_owned(), item::string(&stored));
+            let mut request = how.clone();
+            for name in ["TableName", "ReturnConsumedCapacity"] {
+                request.extend(body.get(name).map(|value| (name.to_owned(), value.clone())));
+            }
+            request.insert("Key".to_owned(), Value::Object(one));
+            let mut answer = repeated(upstream, "GetItem", &request).await?.members();
+            let item = answer.remove("Item").and_then(|item| match item {
+                Value::Object(item) => Some(item),
+                _ => None,
+            });
+            let item = item.filter(|item| item::counts(table, item, key, only));
+            let era = highest_era(item.as_ref());
+            (item, era, answer.remove("ConsumedCapacity"))
+        } else {
+            let of = (table, upstream, &session);
+            let copies = copies(of, (key, &sort_key), &places, &Value::Object(how.clone())).await?;
+            let era = highest_era(copies.iter().map(|(_, stored)| stored));
+            let units = places.len() as f64;
+            let wants = body.get("ReturnConsumedCapacity").and_then(Value::as_str);
+            let capacity = wants
+                .filter(|wants| *wants != "NONE")
+                .map(|_| json!({ "TableName": table.name, "CapacityUnits": units }));
+            (newest(copies).map(|(_, stored)| stored), era, capacity)
+        };
+        if !session.is_correct(began, era, &view).await? {
+            continue;
+        }
+        session.end().await;
+        let mut answer = Members::new();
+        if let Some(mut item) = found.filter(|item| !item::is_tombstone(item)) {
+            projection.show(table, &mut item, key);
+            answer.insert("Item".to_owned(), Value::Object(item));
+        }
+        answer.extend(capacity.map(|units| ("ConsumedCapacity".to_owned(), units)));
+        return Ok(Reply::ok(answer));
+    }
+}

@@ -1,0 +1,186 @@
+//! Answers in DynamoDB's own form: JSON with a checksum, and errors with its types.
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use http::{HeaderMap, StatusCode};
+use serde_json::{Map, Value, json};
+use sharding::{CapacityScope, ReadError, TableError, WriteError, WriteErrorKind};
+
+/// A map of attributes or members, as DynamoDB's JSON has it.
+pub(crate) type Members = Map<String, Value>;
+
+const CHECKSUM: HeaderName = HeaderName::from_static("x-amz-crc32");
+const JSON: HeaderValue = HeaderValue::from_static("application/x-amz-json-1.0");
+
+/// An answer to a client.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers, without those of the connection.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+}
+
+impl Reply {
+    /// A body of this endpoint, with its checksum.
+    pub(crate) fn json(status: StatusCode, body: &Value) -> Self {
+        let body = Bytes::from(body.to_string());
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, JSON);
+        headers.insert(CHECKSUM, HeaderValue::from(crc32fast::hash(&body)));
+        Self { status, headers, body }
+    }
+
+    pub(crate) fn ok(body: Members) -> Self {
+        Self::json(StatusCode::OK, &Value::Object(body))
+    }
+
+    /// A text of this endpoint.
+    pub(crate) fn text(status: StatusCode, text: &str) -> Self {
+        let headers =
+            HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("text/plain"))]);
+        Self { status, headers, body: Bytes::copy_from_slice(text.as_bytes()) }
+    }
+
+    /// The same answer with another body.
+    pub(crate) fn with_body(mut self, body: Members) -> Self {
+        self.body = Bytes::from(Value::Object(body).to_string());
+        self.headers.insert(CHECKSUM, HeaderValue::from(crc32fast::hash(&self.body)));
+        self
+    }
+
+    /// The members of the body; none if it is no JSON object.
+    pub(crate) fn members(&self) -> Members {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+
+    pub(crate) fn is_ok(&self) -> bool {
+        self.status.is_success()
+    }
+
+    /// The type of an error, without its namespace.
+    pub(crate) fn error_type(&self) -> String {
+        let members = self.members();
+        let full = members.get("__type").and_then(Value::as_str).unwrap_or_default();
+        full.rsplit('#').next().unwrap_or_default().to_owned()
+    }
+
+    /// The limit, if the request was throttled.
+    pub(crate) fn throttled(&self) -> Option<CapacityScope> {
+        if !self.status.is_client_error() {
+            return None;
+        }
+        let is_throttle = matches!(
+            self.error_type().as_str(),
+            "ProvisionedThroughputExceededException"
+                | "ThrottlingException"
+                | "RequestLimitExceeded"
+                | "Throttling"
+        );
+        is_throttle.then(|| {
+            let members = self.members();
+            let reasons = ["ThrottlingReasons", "throttlingReasons"]
+                .iter()
+                .filter_map(|spelling| members.get(*spelling)?.as_array())
+                .flatten()
+                .filter_map(|reason| reason.get("reason")?.as_str());
+            CapacityScope::from_reasons(reasons)
+        })
+    }
+}
+
+/// An error as the client gets it: DynamoDB's own, or one of this endpoint in its form.
+#[derive(Debug)]
+pub(crate) struct Failure(Box<Reply>);
+
+impl Failure {
+    fn new(status: StatusCode, name: &str, message: &str) -> Self {
+        Self::of(Reply::json(status, &json!({ "__type": name, "message": message })))
+    }
+
+    /// An error of DynamoDB.
+    pub(crate) fn of(reply: Reply) -> Self {
+        Self(Box::new(reply))
+    }
+
+    /// The request cannot be served. Correct the program.
+    pub(crate) fn validation(message: impl AsRef<str>) -> Self {
+        let name = "com.amazon.coral.validate#ValidationException";
+        Self::new(StatusCode::BAD_REQUEST, name, message.as_ref())
+    }
+
+    /// What this endpoint does not do with armed keys.
+    pub(crate) fn unsupported(what: &str) -> Self {
+        Self::validation(format!("{what} is not supported for armed keys (sharding-endpoint)"))
+    }
+
+    /// Nothing was done. Trying again helps.
+    pub(crate) fn throttled(message: impl AsRef<str>) -> Self {
+        let name = "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException";
+        Self::new(StatusCode::BAD_REQUEST, name, message.as_ref())
+    }
+
+    /// A read failed, or the outcome of a write is unknown.
+    pub(crate) fn internal(message: impl AsRef<str>) -> Self {
+        let name = "com.amazonaws.dynamodb.v20120810#InternalServerError";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, name, message.as_ref())
+    }
+
+    /// The operation does not exist.
+    pub(crate) fn unknown_operation() -> Self {
+        let name = "com.amazon.coral.service#UnknownOperationException";
+        Self::new(StatusCode::BAD_REQUEST, name, "")
+    }
+
+    /// The request is not signed for this endpoint.
+    pub(crate) fn signature(message: impl AsRef<str>) -> Self {
+        let name = "com.amazon.coral.service#InvalidSignatureException";
+        Self::new(StatusCode::BAD_REQUEST, name, message.as_ref())
+    }
+
+    /// Whether the request was throttled.
+    pub(crate) fn is_throttled(&self) -> bool {
+        self.0.throttled().is_some()
+    }
+
+    pub(crate) fn into_reply(self) -> Reply {
+        *self.0
+    }
+}
+
+impl From<TableError> for Failure {
+    fn from(error: TableError) -> Self {
+        if error.is_retryable() {
+            // Metadata and patterns: nothing was sent to the main table.
+            return Self::throttled(format!("sharding-endpoint: {error}"));
+        }
+        tracing::error!(%error, "a request failed");
+        Self::internal(format!("sharding-endpoint: {error}"))
+    }
+}
+
+impl From<ReadError> for Failure {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Table(error) => error.into(),
+            error => Self::internal(format!("sharding-endpoint: {error}")),
+        }
+    }
+}
+
+impl From<WriteError> for Failure {
+    fn from(error: WriteError) -> Self {
+        match &error.kind {
+            WriteErrorKind::Unknown(_) => {
+                Self::internal("sharding-endpoint: the outcome of the write is unknown")
+            }
+            _ if error.is_retryable() => Self::throttled(format!("sharding-endpoint: {error}")),
+            _ => {
+                tracing::error!(%error, "a write failed");
+                Self::internal(format!("sharding-endpoint: {error}"))
+            }
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! The HTTP server: what a request must have before it is looked at, and the bounds of bodies,
+//! times and connections.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use connection::hosts::Hosts;
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, HeaderName, HeaderValue, ORIGIN};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::observed;
+use crate::reply::{Failure, Reply};
+use crate::service::Service;
+use crate::upstream::TARGET;
+
+/// DynamoDB's limit of a body.
+const MAX_BODY_BYTES: usize = 16 * 1_024 * 1_024;
+/// The longest that the headers of a request, and then its body, may take.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// The most connections at once. Further clients wait.
+const MAX_CONNECTIONS: usize = 16_384;
+/// When the process stops, open requests get this time to finish, and then background work does.
+const GRACE_PERIOD: Duration = Duration::from_secs(5);
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
+
+/// A server of an endpoint.
+#[derive(Debug, Clone)]
+pub struct Server {
+    service: Arc<Service>,
+    hosts: Hosts,
+}
+
+impl Server {
+    /// A server that accepts these host names besides `localhost` and addresses.
+    #[must_use]
+    pub fn new(service: Service, allowed_hosts: &[String]) -> Self {
+        Self { service: Arc::new(service), hosts: Hosts::new(allowed_hosts) }
+    }
+
+    /// Serves until `stop` resolves. Then it ends what is under way, within a time limit.
+    ///
+    /// # Errors
+    /// The operating system's error, if the listener fails.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        stop: impl Future<Output = ()> + Send,
+    ) -> std::io::Result<()> {
+        let (stopping, stopped) = watch::channel(false);
+        let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let (mut connections, mut stop) = (JoinSet::new(), std::pin::pin!(stop));
+        let mut report = JoinSet::new();
+        report.spawn(report_hot_keys(Arc::clone(&self.service)));
+        loop {
+            while connections.try_join_next().is_some() {}
+            let accepting = async {
+                let slot = Arc::clone(&slots).acquire_owned().await;
+                (listener.accept().await, slot)
+            };
+            let (accepted, slot) = tokio::select! {
+                () = &mut stop => break,
+                accepted = accepting => accepted,
+            };
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) if is_of_one_connection(&error) => continue,
+                Err(error) => {
+                    // Too many open files: those that end make room.
+                    tracing::warn!(%error, "a connection was not accepted");
+                    sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            let (server, stopped) = (self.clone(), stopped.clone());
+            connections.spawn(async move {
+                server.connection(stream, stopped).await;
+                drop(slot);
+            });
+        }
+        let _ = stopping.send(true);
+        let all = async { while connections.join_next().await.is_some() {} };
+        if timeout(GRACE_PERIOD, all).await.is_err() {
+            tracing::warn!("some requests were still open and were aborted");
+        }
+        if timeout(GRACE_PERIOD, self.service.finish()).await.is_err() {
+            tracing::warn!("some background work is unfinished; other processes continue it");
+        }
+        Ok(())
+    }
+
+    async fn connection(self, stream: TcpStream, stopped: watch::Receiver<bool>) {
+        let _ = stream.set_nodelay(true);
+        let serve = service_fn(move |request| {
+            let server = self.clone();
+            async move { server.respond(request).await }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER_TIMEOUT)
+            .serve_connection(TokioIo::new(stream), serve);
+        let mut connection = std::pin::pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => Some(ended),
+            () = until(stopped) => None,
+        };
+        let ended = match ended {
+            Some(ended) => ended,
+            None => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a connection ended");
+        }
+    }
+
+    async fn respond(
+        &self,
+        request: Request<Incoming>,
+    ) -> Result<Response<Full<Bytes>>, Infallible> {
+        let (parts, body) = request.into_parts();
+        let reply = match self.rejection(&parts.method, &parts.headers) {
+            Some(reply) => reply,
+            None => {
+                let body = Limited::new(body, MAX_BODY_BYTES).collect();
+                match timeout(BODY_TIMEOUT, body).await {
+                    Ok(Ok(body)) => self.service.respond(&parts.headers, body.to_bytes()).await,
+                    Ok(Err(_)) => Reply::text(
+                        StatusCode::PAYLOAD_TOO_LARGE,
+                        "the body is over 16 MB, or was cut off\n",
+                    ),
+                    Err(_) => {
+                        Reply::text(StatusCode::REQUEST_TIMEOUT, "the body did not come in time\n")
+                    }
+                }
+            }
+        };
+        let mut response = Response::new(Full::new(reply.body));
+        *response.status_mut() = reply.status;
+        *response.headers_mut() = reply.headers;
+        let id = || HeaderValue::from_static("sharding-endpoint");
+        response.headers_mut().entry(REQUEST_ID).or_insert_with(id);
+        Ok(response)
+    }
+
+    /// The answer to a request that is not looked at.
+    fn rejection(&self, method: &Method, headers: &HeaderMap) -> Option<Reply> {
+        let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+        let forbidden = |why: &str| Some(Reply::text(StatusCode::FORBIDDEN, why));
+        let host = text(HOST).unwrap_or_default();
+        if !self.hosts.accepts(host) {
+            return forbidden(&format!(
+                "{host:?} is not a known name of this machine; if it is one, start with \
+                 --allowed-host\n"
+            ));
+        }
+        if headers.contains_key(ORIGIN) {
+            return forbidden("this server is not for web pages\n");
+        }
+        if *method == Method::GET {
+            let region = self.service.region();
+            return Some(Reply::text(StatusCode::OK, &format!("healthy: dynamodb.{region}\n")));
+        }
+        if *method != Method::POST || !headers.contains_key(TARGET) {
+            return Some(Failure::unknown_operation().into_reply());
+        }
+        let length = text(CONTENT_LENGTH).and_then(|length| length.parse::<usize>().ok());
+        if length.is_some_and(|length| length > MAX_BODY_BYTES) {
+            let why = "the body is over 16 MB\n";
+            return Some(Reply::text(StatusCode::PAYLOAD_TOO_LARGE, why));
+        }
+        let signature = text(AUTHORIZATION).unwrap_or_default();
+        let Some(region) = scope_region(signature) else {
+            let why = "the request is not signed (SigV4)";
+            return Some(Failure::signature(why).into_reply());
+        };
+        (region != self.service.region()).then(|| {
+            let why = format!(
+                "the request is signed for {region:?}; this endpoint serves {:?}. \
+                 AWS_ENDPOINT_URL_DYNAMODB applies to every DynamoDB client of a program \
+                 (sharding-endpoint)",
+                self.service.region()
+            );
+            Failure::signature(why).into_reply()
+        })
+    }
+}
+
+/// Resolves when the server stops.
+async fn until(mut stopped: watch::Receiver<bool>) {
+    // It fails only once the server is gone.
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+}
+
+/// The region of a signature's credential scope.
+fn scope_region(authorization: &str) -> Option<&str> {
+    let rest = authorization.strip_prefix("AWS4-HMAC-SHA256")?;
+    let credential = rest.split(',').find_map(|part| part.trim().strip_prefix("Credential="))?;
+    let mut parts = credential.rsplit('/');
+    let is_scope = parts.next() == Some("aws4_request") && parts.next().is_some();
+    parts.next().filter(|_| is_scope)
+}
+
+fn is_of_one_connection(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+/// Says once a minute which keys that are not armed were throttled.
+async fn report_hot_keys(service: Arc<Service>) {
+    loop {
+        sleep(observed::PERIOD).await;
+        for hot in service.observed().take(observed::PERIOD) {
+            tracing::warn!(
+                table = hot.table,
+                key = hot.key,
+                write_units = hot.write_units,
+                throttled = hot.throttled,
+                shards = hot.shards,
+                "a key that is not armed is throttled"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_region_is_that_of_the_credential_scope() {
+        let of = |scope: &str| format!("AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host");
+        let good = of("AKID/20260101/eu-west-1/dynamodb/aws4_request");
+        assert_eq!(scope_region(&good), Some("eu-west-1"));
+        for bad in ["", "Bearer x", "AWS4-HMAC-SHA256 Credential=x", &of("a/b/c/d/e")] {
+            assert_eq!(scope_region(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! What becomes of a request: it passes as it came, it is handled because it is about an armed key,
+//! or it is refused by name.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use http::HeaderMap;
+use http::header::HOST;
+use serde_json::{Value, json};
+use sharding::PartitionKey;
+use sharding::internal::Patterns;
+use tokio::time::Instant;
+
+use crate::observed::Observed;
+use crate::reply::{Failure, Members, Reply};
+use crate::table::{Named, ServedTable};
+use crate::upstream::{TARGET, TARGET_PREFIX, Upstream, answered};
+use crate::write::ClientWrite;
+use crate::{batch, entries, query, read};
+
+/// How long a request about armed keys may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The operations on tables that pass, also on a table with armed keys.
+const ON_TABLES: [&str; 22] = [
+    "CreateTable",
+    "DescribeTable",
+    "ListTables",
+    "UpdateTable",
+    "DescribeTimeToLive",
+    "UpdateTimeToLive",
+    "DescribeLimits",
+    "ListTagsOfResource",
+    "TagResource",
+    "UntagResource",
+    "DescribeContinuousBackups",
+    "UpdateContinuousBackups",
+    "DescribeContributorInsights",
+    "ListContributorInsights",
+    "DescribeKinesisStreamingDestination",
+    "DescribeTableReplicaAutoScaling",
+    "CreateBackup",
+    "DescribeBackup",
+    "ListBackups",
+    "DescribeExport",
+    "ListExports",
+    "ExportTableToPointInTime",
+];
+
+/// The served tables, and the server behind them.
+#[derive(Debug, Clone)]
+pub struct Service {
+    tables: Vec<ServedTable>,
+    pub(crate) upstream: Upstream,
+    observed: Observed,
+}
+
+impl Service {
+    pub(crate) fn new(tables: Vec<ServedTable>, upstream: Upstream) -> Self {
+        Self { tables, upstream, observed: Observed::default() }
+    }
+
+    /// What was seen of keys that are not armed.
+    #[must_use]
+    pub fn observed(&self) -> &Observed {
+        &self.observed
+    }
+
+    /// Waits until all background work is done.
+    pub async fn finish(&self) {
+        for table in &self.tables {
+            table.engine.finish_background_work().await;
+        }
+    }
+
+    /// Answers a request that has passed the checks of its headers.
+    pub fn respond<'a>(&'a self, headers: &'a HeaderMap, body: Bytes) -> BoxFuture<'a, Reply> {
+        let answer = self.answer(headers, body);
+        async move { answer.await.unwrap_or_else(Failure::into_reply) }.boxed()
+    }
+
+    /// The region of the server.
+    #[must_use]
+    pub fn region(&self) -> &str {
+        self.upstream.region()
+    }
+
+    async fn answer(&self, headers: &HeaderMap, raw: Bytes) -> Result<Reply, Failure> {
+        let target = headers.get(TARGET).and_then(|target| target.to_str().ok());
+        let operation = target
+            .and_then(|target| target.strip_prefix(TARGET_PREFIX))
+            .ok_or_else(Failure::unknown_operation)?;
+        if operation == "DescribeEndpoints" {
+            let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+            let endpoint = json!({ "Address": host, "CachePeriodInMinutes": 1_440 });
+            let mut answer = Members::new();
+            answer.insert("Endpoints".to_owned(), json!([endpoint]));
+            return Ok(Reply::ok(answer));
+        }
+        let Ok(Value::Object(body)) = serde_json::from_slice(&raw) else {
+            // DynamoDB says what is wrong with it.
+            return self.pass(headers, raw, Vec::new()).await;
+        };
+        let deadline = Instant::now() + TIMEOUT;
+        match operation {
+            "GetItem" | "PutItem" | "UpdateItem" | "DeleteItem" => {
+                self.one_item(operation, headers, raw, &body, deadline).await
+            }
+            "Query" | "Scan" => self.many_items(operation, headers, raw, &body, deadline).await,
+            "BatchGetItem" => match batch::read(self, &body, deadline).await? {
+                Some(reply) => Ok(reply),
+                None => self.pass(headers, raw, self.all_patterns(&body, deadline).await?).await,
+            },
+            "BatchWriteItem" => match batch::write(self, &body, deadline).await? {
+                Some(reply) => Ok(reply),
+                None => self.pass(headers, raw, self.all_patterns(&body, deadline).await?).await,
+            },
+            "TransactGetItems" | "TransactWriteItems" => {
+                self.transaction(operation, headers, raw, &body, deadline).await
+            }
+            _ => self.other(operation, headers, raw, &body, deadline).await,
+        }
+    }
+
+    /// Passes a request as it came, while these patterns may be relied on.
+    async fn pass(
+        &self,
+        headers: &HeaderMap,
+        raw: Bytes,
+        patterns: Vec<Patterns>,
+    ) -> Result<Reply, Failure> {
+        let lasts = move || patterns.iter().all(|patterns| patterns.last());
+        answered(self.upstream.send(headers, raw, &lasts).await)
+    }
+
+    /// The served table of a name, with its patterns. `None` if requests to it pass.
+    pub(crate) async fn patterns_of(
+        &self,
+        name: &str,
+        deadline: Instant,
+    ) -> Result<Option<(ServedTable, Patterns)>, Failure> {
+        if self.tables.iter().any(|table| table.is_elsewhere(name)) {
+            return Err(Failure::validation(format!(
+                "{name} is a table of another account or region; this endpoint signs for its own \
+                 (sharding-endpoint)"
+            )));
+        }
+        let Some(table) = self.tables.iter().find(|table| table.is_named(name)) else {
+            return Ok(None);
+        };
+        Ok(table.patterns(deadline).await?.map(|patterns| (table.clone(), patterns)))
+    }
+
+    /// The patterns of all tables that a batch names.
+    async fn all_patterns(
+        &self,
+        body: &Members,
+        deadline: Instant,
+    ) -> Result<Vec<Patterns>, Failure> {
+        let tables = body.get("RequestItems").and_then(Value::as_object);
+        let names: Vec<&String> = tables.into_iter().flat_map(Members::keys).collect();
+        let mut all = Vec::new();
+        for name in names {
+            all.extend(self.patterns_of(name, deadline).await?.map(|(_, patterns)| patterns));
+        }
+        Ok(all)
+    }
+
+    /// The armed key of an item or of a key.
+    pub(crate) fn armed(
+        table: &ServedTable,
+        patterns: &Patterns,
+        item: &Members,
+    ) -> Result<Option<PartitionKey>, Failure> {
+        Ok(match table.named(patterns, item)? {
+            Named::Armed(key) => Some(key),
+            Named::NotArmed => None,
+        })
+    }
+
+    async fn one_item(
+        &self,
+        operation: &str,
+        headers: &HeaderMap,
+        raw: Bytes,
+        body: &Members,
+        deadline: Instant,
+    ) -> Result<Reply, Failure> {
+        let name = body.get("TableName").and_then(Value::as_str).unwrap_or_default();
+        let Some((table, patterns)) = self.patterns_of(name, deadline).await? else {
+            return self.pass(headers, raw, Vec::new()).await;
+        };
+        let of = if operation == "PutItem" { "Item" } else { "Key" };
+        let item = body.get(of).and_then(Value::as_object).cloned().unwrap_or_default();
+        let Some(key) = Self::armed(&table, &patterns, &item)? else {
+            let reply = self.pass(headers, raw, vec![patterns]).await?;
+            if operation != "GetItem" {
+                let key = item.get(table.partition_key_name()).and_then(|key| key.get("S"));
+                let key = key.and_then(Value::as_str).unwrap_or_default();
+                self.observed.note(&table.name, key, &item, reply.throttled());
+            }
+            return Ok(reply);
+        };
+        let operation = match operation {
+            "GetItem" => {
+                return read::get((&table, &self.upstream), &key, body, deadline).await;
+            }
+            "PutItem" => "PutItem",
+            "UpdateItem" => "UpdateItem",
+            _ => "DeleteItem",
+        };
+        let of = (&table, &self.upstream);
+        ClientWrite::read(of, operation, &key, body, deadline)?.run().await
+    }
+
+    async fn many_items(
+        &self,
+        operation: &str,
+        headers: &HeaderMap,
+        raw: Bytes,
+        body: &Members,
+        deadline: Instant,
+    ) -> Result<Reply, Failure> {
+        let name = body.get("TableName").and_then(Value::as_str).unwrap_or_default();
+        let Some((table, patterns)) = self.patterns_of(name, deadline).await? else {
+            return self.pass(headers, raw, Vec::new()).await;
+        };
+        if patterns.are_none() {
+            return self.pass(headers, raw, vec![patterns]).await;
+        }
+        let of = (&table, &self.upstream);
+        let index = body.get("IndexName").and_then(Value::as_str);
+        if operation == "Scan" {
+            return entries::page(of, &patterns, operation, body, deadline).await;
+        }
+        if body.contains_key("KeyConditions") {
+            return Err(Failure::unsupported("KeyConditions of Query"));
+        }
+        let is_of_the_key = match index {
+            Some(index) => table.sorts_the_same_keys(&self.upstream, index).await?,
+            None => true,
+        };
+        if !is_of_the_key {
+            return entries::page(of, &patterns, operation, body, deadline).await;
+        }
+        let named = query::partition_key(&table, body)?;
+        let key = match named.map(|text| table.of_text(&patterns, &text)).transpose()? {
+            Some(Named::Armed(key)) => key,
+            Some(Named::NotArmed) | None => return self.pass(headers, raw, vec![patterns]).await,
+        };
+        match index {
+            None => query::query(of, &key, body, deadline).await,
+            Some(_) => {
+                Err(Failure::unsupported("Query on an index with the table's own partition key"))
+            }
+        }
+    }
+
+    async fn transaction(
+        &self,
+        operation: &str,
+        headers: &HeaderMap,
+        raw: Bytes,
+        body: &Members,
+        deadline: Instant,
+    ) -> Result<Reply, Failure> {
+        let parts =
+            body.get("TransactItems").and_then(Value::as_array).cloned().unwrap_or_default();
+        let (mut all, mut is_armed) = (Vec::new(), false);
+        let parts: Vec<&Value> =
+            parts.iter().filter_map(Value::as_object).flat_map(Members::values).collect();
+        for part in parts {
+            let name = part.get("TableName").and_then(Value::as_str).unwrap_or_default();
+            let Some((table, patterns)) = self.patterns_of(name, deadline).await? else { continue };
+            let item = part.get("Item").or_else(|| part.get("Key")).and_then(Value::as_object);
+            let item = item.cloned().unwrap_or_default();
+            is_armed |= Self::armed(&table, &patterns, &item)?.is_some();
+            all.push((table, patterns));
+        }
+        if !is_armed {
+            let patterns: Vec<Patterns> = all.into_iter().map(|(_, patterns)| patterns).collect();
+            return self.pass(headers, raw, patterns).await;
+        }
+        if operation == "TransactWriteItems" {
+            return Err(Failure::unsupported("TransactWriteItems"));
+        }
+        let table_of = |name: &str| self.tables.iter().find(|it| it.is_named(name)).cloned();
+        let armed_of = |table: &ServedTable, item: &Members| {
+            let patterns = all.iter().find(|(of, _)| of.name == table.name);
+            patterns.map_or(Ok(None), |(table, patterns)| Self::armed(table, patterns, item))
+        };
+        entries::transact_get(&self.upstream, table_of, armed_of, body, deadline).await
+    }
+
+    /// What is not about single items. A table with armed keys takes only what is on the list.
+    async fn other(
+        &self,
+        operation: &str,
+        headers: &HeaderMap,
+        raw: Bytes,
+        body: &Members,
+        deadline: Instant,
+    ) -> Result<Reply, Failure> {
+        if !ON_TABLES.contains(&operation) {
+            let text = String::from_utf8_lossy(&raw);
+            for table in self.tables.iter().filter(|table| text.contains(table.name.as_str())) {
+                let patterns = table.patterns(deadline).await?;
+                if patterns.is_some_and(|patterns| !patterns.are_none()) {
+                    let what = format!("{operation} on the table {}", table.name);
+                    return Err(Failure::validation(format!(
+                        "{what}, which has armed keys, is not supported (sharding-endpoint)"
+                    )));
+                }
+            }
+        }
+        let name = body.get("TableName").and_then(Value::as_str).unwrap_or_default();
+        self.patterns_of(name, deadline).await?;
+        self.pass(headers, raw, Vec::new()).await
+    }
+}

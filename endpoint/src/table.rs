@@ -1,0 +1,195 @@
+//! A table that the endpoint serves: its keys, its indexes, and the crate's engine for it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::error::DisplayErrorContext;
+use aws_sdk_dynamodb::types::{KeySchemaElement, KeyType, ScalarAttributeType, TimeToLiveStatus};
+use serde_json::Value;
+use sharding::internal::{Patterns, TableEngine};
+use sharding::{PartitionKey, ShardNumber, SortKeyType, TableConfig};
+use tokio::time::Instant;
+
+use crate::read::repeated;
+use crate::reply::{Failure, Members};
+use crate::upstream::{Upstream, UpstreamError};
+
+/// The first character that no key contains. A stored key of a further shard has it.
+pub(crate) const SEPARATOR: char = '\u{1f}';
+/// The longest key that can be armed, in bytes: a further shard's key is longer.
+const MAX_ARMED_BYTES: usize = 2_040;
+/// Of a longer key, this many bytes are matched with the patterns.
+const MATCHED_BYTES: usize = 2_000;
+
+/// A table with its engine.
+#[derive(Debug, Clone)]
+pub(crate) struct ServedTable {
+    pub(crate) engine: TableEngine,
+    pub(crate) name: String,
+    arn: Option<String>,
+    /// `None` if its keys cannot be armed, so that every request passes as it came.
+    keys: Option<SortKeyType>,
+    /// Whether each index has the table's own partition key. It may be made while this runs.
+    indexes: Arc<Mutex<HashMap<String, bool>>>,
+}
+
+/// A partition key in a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// No pattern matches it, or DynamoDB refuses it.
+    NotArmed,
+    Armed(PartitionKey),
+}
+
+impl ServedTable {
+    /// Describes the table and takes the settings from the description.
+    pub(crate) async fn open(client: &Client, config: TableConfig) -> Result<Self, UpstreamError> {
+        let name = config.table_name.clone();
+        let failed =
+            |error: &dyn std::fmt::Display| UpstreamError(format!("the table {name}: {error}"));
+        let described = client
+            .describe_table()
+            .table_name(&name)
+            .send()
+            .await
+            .map_err(|error| failed(&DisplayErrorContext(&error)))?;
+        let table = described.table().ok_or_else(|| failed(&"it has no description"))?;
+        let of = |kind: &KeyType| {
+            let is_it = |key: &&KeySchemaElement| key.key_type() == kind;
+            let name = table.key_schema().iter().find(is_it)?.attribute_name().to_owned();
+            let defined = table.attribute_definitions().iter();
+            let attribute = defined.into_iter().find(|it| it.attribute_name() == name)?;
+            Some((name, attribute.attribute_type().clone()))
+        };
+        let (hash, range) = (of(&KeyType::Hash), of(&KeyType::Range));
+        let ttl = client.describe_time_to_live().table_name(&name).send().await;
+        let ttl = ttl.ok().and_then(|answer| {
+            let ttl = answer.time_to_live_description?;
+            let is_on = ttl.time_to_live_status() == Some(&TimeToLiveStatus::Enabled);
+            ttl.attribute_name.filter(|_| is_on)
+        });
+        let mut config = config;
+        config.ttl_attribute = ttl.or(config.ttl_attribute);
+        let keys = match (hash, range) {
+            (Some((hash, ScalarAttributeType::S)), Some((range, kind))) => {
+                (config.partition_key_name, config.sort_key_name) = (hash, range);
+                match kind {
+                    ScalarAttributeType::S => Some(SortKeyType::String),
+                    ScalarAttributeType::N => Some(SortKeyType::Number),
+                    _ => None,
+                }
+            }
+            _ => None,
+        };
+        config.sort_key_type = keys.unwrap_or(SortKeyType::String);
+        let arn = table.table_arn().map(str::to_owned);
+        let engine = TableEngine::new(client, config);
+        Ok(Self { engine, name, arn, keys, indexes: Arc::default() })
+    }
+
+    /// Whether a request that names a table means this one.
+    pub(crate) fn is_named(&self, name: &str) -> bool {
+        self.name == name || self.arn.as_deref() == Some(name)
+    }
+
+    /// Whether a name is that of a table with the same name elsewhere.
+    pub(crate) fn is_elsewhere(&self, name: &str) -> bool {
+        !self.is_named(name)
+            && name.rsplit_once(":table/").is_some_and(|(_, bare)| bare == self.name)
+    }
+
+    pub(crate) fn partition_key_name(&self) -> &str {
+        &self.engine.config().partition_key_name
+    }
+
+    pub(crate) fn sort_key_name(&self) -> &str {
+        &self.engine.config().sort_key_name
+    }
+
+    pub(crate) fn sort_key_type(&self) -> SortKeyType {
+        self.engine.config().sort_key_type
+    }
+
+    pub(crate) fn sort_key_letter(&self) -> &'static str {
+        match self.sort_key_type() {
+            SortKeyType::String => "S",
+            SortKeyType::Number => "N",
+        }
+    }
+
+    /// Whether an index has the table's own partition key.
+    pub(crate) async fn sorts_the_same_keys(
+        &self,
+        upstream: &Upstream,
+        index: &str,
+    ) -> Result<bool, Failure> {
+        let known = || self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known().get(index) {
+            return Ok(*known);
+        }
+        let mut body = Members::new();
+        body.insert("TableName".to_owned(), Value::from(self.name.as_str()));
+        let answer = repeated(upstream, "DescribeTable", &body).await?.members();
+        let of = |kind: &str| answer.get("Table")?.get(kind)?.as_array().cloned();
+        let lists = [of("LocalSecondaryIndexes"), of("GlobalSecondaryIndexes")];
+        for described in lists.into_iter().flatten().flatten() {
+            let name = described.get("IndexName").and_then(Value::as_str).unwrap_or_default();
+            let keys = described.get("KeySchema").and_then(Value::as_array);
+            let is_own = keys.into_iter().flatten().any(|key| {
+                let is = |member: &str, value: &str| {
+                    key.get(member).and_then(Value::as_str) == Some(value)
+                };
+                is("KeyType", "HASH") && is("AttributeName", self.partition_key_name())
+            });
+            known().insert(name.to_owned(), is_own);
+        }
+        // An index that does not exist: DynamoDB says so.
+        Ok(known().get(index).copied().unwrap_or(false))
+    }
+
+    pub(crate) fn is_key_itself(&self, shard: ShardNumber) -> bool {
+        shard == ShardNumber::FIRST
+    }
+
+    /// The table's patterns, or none if its keys cannot be armed.
+    pub(crate) async fn patterns(&self, deadline: Instant) -> Result<Option<Patterns>, Failure> {
+        if self.keys.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(self.engine.patterns(deadline).await?))
+    }
+
+    /// What the patterns say of the partition key of an item or of a key.
+    pub(crate) fn named(&self, patterns: &Patterns, key: &Members) -> Result<Named, Failure> {
+        let value = key.get(self.partition_key_name());
+        let text = value.and_then(Value::as_object).and_then(|value| value.get("S"));
+        text.and_then(Value::as_str)
+            .map_or(Ok(Named::NotArmed), |text| self.of_text(patterns, text))
+    }
+
+    /// What the patterns say of a partition key.
+    pub(crate) fn of_text(&self, patterns: &Patterns, text: &str) -> Result<Named, Failure> {
+        if let Ok(key) = PartitionKey::new(text)
+            && text.len() <= MAX_ARMED_BYTES
+            && !text.contains(SEPARATOR)
+        {
+            let is_armed = patterns.matches(&key);
+            return Ok(if is_armed { Named::Armed(key) } else { Named::NotArmed });
+        }
+        let before = text.split(SEPARATOR).next().unwrap_or_default();
+        let mut end = before.len().min(MATCHED_BYTES);
+        while !before.is_char_boundary(end) {
+            end -= 1;
+        }
+        match PartitionKey::new(&before[..end]) {
+            Ok(key) if patterns.matches(&key) => Err(Failure::validation(format!(
+                "One or more parameter values were invalid: an armed key of {} has at most 2,040 \
+                 bytes and no character U+001F (sharding-endpoint)",
+                self.name
+            ))),
+            // DynamoDB judges it.
+            Ok(_) | Err(_) => Ok(Named::NotArmed),
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The DynamoDB behind this endpoint: requests are signed with this process's credentials.
+
+use std::time::Duration;
+
+use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
+use aws_sdk_dynamodb::config::Region;
+use aws_sdk_dynamodb::config::endpoint::{DefaultResolver, Params, ResolveEndpoint};
+use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
+use aws_sigv4::sign::v4;
+use aws_smithy_http_client::{Connector, tls};
+use aws_smithy_runtime_api::client::http::{
+    HttpConnector, HttpConnectorSettings, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
+use aws_smithy_types::body::SdkBody;
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use http_body_util::{BodyExt, Limited};
+use serde_json::Value;
+use tokio::time::timeout;
+
+use crate::reply::{Members, Reply};
+
+/// The longest that a connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// The longest that an answer may take. A drain waits longer for reads that are under way.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// An answer of DynamoDB has at most 16 MB.
+const MAX_ANSWER_BYTES: usize = 20 * 1_024 * 1_024;
+
+pub(crate) const TARGET: HeaderName = HeaderName::from_static("x-amz-target");
+pub(crate) const TARGET_PREFIX: &str = "DynamoDB_20120810.";
+const JSON: HeaderValue = HeaderValue::from_static("application/x-amz-json-1.0");
+
+/// Why the endpoint cannot start, or a request could not be sent.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct UpstreamError(pub(crate) String);
+
+/// Whether a request may still be sent once it is signed.
+pub(crate) type Lasts<'a> = &'a (dyn Fn() -> bool + Send + Sync);
+
+/// What came of a request.
+#[derive(Debug)]
+pub(crate) enum Sent {
+    /// An answer came.
+    Answered(Reply),
+    /// It was not sent: the lease was over once it was signed, or no connection was made.
+    NotSent(String),
+    /// No answer came: it may have been applied.
+    Unanswered(String),
+}
+
+/// The server behind the endpoint, and how requests to it are signed.
+#[derive(Debug, Clone)]
+pub struct Upstream {
+    connector: SharedHttpConnector,
+    credentials: SharedCredentialsProvider,
+    region: Region,
+    url: Uri,
+    host: HeaderValue,
+}
+
+impl Upstream {
+    /// The server that an SDK's configuration names: its endpoint URL, or AWS in its region.
+    ///
+    /// # Errors
+    /// [`UpstreamError`] if the configuration has no region or no credentials.
+    pub async fn new(aws: &api::SdkConfig) -> Result<Self, UpstreamError> {
+        let settings = HttpConnectorSettings::builder().connect_timeout(CONNECT_TIMEOUT).build();
+        let tls = tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring);
+        let connector = Connector::builder().connector_settings(settings).tls_provider(tls).build();
+        Self::over(aws, SharedHttpConnector::new(connector)).await
+    }
+
+    /// As [`new`](Self::new), through this connector.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub async fn over(
+        aws: &api::SdkConfig,
+        connector: SharedHttpConnector,
+    ) -> Result<Self, UpstreamError> {
+        let region = aws.region().cloned().ok_or_else(|| {
+            UpstreamError("no region: set AWS_REGION, or the profile's region".to_owned())
+        })?;
+        let credentials = aws.credentials_provider().ok_or_else(|| {
+            UpstreamError("no credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID".to_owned())
+        })?;
+        let url = match aws.endpoint_url() {
+            Some(url) => url.to_owned(),
+            None => {
+                let params = Params::builder()
+                    .region(region.to_string())
+                    .use_fips(aws.use_fips().unwrap_or_default())
+                    .use_dual_stack(aws.use_dual_stack().unwrap_or_default())
+                    .build()
+                    .map_err(|error| UpstreamError(error.to_string()))?;
+                let resolved = DefaultResolver::new().resolve_endpoint(&params).await;
+                resolved.map_err(|error| UpstreamError(error.to_string()))?.url().to_owned()
+            }
+        };
+        let url: Uri = url
+            .parse()
+            .map_err(|error| UpstreamError(format!("the endpoint URL {url:?}: {error}")))?;
+        let host = url.authority().map(|authority| authority.as_str().to_owned());
+        let host = host
+            .and_then(|host| HeaderValue::try_from(host).ok())
+            .ok_or_else(|| UpstreamError(format!("the endpoint URL {url} has no host")))?;
+        Ok(Self { connector, credentials, region, url, host })
+    }
+
+    /// The region for which requests are signed.
+    pub(crate) fn region(&self) -> &str {
+        self.region.as_ref()
+    }
+
+    /// Sends a request of this endpoint.
+    pub(crate) async fn call(&self, operation: &str, body: &Members, lasts: Lasts<'_>) -> Sent {
+        let target = HeaderValue::try_from(format!("{TARGET_PREFIX}{operation}"));
+        let Ok(target) = target else {
+            return Sent::NotSent("the operation is no header value".to_owned());
+        };
+        let headers = HeaderMap::from_iter([(CONTENT_TYPE, JSON), (TARGET, target)]);
+        let body = Bytes::from(Value::Object(body.clone()).to_string());
+        self.send(&headers, body, lasts).await
+    }
+
+    /// Sends a client's request as it came: only the host and the signature are this endpoint's.
+    /// Once it is signed, it is sent only if `lasts` still holds.
+    pub(crate) async fn send(&self, headers: &HeaderMap, body: Bytes, lasts: Lasts<'_>) -> Sent {
+        let request = match self.signed(headers, body).await {
+            Ok(request) => request,
+            Err(error) => return Sent::NotSent(error.0),
+        };
+        if !lasts() {
+            return Sent::NotSent("the lease was over before the request was sent".to_owned());
+        }
+        let answer = async {
+            let response = match self.connector.call(request).await {
+                Ok(response) => response,
+                // Without a connection nothing was sent.
+                Err(error) if error.is_user() => return Sent::NotSent(error.to_string()),
+                Err(error) => return Sent::Unanswered(error.to_string()),
+            };
+            let response = match response.try_into_http1x() {
+                Ok(response) => response,
+                Err(error) => return Sent::Unanswered(error.to_string()),
+            };
+            let (parts, body) = response.into_parts();
+            match Limited::new(body, MAX_ANSWER_BYTES).collect().await {
+                Ok(body) => Sent::Answered(Reply {
+                    status: parts.status,
+                    headers: end_to_end(&parts.headers),
+                    body: body.to_bytes(),
+                }),
+                Err(error) => Sent::Unanswered(error.to_string()),
+            }
+        };
+        match timeout(ANSWER_TIMEOUT, answer).await {
+            Ok(sent) => sent,
+            Err(_) => Sent::Unanswered("no answer came in time".to_owned()),
+        }
+    }
+
+    async fn signed(&self, headers: &HeaderMap, body: Bytes) -> Result<HttpRequest, UpstreamError> {
+        let failed = |error: &dyn std::fmt::Display| UpstreamError(error.to_string());
+        let credentials = self
+            .credentials
+            .provide_credentials()
+            .await
+            .map_err(|error| UpstreamError(format!("no credentials: {error}")))?;
+        let mut request = http::Request::post(self.url.clone())
+            .body(SdkBody::from(body.to_vec()))
+            .map_err(|error| failed(&error))?;
+        *request.headers_mut() = end_to_end(headers);
+        request.headers_mut().insert(HOST, self.host.clone());
+        request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        let identity = credentials.into();
+        let now = std::time::UNIX_EPOCH + api::since_epoch();
+        let params = v4::SigningParams::builder()
+            .identity(&identity)
+            .region(self.region.as_ref())
+            .name("dynamodb")
+            .time(now)
+            .settings(SigningSettings::default())
+            .build()
+            .map_err(|error| failed(&error))?;
+        let signable_headers = request
+            .headers()
+            .iter()
+            .filter(|(name, _)| name.as_str() == "host" || name.as_str().starts_with("x-amz-"))
+            .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
+        let url = self.url.to_string();
+        let signable =
+            SignableRequest::new("POST", &url, signable_headers, SignableBody::Bytes(&body))
+                .map_err(|error| failed(&error))?;
+        let signing = sign(signable, &params.into()).map_err(|error| failed(&error))?;
+        let (instructions, _) = signing.into_parts();
+        instructions.apply_to_request_http1x(&mut request);
+        HttpRequest::try_from(request).map_err(|error| failed(&error))
+    }
+}
+
+/// The headers without those of one connection, of the signature, and of the host.
+fn end_to_end(headers: &HeaderMap) -> HeaderMap {
+    const OF_THE_HOP: [&str; 12] = [
+        "authorization",
+        "connection",
+        "content-length",
+        "host",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "upgrade",
+        "x-amz-content-sha256",
+        "x-amz-date",
+        "x-amz-security-token",
+    ];
+    let kept = headers.iter().filter(|(name, _)| {
+        !OF_THE_HOP.contains(&name.as_str()) && *name != TRANSFER_ENCODING && *name != "expect"
+    });
+    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// What came of a request that must have an answer.
+pub(crate) fn answered(sent: Sent) -> Result<Reply, crate::reply::Failure> {
+    use crate::reply::Failure;
+    match sent {
+        Sent::Answered(reply) => Ok(reply),
+        Sent::NotSent(why) => Err(Failure::throttled(format!("sharding-endpoint: {why}"))),
+        Sent::Unanswered(why) => {
+            tracing::warn!(why, "no answer from DynamoDB");
+            Err(Failure::internal("sharding-endpoint: no answer from DynamoDB"))
+        }
+    }
+}

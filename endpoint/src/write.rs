@@ -1,0 +1,363 @@
+//! Writes of armed keys: plain ones by the crate, all others as requests of the client's together
+//! with a condition of the protocol.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sharding::internal::KeySession;
+use sharding::internal::protocol::copies::{Answer, Copy};
+use sharding::internal::protocol::expressed::{
+    Action, ExpressedWrite, Next, Operation, Outcome, Request,
+};
+use sharding::internal::protocol::layout::Places;
+use sharding::internal::protocol::view::View;
+use sharding::{Item, PartitionKey, ShardNumber, SortKey, WriteErrorKind};
+use tokio::time::Instant;
+
+use crate::expression::{self, Clauses, Placeholders};
+use crate::item;
+use crate::reply::{Failure, Members, Reply};
+use crate::request::{Composed, compose};
+use crate::table::ServedTable;
+use crate::upstream::{Sent, Upstream};
+
+/// How long a write waits while the key's width changes.
+const LONGEST_PAUSE: Duration = Duration::from_millis(1_500);
+/// The write units of a request whose item is not known.
+const UNKNOWN_UNITS: u64 = 1;
+
+/// The members of a write of an armed key. Any other is refused.
+const MEMBERS: [&str; 11] = [
+    "TableName",
+    "Item",
+    "Key",
+    "UpdateExpression",
+    "ConditionExpression",
+    "ExpressionAttributeNames",
+    "ExpressionAttributeValues",
+    "ReturnValues",
+    "ReturnConsumedCapacity",
+    "ReturnItemCollectionMetrics",
+    "ReturnValuesOnConditionCheckFailure",
+];
+
+/// A write of one item of an armed key, as the client sent it.
+#[derive(Debug)]
+pub(crate) struct ClientWrite<'a> {
+    pub(crate) table: &'a ServedTable,
+    pub(crate) upstream: &'a Upstream,
+    pub(crate) operation: &'static str,
+    pub(crate) key: &'a PartitionKey,
+    pub(crate) sort_key: SortKey,
+    pub(crate) body: &'a Members,
+    /// The clauses of an update.
+    pub(crate) clauses: Clauses,
+    pub(crate) deadline: Instant,
+}
+
+fn member<'a>(body: &'a Members, name: &str) -> Option<&'a str> {
+    body.get(name)?.as_str()
+}
+
+/// Refuses members that are not on a list.
+pub(crate) fn check_members(
+    operation: &str,
+    body: &Members,
+    known: &[&str],
+) -> Result<(), Failure> {
+    match body.keys().find(|name| !known.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) => Err(Failure::unsupported(&format!("{name} of {operation}"))),
+    }
+}
+
+impl<'a> ClientWrite<'a> {
+    /// Reads a client's request.
+    pub(crate) fn read(
+        (table, upstream): (&'a ServedTable, &'a Upstream),
+        operation: &'static str,
+        key: &'a PartitionKey,
+        body: &'a Members,
+        deadline: Instant,
+    ) -> Result<Self, Failure> {
+        check_members(operation, body, &MEMBERS)?;
+        let of = if operation == "PutItem" { "Item" } else { "Key" };
+        let item = body.get(of).and_then(Value::as_object).cloned().unwrap_or_default();
+        item::check_names(item.keys().map(String::as_str))?;
+        let sort_key = item::sort_key(table, &item)?;
+        let placeholders = Placeholders::of(body);
+        for expression in ["ConditionExpression", "UpdateExpression"] {
+            let text = member(body, expression).unwrap_or_default();
+            item::check_names(expression::attributes(text, &placeholders))?;
+        }
+        let text = member(body, "UpdateExpression").unwrap_or_default();
+        let clauses = Clauses::parse(text)
+            .ok_or_else(|| Failure::validation("Invalid UpdateExpression: Syntax error"))?;
+        let keys = [table.partition_key_name(), table.sort_key_name()];
+        let set = clauses.set.as_deref().unwrap_or_default();
+        if expression::read_by_set(set, &placeholders).iter().any(|name| keys.contains(name)) {
+            return Err(Failure::unsupported("a key name on the right-hand side of an update"));
+        }
+        Ok(Self { table, upstream, operation, key, sort_key, body, clauses, deadline })
+    }
+
+    /// Carries the write out.
+    pub(crate) async fn run(self) -> Result<Reply, Failure> {
+        let engine = self.table.engine.clone();
+        let session = engine.session(self.key, self.deadline);
+        if session.counts().await?
+            && let Some(done) = self.plain().await?
+        {
+            return Ok(done);
+        }
+        let reply = self.expressed(session).await;
+        if let Err(failure) = &reply {
+            tracing::debug!(?failure, operation = self.operation, "a write was not acknowledged");
+        }
+        reply
+    }
+
+    /// A put or a deletion without condition and without a result is the crate's. `None` if it is
+    /// something else, or if DynamoDB must say what is wrong with it.
+    async fn plain(&self) -> Result<Option<Reply>, Failure> {
+        let is_default = |name: &str| {
+            let default = |value: &Value| matches!(value.as_str(), Some("NONE"));
+            self.body.get(name).is_none_or(default)
+        };
+        let is_plain = self.operation != "UpdateItem"
+            && !self.body.contains_key("ConditionExpression")
+            && !self.body.contains_key("ExpressionAttributeNames")
+            && !self.body.contains_key("ExpressionAttributeValues")
+            && ["ReturnValues", "ReturnConsumedCapacity", "ReturnItemCollectionMetrics"]
+                .into_iter()
+                .all(is_default);
+        if !is_plain {
+            return Ok(None);
+        }
+        let engine = &self.table.engine;
+        let written = if self.operation == "DeleteItem" {
+            let key = self.body.get("Key").and_then(Value::as_object);
+            if key.is_none_or(|key| key.len() != 2) {
+                return Ok(None);
+            }
+            engine.delete(self.key, &self.sort_key, self.deadline).await
+        } else {
+            let item = self.body.get("Item").and_then(Value::as_object);
+            let Some(attributes) = item.and_then(|item| item::attributes(self.table, item)) else {
+                return Ok(None);
+            };
+            let (partition_key, sort_key) = (self.key.clone(), self.sort_key.clone());
+            engine.put(&Item { partition_key, sort_key, attributes }, self.deadline).await
+        };
+        match written {
+            Ok(_) => Ok(Some(Reply::ok(Members::new()))),
+            // Nothing was stored. DynamoDB's own text comes with the next request.
+            Err(error)
+                if matches!(
+                    error.kind,
+                    WriteErrorKind::Invalid(_)
+                        | WriteErrorKind::NotArmed { .. }
+                        | WriteErrorKind::Table(sharding::TableError::Rejected(_))
+                ) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn operation(&self) -> Operation {
+        match self.operation {
+            "PutItem" => Operation::Put,
+            "DeleteItem" => Operation::Delete,
+            _ => Operation::Update { creates: self.clauses.creates() },
+        }
+    }
+
+    fn units(&self) -> u64 {
+        let item = self.body.get("Item").map(|item| item.to_string().len());
+        item.map_or(UNKNOWN_UNITS, |bytes| (bytes as u64).div_ceil(1_024))
+    }
+
+    async fn expressed(&self, mut session: KeySession<'_>) -> Result<Reply, Failure> {
+        let now = || self.table.engine.now();
+        let mut write =
+            ExpressedWrite::new(self.operation(), session.waits(), session.tie_breaker());
+        let mut view = session.view().await?;
+        let mut pulled: Vec<(ShardNumber, Members)> = Vec::new();
+        let mut last: Option<Reply> = None;
+        let pause_ends = Instant::now() + LONGEST_PAUSE;
+        loop {
+            let places = session.places(&self.sort_key, &view);
+            match write.next(&view, &places, now()) {
+                Next::Done(outcome) => {
+                    session.end().await;
+                    return self.end(outcome, last, &session, &view);
+                }
+                Next::Look(None) => view = session.view().await?,
+                Next::Look(Some(since)) => view = session.view_since(since).await?,
+                Next::Verify(since) => view = session.verify(since).await?,
+                Next::Pause => {
+                    if !session.wait_for_open(pause_ends.min(self.deadline)).await? {
+                        let why = "the key is being spread over more shards";
+                        return Err(Failure::throttled(format!("sharding-endpoint: {why}")));
+                    }
+                    view = session.view().await?;
+                }
+                Next::Read => {
+                    pulled = self.copies(&session, &places).await?;
+                    let copies: Vec<(ShardNumber, Copy)> =
+                        pulled.iter().map(|(shard, raw)| (*shard, item::copy(raw))).collect();
+                    write.read(&copies, &places, &view, now());
+                }
+                Next::Send(request) => {
+                    let (answer, reply) =
+                        self.send(&mut session, &request, (&places, &view), &pulled).await?;
+                    let waits = answer == Answer::Rejected;
+                    write.answered(&request, answer, &places, &view, now());
+                    if waits && !session.pause().await {
+                        return match reply.filter(|reply| reply.throttled().is_some()) {
+                            Some(reply) => Ok(reply),
+                            None => Err(Failure::throttled(
+                                "sharding-endpoint: no attempt succeeded in time",
+                            )),
+                        };
+                    }
+                    if waits {
+                        view = session.view().await?;
+                    }
+                    last = reply;
+                }
+            }
+        }
+    }
+
+    /// Sends one request to the item's home.
+    async fn send(
+        &self,
+        session: &mut KeySession<'_>,
+        request: &Request,
+        (places, view): (&Places, &Arc<View>),
+        read: &[(ShardNumber, Members)],
+    ) -> Result<(Answer, Option<Reply>), Failure> {
+        let (home, width) = (places.home, view.layout.number_of_shards);
+        let stored_key = session
+            .shard_key(home)
+            .map_err(|error| Failure::validation(format!("the partition key: {error}")))?;
+        let pulled = match &request.action {
+            Action::Pull(from, _) => read.iter().find(|(shard, _)| shard == from),
+            _ => None,
+        };
+        let composed = compose(self, request, (home, width, &stored_key), pulled.map(|it| &it.1))?;
+        let Composed { operation, body } = composed;
+        let lasts = session.lasts(view);
+        let sent = self.upstream.call(operation, &body, &lasts).await;
+        let place = (home, width);
+        let reply = match sent {
+            Sent::Answered(reply) => reply,
+            Sent::NotSent(why) => {
+                tracing::debug!(why, "a request was not sent");
+                return Ok((Answer::Rejected, None));
+            }
+            Sent::Unanswered(why) => {
+                tracing::warn!(why, "no answer from DynamoDB");
+                return Ok((Answer::Unanswered, None));
+            }
+        };
+        if reply.is_ok() {
+            session.attempted(place, &self.sort_key, self.units(), None);
+            return Ok((Answer::Applied, Some(reply)));
+        }
+        if reply.status.is_server_error() {
+            return Ok((Answer::Unanswered, None));
+        }
+        if let Some(scope) = reply.throttled() {
+            session.attempted(place, &self.sort_key, self.units(), Some(scope));
+            return Ok((Answer::Rejected, Some(reply)));
+        }
+        match reply.error_type().as_str() {
+            "ConditionalCheckFailedException" => {
+                session.attempted(place, &self.sort_key, self.units(), None);
+                let stored = reply.members().get("Item").and_then(Value::as_object).cloned();
+                let stored = stored.filter(|it| item::counts(self.table, it, self.key, home));
+                Ok((Answer::Refused(stored.as_ref().map(item::copy)), Some(reply)))
+            }
+            "TransactionConflictException" | "ReplicatedWriteConflictException" => {
+                Ok((Answer::Rejected, None))
+            }
+            // DynamoDB says what is wrong with the request.
+            _ => Err(Failure::of(reply)),
+        }
+    }
+
+    /// The stored copies at the item's places.
+    async fn copies(
+        &self,
+        session: &KeySession<'_>,
+        places: &Places,
+    ) -> Result<Vec<(ShardNumber, Members)>, Failure> {
+        let shards: Vec<ShardNumber> = places.all().into_iter().collect();
+        let of = (self.table, self.upstream, session);
+        crate::read::copies(of, (self.key, &self.sort_key), &shards, &json!({})).await
+    }
+
+    fn end(
+        &self,
+        outcome: Outcome,
+        last: Option<Reply>,
+        session: &KeySession<'_>,
+        view: &View,
+    ) -> Result<Reply, Failure> {
+        let is_unknown =
+            || Failure::internal("sharding-endpoint: the outcome of the write is unknown");
+        match outcome {
+            Outcome::Applied { on_item } => {
+                session.wrote(view, &self.sort_key, self.units());
+                let reply = last.ok_or_else(is_unknown)?;
+                let mut body = reply.members();
+                self.show_attributes(&mut body, on_item);
+                if let Some(metrics) = body.get_mut("ItemCollectionMetrics")
+                    && let Some(key) = metrics.get_mut("ItemCollectionKey")
+                    && let Some(key) = key.as_object_mut()
+                {
+                    item::strip(self.table, key, self.key);
+                }
+                Ok(reply.with_body(body))
+            }
+            Outcome::Refused { on_item } => {
+                let reply = last.ok_or_else(is_unknown)?;
+                let mut body = reply.members();
+                let wants = member(self.body, "ReturnValuesOnConditionCheckFailure");
+                let shown = body.remove("Item").filter(|_| on_item && wants == Some("ALL_OLD"));
+                if let Some(Value::Object(mut shown)) = shown {
+                    item::strip(self.table, &mut shown, self.key);
+                    body.insert("Item".to_owned(), Value::Object(shown));
+                }
+                Ok(reply.with_body(body))
+            }
+            Outcome::Unknown => Err(is_unknown()),
+            Outcome::Lost => {
+                tracing::error!(key = self.key.as_str(), "an item is of a later era: rebuild");
+                Err(Failure::internal(
+                    "sharding-endpoint: the key's metadata is lost; rebuild it from the table",
+                ))
+            }
+        }
+    }
+
+    /// Leaves the product's attributes out of the returned ones. What was found on a tombstone is
+    /// not shown.
+    fn show_attributes(&self, body: &mut Members, on_item: bool) {
+        let Some(Value::Object(mut shown)) = body.remove("Attributes") else { return };
+        let wants = member(self.body, "ReturnValues").unwrap_or("NONE");
+        let changes_nothing = self.operation() == (Operation::Update { creates: false });
+        if !on_item && (wants.ends_with("_OLD") || changes_nothing) {
+            return;
+        }
+        item::strip(self.table, &mut shown, self.key);
+        if !shown.is_empty() {
+            body.insert("Attributes".to_owned(), Value::Object(shown));
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The endpoint over the embedded engine, beside the engine itself.
+
+mod cases;
+mod expressions;
+mod http_checks;
+mod reads;
+mod world;

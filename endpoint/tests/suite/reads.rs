@@ -1,0 +1,1 @@
+//! Reads of a key whose items are in every state, beside those of a plain table.

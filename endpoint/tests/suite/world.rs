@@ -1,0 +1,96 @@
+//! An engine with a sharded table and a plain one, and the endpoint in front of both.
+
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_smithy_runtime_api::client::http::SharedHttpConnector;
+use bytes::Bytes;
+use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
+use endpoint::{Reply, Service, Upstream, open};
+use http::{HeaderMap, HeaderValue};
+use serde_json::{Value, json};
+use sharding::{ShardedTable, TableConfig, create_tables};
+
+/// The sharded table, and the plain one that the engine serves by itself.
+pub(crate) const SHARDED: &str = "orders";
+pub(crate) const PLAIN: &str = "plain";
+
+/// An answer: its status and its body.
+pub(crate) type Answer = (u16, Value);
+
+pub(crate) struct World {
+    pub(crate) engine: Engine,
+    pub(crate) table: ShardedTable,
+    pub(crate) service: Service,
+}
+
+pub(crate) fn config() -> TableConfig {
+    TableConfig::new(SHARDED, "orders-metadata").with(|config| {
+        config.partition_key_name = "pk".to_owned();
+        config.sort_key_name = "sk".to_owned();
+        config.ttl_attribute = Some("ttl".to_owned());
+    })
+}
+
+impl World {
+    /// With all keys armed from the beginning, or with none.
+    pub(crate) async fn new(is_armed: bool) -> Self {
+        let engine = Engine::in_memory().expect("a database");
+        let unlimited =
+            PartitionLimits { write_units: 1e9, read_units: 1e9, ..PartitionLimits::default() };
+        engine.set_limits([(SHARDED.to_owned(), unlimited)]);
+        let aws = engine.sdk_config();
+        let client = Client::new(&aws);
+        create_tables(&client, &config()).await.expect("the tables");
+        engine.create_table(PLAIN, "pk", Some("sk")).expect("a table");
+        let table = ShardedTable::new(&client, config());
+        if is_armed {
+            table.maintenance().claim().await.expect("the table is claimed");
+        }
+        let connector = SharedHttpConnector::new(InProcess::new(engine.clone()));
+        let upstream = Upstream::over(&aws, connector).await.expect("an upstream");
+        let service =
+            open(&aws, upstream, vec![config()], false).await.expect("the table is served");
+        Self { engine, table, service }
+    }
+
+    /// A request to the engine itself.
+    pub(crate) fn engine(&self, operation: &str, body: &Value) -> Answer {
+        let target = format!("DynamoDB_20120810.{operation}");
+        let answer = self.engine.respond("/", Some(&target), body.to_string().as_bytes());
+        (answer.status, serde_json::from_slice(&answer.body).unwrap_or_default())
+    }
+
+    /// A request to the endpoint.
+    pub(crate) async fn endpoint(&self, operation: &str, body: &Value) -> Answer {
+        let reply = self.reply(operation, body).await;
+        (reply.status.as_u16(), serde_json::from_slice(&reply.body).unwrap_or_default())
+    }
+
+    pub(crate) async fn reply(&self, operation: &str, body: &Value) -> Reply {
+        let mut headers = HeaderMap::new();
+        let target = HeaderValue::try_from(format!("DynamoDB_20120810.{operation}"));
+        headers.insert("x-amz-target", target.expect("a header"));
+        self.service.respond(&headers, Bytes::from(body.to_string())).await
+    }
+
+    /// Stores an item in a table as it is.
+    pub(crate) fn store(&self, table: &str, item: &Value) {
+        let (status, answer) = self.engine("PutItem", &json!({ "TableName": table, "Item": item }));
+        assert_eq!(status, 200, "{answer}");
+    }
+
+    /// Removes an item from a table.
+    pub(crate) fn remove(&self, table: &str, key: &str, sort_key: &str) {
+        let key = json!({ "pk": {"S": key}, "sk": {"S": sort_key} });
+        let (status, answer) =
+            self.engine("DeleteItem", &json!({ "TableName": table, "Key": key }));
+        assert_eq!(status, 200, "{answer}");
+    }
+
+    /// Gives a key this number of shards.
+    pub(crate) async fn grow(&self, key: &str, shards: u32) {
+        let grown = self.table.set_shards(key, shards).timeout(Duration::from_secs(20)).await;
+        grown.expect("the key grows");
+    }
+}

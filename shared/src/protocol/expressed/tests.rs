@@ -1,0 +1,303 @@
+//! The steps of single writes: each row of the table in docs/protocol.md, "Expressions".
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::*;
+use crate::protocol::layout::Layout;
+use crate::values::key::ShardCount;
+use crate::values::key::tests::shard;
+
+const WAITS: Waits = Waits {
+    lease: Duration::from_secs(1),
+    reads: Duration::from_secs(60),
+    signatures: Duration::from_secs(900),
+};
+const UPDATE: Operation = Operation::Update { creates: true };
+const REMOVING: Operation = Operation::Update { creates: false };
+
+fn at(millis: u64) -> Moment {
+    Moment { monotonic: Duration::from_millis(millis), wall: Duration::from_millis(millis) }
+}
+
+fn view(era: u64) -> View {
+    View { layout: Layout { era, ..Layout::unlisted(ShardCount::ONE) }, asked_at: at(0) }
+}
+
+fn one_place() -> Places {
+    Places { home: ShardNumber::FIRST, old: BTreeSet::new() }
+}
+
+fn two_places() -> Places {
+    Places { home: ShardNumber::FIRST, old: BTreeSet::from([shard(2)]) }
+}
+
+fn item(version: Version) -> Copy {
+    Copy { version, is_tombstone: false, write_id: None, applied: None, late_until: None }
+}
+
+fn tombstone(version: Version) -> Copy {
+    Copy { is_tombstone: true, ..item(version) }
+}
+
+/// A write under a view of era 2.
+struct Run {
+    write: ExpressedWrite,
+    places: Places,
+    view: View,
+}
+
+impl Run {
+    fn new(operation: Operation, places: Places) -> Self {
+        Self { write: ExpressedWrite::new(operation, WAITS, 7), places, view: view(2) }
+    }
+
+    fn next(&mut self) -> Next {
+        self.write.next(&self.view, &self.places, at(10))
+    }
+
+    fn sends(&mut self) -> Request {
+        match self.next() {
+            Next::Send(request) => request,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn refused(&mut self, request: &Request, stored: Option<Copy>) {
+        let answer = Answer::Refused(stored);
+        self.write.answered(request, answer, &self.places, &self.view, at(10));
+    }
+
+    fn read(&mut self, copies: &[(ShardNumber, Copy)]) {
+        assert_eq!(self.next(), Next::Read);
+        self.write.read(copies, &self.places, &self.view, at(10));
+    }
+
+    fn ends(&mut self) -> Outcome {
+        match self.next() {
+            Next::Done(outcome) => outcome,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+const OLD: Version = Version::new(1, 5, 5);
+const NEW: Version = Version::new(2, 5, 5);
+
+#[test]
+fn an_item_with_one_place_takes_one_request() {
+    for (operation, base) in [
+        (UPDATE, Base::AbsentOrItem),
+        (REMOVING, Base::Item),
+        (Operation::Put, Base::AbsentOrBelow(Version::new(2, 10_000, 7))),
+        (Operation::Delete, Base::AbsentOrBelow(Version::new(2, 10_000, 7))),
+    ] {
+        let mut run = Run::new(operation, one_place());
+        let request = run.sends();
+        assert_eq!(request.base, base);
+        run.write.answered(&request, Answer::Applied, &run.places, &run.view, at(10));
+        assert_eq!(run.ends(), Outcome::Applied { on_item: true });
+    }
+}
+
+#[test]
+fn the_clients_condition_failed_if_ours_holds() {
+    for (stored, on_item) in [(Some(item(OLD)), true), (None, false)] {
+        let mut run = Run::new(Operation::Put, one_place());
+        let request = run.sends();
+        run.refused(&request, stored);
+        assert_eq!(run.ends(), Outcome::Refused { on_item });
+    }
+}
+
+#[test]
+fn a_put_goes_above_an_item_of_a_clock_that_is_ahead() {
+    let ahead = Version::new(2, 99_000_000, 1);
+    for places in [one_place(), two_places()] {
+        let mut run = Run::new(Operation::Put, places);
+        let request = run.sends();
+        run.refused(&request, Some(item(ahead)));
+        let Action::Put(version) = run.sends().action else { panic!("{:?}", run.write) };
+        assert!(version > ahead && version.era() == 2);
+    }
+}
+
+#[test]
+fn a_tombstone_is_no_item() {
+    for (operation, action) in [
+        (Operation::Put, "Put"),
+        (UPDATE, "Update(Is("),
+        (REMOVING, "Update(StepAbove("),
+        (Operation::Delete, "Bury"),
+    ] {
+        let mut run = Run::new(operation, one_place());
+        let request = run.sends();
+        assert!(!request.base.holds(Some(&tombstone(OLD))), "{operation:?}");
+        run.refused(&request, Some(tombstone(OLD)));
+        let request = run.sends();
+        assert_eq!(request.base, Base::Tombstone(OLD));
+        assert!(format!("{:?}", request.action).starts_with(action), "{request:?}");
+        run.refused(&request, Some(tombstone(OLD)));
+        assert_eq!(run.ends(), Outcome::Refused { on_item: false });
+    }
+}
+
+#[test]
+fn an_update_that_creates_nothing_is_asked_of_nothing() {
+    let mut run = Run::new(REMOVING, one_place());
+    let request = run.sends();
+    run.refused(&request, None);
+    let request = run.sends();
+    assert_eq!((request.base, &request.action), (Base::Absent, &Action::Nothing));
+    run.write.answered(&request, Answer::Applied, &run.places, &run.view, at(10));
+    assert_eq!(run.ends(), Outcome::Applied { on_item: false });
+}
+
+#[test]
+fn with_several_places_an_item_of_this_era_comes_first() {
+    let mut run = Run::new(UPDATE, two_places());
+    let request = run.sends();
+    assert_eq!(request.base, Base::OfEra(2, None));
+    // It is the newest copy, so nothing is read.
+    run.refused(&request, Some(item(NEW)));
+    assert_eq!(run.ends(), Outcome::Refused { on_item: true });
+}
+
+#[test]
+fn an_item_of_an_earlier_era_at_home_is_changed_as_it_is() {
+    for version in [OLD, Version::NONE] {
+        let mut run = Run::new(UPDATE, two_places());
+        let request = run.sends();
+        run.refused(&request, Some(item(version)));
+        run.read(&[(ShardNumber::FIRST, item(version))]);
+        let request = run.sends();
+        assert_eq!(request.base, Base::Exactly(version));
+        let Action::Update(NewVersion::Is(new)) = request.action else { panic!("{request:?}") };
+        assert_eq!(new.era(), 2);
+    }
+}
+
+#[test]
+fn an_item_elsewhere_is_pulled_in_a_version_of_its_own() {
+    for (home, base) in [
+        (None, Base::Absent),
+        (Some(item(Version::new(1, 1, 1))), Base::Exactly(Version::new(1, 1, 1))),
+    ] {
+        let mut run = Run::new(Operation::Put, two_places());
+        let request = run.sends();
+        run.refused(&request, home.clone());
+        let mut copies = vec![(shard(2), item(OLD))];
+        copies.extend(home.map(|copy| (ShardNumber::FIRST, copy)));
+        run.read(&copies);
+        let pull = run.sends();
+        let Action::Pull(from, pulled) = pull.action else { panic!("{pull:?}") };
+        assert_eq!((from, pull.base), (shard(2), base));
+        run.write.answered(&pull, Answer::Applied, &run.places, &run.view, at(10));
+        let Action::Put(version) = run.sends().action else { panic!("{:?}", run.write) };
+        assert!(version > pulled && pulled.era() == 2);
+    }
+}
+
+#[test]
+fn a_pull_that_is_refused_reads_again() {
+    let mut run = Run::new(UPDATE, two_places());
+    let request = run.sends();
+    run.refused(&request, None);
+    run.read(&[(shard(2), item(OLD))]);
+    let pull = run.sends();
+    run.refused(&pull, Some(item(NEW)));
+    run.read(&[(shard(2), item(OLD)), (ShardNumber::FIRST, item(NEW))]);
+    assert_eq!(run.sends().base, Base::OfEra(2, None));
+}
+
+#[test]
+fn a_tombstone_elsewhere_hides_what_is_at_home() {
+    // Nothing is at home: as if there were none.
+    let mut run = Run::new(UPDATE, two_places());
+    let request = run.sends();
+    run.refused(&request, None);
+    run.read(&[(shard(2), tombstone(OLD))]);
+    assert_eq!(run.sends().base, Base::Absent);
+    // An older copy is at home: the tombstone goes there first.
+    let older = item(Version::new(1, 1, 1));
+    let mut run = Run::new(UPDATE, two_places());
+    let request = run.sends();
+    run.refused(&request, Some(older.clone()));
+    run.read(&[(shard(2), tombstone(OLD)), (ShardNumber::FIRST, older)]);
+    let pull = run.sends();
+    let Action::Pull(_, pulled) = pull.action else { panic!("{pull:?}") };
+    run.write.answered(&pull, Answer::Applied, &run.places, &run.view, at(10));
+    assert_eq!(run.sends().base, Base::Tombstone(pulled));
+}
+
+#[test]
+fn a_deletion_leaves_a_tombstone_where_something_may_come_back() {
+    let mut run = Run::new(Operation::Delete, two_places());
+    assert!(matches!(run.sends().action, Action::Bury { .. }));
+    // A mark: a duplicate of a put may arrive.
+    let marked = Copy { late_until: Some(999), ..item(OLD) };
+    let mut run = Run::new(Operation::Delete, one_place());
+    let request = run.sends();
+    assert!(!request.holds(Some(&marked)));
+    run.refused(&request, Some(marked.clone()));
+    let request = run.sends();
+    assert!(matches!(request.action, Action::Bury { may_expire: true, .. }), "{request:?}");
+    assert_eq!((request.late_until, request.holds(Some(&marked))), (Some(999), true));
+    // The key was settled a moment ago.
+    let mut run = Run::new(Operation::Delete, one_place());
+    run.view.layout.drained_at = Some(0);
+    assert!(matches!(run.sends().action, Action::Bury { may_expire: false, .. }));
+}
+
+#[test]
+fn a_tombstone_keeps_the_write_id_of_what_it_hides() {
+    let created = Copy { write_id: Some("id".into()), ..item(NEW) };
+    let mut run = Run::new(Operation::Delete, two_places());
+    let request = run.sends();
+    assert!(!request.holds(Some(&created)));
+    run.refused(&request, Some(created.clone()));
+    let request = run.sends();
+    assert!(request.holds(Some(&created)), "{request:?}");
+}
+
+#[test]
+fn what_had_no_response_is_unknown() {
+    let mut run = Run::new(UPDATE, one_place());
+    let request = run.sends();
+    run.write.answered(&request, Answer::Unanswered, &run.places, &run.view, at(10));
+    assert_eq!(run.ends(), Outcome::Unknown);
+}
+
+#[test]
+fn a_late_response_counts_if_the_era_still_lasts() {
+    for (era, closing, expected) in [
+        (2, None, Outcome::Applied { on_item: true }),
+        (3, None, Outcome::Unknown),
+        (2, Some(ShardCount::ONE), Outcome::Unknown),
+    ] {
+        let mut run = Run::new(UPDATE, one_place());
+        let request = run.sends();
+        run.write.answered(&request, Answer::Applied, &run.places, &run.view, at(2_000));
+        assert_eq!(run.next(), Next::Look(Some(at(2_000))));
+        let mut later = View { asked_at: at(2_000), ..view(era) };
+        later.layout.closing = closing;
+        assert_eq!(run.write.next(&later, &run.places, at(2_001)), Next::Done(expected));
+    }
+}
+
+#[test]
+fn a_copy_of_a_later_era_makes_it_verify() {
+    let mut run = Run::new(UPDATE, one_place());
+    let request = run.sends();
+    run.refused(&request, Some(item(Version::new(5, 1, 1))));
+    assert_eq!(run.next(), Next::Verify(at(10)));
+    let later = View { asked_at: at(20), ..view(2) };
+    assert_eq!(run.write.next(&later, &run.places, at(20)), Next::Done(Outcome::Lost));
+}
+
+#[test]
+fn writers_wait_while_the_width_changes() {
+    let mut run = Run::new(UPDATE, one_place());
+    run.view.layout.closing = Some(ShardCount::ONE);
+    assert_eq!(run.next(), Next::Pause);
+}
