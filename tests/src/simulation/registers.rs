@@ -79,6 +79,16 @@ impl Registers {
         }
     }
 
+    /// A write whose outcome is unknown has sent several attempts, and each may still arrive. If the
+    /// item is deleted in between, it takes effect twice. docs/protocol.md does not promise more.
+    pub(super) fn several_attempts(&mut self, write: &Sent) {
+        let Some(operations) = self.operations.get_mut(&write.sort_key) else { return };
+        let Some(operation) = operations.get(write.index).copied() else { return };
+        if matches!(operation.kind, Kind::Set(Some(_)) | Kind::Create(_)) {
+            operations.push(operation);
+        }
+    }
+
     /// Records a read from `began` to now that returned this value for a sort key.
     pub(super) fn read(&mut self, sort_key: &str, seen: Option<u64>, began: Tick) {
         let ended = self.now();

@@ -179,6 +179,9 @@ async fn change(table: &TableEngine, world: &World, which: usize, name: &str, va
         },
     };
     world.registers(which).ended(&sent, outcome);
+    if outcome == Outcome::Unknown && written.is_err_and(|error| error.attempts > 1) {
+        world.registers(which).several_attempts(&sent);
+    }
     world.count(|totals| match outcome {
         Outcome::Done => totals.changed += 1,
         Outcome::Differs | Outcome::Exists => totals.differed += 1,

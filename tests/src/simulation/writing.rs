@@ -275,11 +275,14 @@ pub(super) async fn write_point(
             point_write.as_operation(),
             first.as_ref(),
         );
-        let outcome = match point_write.send(&table, &item).await {
-            Ok(_) => Outcome::Done,
-            Err(error) => outcome(&world, which, &error),
+        let (outcome, attempts) = match point_write.send(&table, &item).await {
+            Ok(written) => (Outcome::Done, written.attempts),
+            Err(error) => (outcome(&world, which, &error), error.attempts),
         };
         world.registers(which).ended(&sent, outcome);
+        if outcome == Outcome::Unknown && attempts > 1 {
+            world.registers(which).several_attempts(&sent);
+        }
         world.count(|totals| match outcome {
             Outcome::Done => {
                 totals.point_writes += 1;
