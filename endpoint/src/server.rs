@@ -187,7 +187,7 @@ impl Server {
             let why = "the request is not signed (SigV4)";
             return Some(Failure::signature(why).into_reply());
         };
-        (region != self.service.region()).then(|| {
+        (!self.service.accepts(region)).then(|| {
             let why = format!(
                 "the request is signed for {region:?}; this endpoint serves {:?}. \
                  AWS_ENDPOINT_URL_DYNAMODB applies to every DynamoDB client of a program \

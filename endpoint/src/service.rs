@@ -10,7 +10,7 @@ use http::HeaderMap;
 use http::header::HOST;
 use serde_json::{Value, json};
 use sharding::PartitionKey;
-use sharding::internal::Patterns;
+use sharding::internal::{Patterns, TableEngine};
 use tokio::time::Instant;
 
 use crate::observed::Observed;
@@ -60,6 +60,17 @@ pub struct Service {
 impl Service {
     pub(crate) fn new(tables: Vec<ServedTable>, upstream: Upstream) -> Self {
         Self { tables, upstream, observed: Observed::default() }
+    }
+
+    /// A service of one table whose engine this process has.
+    #[must_use]
+    pub fn of_table(engine: TableEngine, upstream: Upstream) -> Self {
+        Self::new(vec![ServedTable::of_engine(engine)], upstream)
+    }
+
+    /// Whether requests that are signed for a region are served.
+    pub(crate) fn accepts(&self, region: &str) -> bool {
+        self.upstream.accepts(region)
     }
 
     /// What was seen of keys that are not armed.

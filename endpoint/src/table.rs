@@ -88,6 +88,12 @@ impl ServedTable {
         Ok(Self { engine, name, arn, keys, indexes: Arc::default() })
     }
 
+    /// A table whose engine this process has.
+    pub(crate) fn of_engine(engine: TableEngine) -> Self {
+        let (name, keys) = (engine.config().table_name.clone(), engine.config().sort_key_type);
+        Self { engine, name, arn: None, keys: Some(keys), indexes: Arc::default() }
+    }
+
     /// Whether a request that names a table means this one.
     pub(crate) fn is_named(&self, name: &str) -> bool {
         self.name == name || self.arn.as_deref() == Some(name)

@@ -14,6 +14,7 @@ use aws_smithy_runtime_api::client::http::{
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_types::body::SdkBody;
 use bytes::Bytes;
+use connection::endpoint::is_on_this_machine;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use http_body_util::{BodyExt, Limited};
@@ -60,6 +61,7 @@ pub struct Upstream {
     region: Region,
     url: Uri,
     host: HeaderValue,
+    has_region: bool,
 }
 
 impl Upstream {
@@ -101,6 +103,7 @@ impl Upstream {
                 resolved.map_err(|error| UpstreamError(error.to_string()))?.url().to_owned()
             }
         };
+        let has_region = !is_on_this_machine(&url);
         let url: Uri = url
             .parse()
             .map_err(|error| UpstreamError(format!("the endpoint URL {url:?}: {error}")))?;
@@ -108,7 +111,18 @@ impl Upstream {
         let host = host
             .and_then(|host| HeaderValue::try_from(host).ok())
             .ok_or_else(|| UpstreamError(format!("the endpoint URL {url} has no host")))?;
-        Ok(Self { connector, credentials, region, url, host })
+        Ok(Self { connector, credentials, region, url, host, has_region })
+    }
+
+    /// Also accepts requests that are signed for another region: a server on this machine has none.
+    #[must_use]
+    pub fn of_any_region(self) -> Self {
+        Self { has_region: false, ..self }
+    }
+
+    /// Whether requests that are signed for a region are served.
+    pub(crate) fn accepts(&self, region: &str) -> bool {
+        !self.has_region || region == self.region()
     }
 
     /// The region for which requests are signed.

@@ -4,11 +4,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use aws_smithy_runtime_api::client::http::SharedHttpConnector;
 use clap::Args;
 use connection::hosts::Hosts;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
+use endpoint::{Server, Service, Upstream};
 use shard_scaler::{Clients as ScalerClients, Scaler, ScalerConfig};
-use sharding::{ConfigError, ScalingActors, ShardedTable, TableConfig, TableError, create_tables};
+use sharding::internal::{ShardKeys, TableEngine};
+use sharding::{
+    ConfigError, ScalingActors, ShardedTable, TableConfig, TableError, Writes, create_tables,
+};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::Instant as Deadline;
@@ -42,6 +47,9 @@ pub struct ServeOptions {
     /// Port of the DynamoDB-compatible endpoint
     #[arg(long, default_value_t = 8000)]
     pub dynamodb_port: u16,
+    /// Port of the endpoint that spreads hot keys, in front of the same tables
+    #[arg(long, default_value_t = 8001)]
+    pub endpoint_port: u16,
     /// Keep the data in this directory; by default, all data is in memory
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
@@ -89,6 +97,7 @@ impl Default for ServeOptions {
             allowed_host: Vec::new(),
             port: 3000,
             dynamodb_port: 8000,
+            endpoint_port: 8001,
             data_dir: None,
             endpoint_url: None,
             partitions: 4,
@@ -141,6 +150,8 @@ pub struct Edition {
     engine: Option<Engine>,
     api: TcpListener,
     dynamodb: Option<TcpListener>,
+    /// The endpoint, unless the table is one that it does not serve.
+    endpoint: Option<(TcpListener, Server)>,
     alarm_period: Duration,
     drain_period: Duration,
     /// Whether the shard-scaler may raise the table's warm throughput.
@@ -187,6 +198,8 @@ impl Edition {
         };
         let unusable = |error: TableError| EditionError::Tables(api::with_sources(&error));
         create_tables(&clients.dynamodb, &config).await.map_err(unusable)?;
+        let serves_endpoint =
+            config.writes() == Writes::Items && config.shard_keys == ShardKeys::KeyFirst;
         let Clients { dynamodb: client, cloudwatch } = clients;
         let table = ShardedTable::new(&client, of_scaler.with_pace(config));
         let claimed = table.maintenance().timeout(START_TIMEOUT).claim().await;
@@ -200,7 +213,26 @@ impl Edition {
         let drain_period = Duration::from_secs(options.drain_period.into());
         let may_warm = of_scaler.max_warm_write_units > 0;
         let hosts = Hosts::new(&options.allowed_host);
-        Ok(Self { functions, engine, api, dynamodb, alarm_period, drain_period, may_warm, hosts })
+        let endpoint = match engine.as_ref().filter(|_| serves_endpoint) {
+            Some(engine) => {
+                let listener =
+                    listen(options.host, options.endpoint_port, "--endpoint-port").await?;
+                let service = endpoint_over(engine, functions.table.engine()).await?;
+                Some((listener, Server::new(service, &options.allowed_host)))
+            }
+            None => None,
+        };
+        Ok(Self {
+            functions,
+            engine,
+            api,
+            dynamodb,
+            endpoint,
+            alarm_period,
+            drain_period,
+            may_warm,
+            hosts,
+        })
     }
 
     /// Returns the address of the API, and that of the DynamoDB-compatible endpoint if the engine
@@ -213,6 +245,14 @@ impl Edition {
             self.api.local_addr()?,
             self.dynamodb.as_ref().map(TcpListener::local_addr).transpose()?,
         ))
+    }
+
+    /// Returns the address of the endpoint that spreads hot keys, if there is one.
+    ///
+    /// # Errors
+    /// As [`addresses`](Self::addresses).
+    pub fn endpoint_address(&self) -> std::io::Result<Option<SocketAddr>> {
+        self.endpoint.as_ref().map(|(listener, _)| listener.local_addr()).transpose()
     }
 
     /// The embedded engine, if there is one.
@@ -270,11 +310,24 @@ impl Edition {
             let routes = guard::guard(self.hosts, dynamodb_port::router(engine));
             axum::serve(listener, routes).with_graceful_shutdown(until(stopped.clone()))
         });
+        let endpoint = self.endpoint.map(|(listener, server)| {
+            let stop = until(stopped.clone());
+            async move { server.serve(listener, stop).await }
+        });
         let servers = async {
-            match port {
-                Some(port) => tokio::try_join!(api.into_future(), port.into_future()).map(drop),
-                None => api.await,
-            }
+            let port = async {
+                match port {
+                    Some(port) => port.await,
+                    None => Ok(()),
+                }
+            };
+            let endpoint = async {
+                match endpoint {
+                    Some(endpoint) => endpoint.await,
+                    None => Ok(()),
+                }
+            };
+            tokio::try_join!(api.into_future(), port, endpoint).map(drop)
         };
         let too_long = async {
             until(stopped).await;
@@ -302,6 +355,14 @@ async fn listen(
 ) -> Result<TcpListener, EditionError> {
     let address = SocketAddr::new(host, port);
     TcpListener::bind(address).await.map_err(|cause| EditionError::Port { address, option, cause })
+}
+
+/// The endpoint over the engine of the table.
+async fn endpoint_over(engine: &Engine, table: &TableEngine) -> Result<Service, EditionError> {
+    let connector = SharedHttpConnector::new(InProcess::new(engine.clone()));
+    let upstream = Upstream::over(&engine.sdk_config(), connector).await;
+    let upstream = upstream.map_err(|error| EditionError::Tables(error.to_string()))?;
+    Ok(Service::of_table(table.clone(), upstream.of_any_region()))
 }
 
 fn open(options: &ServeOptions, config: &TableConfig) -> Result<Engine, EditionError> {

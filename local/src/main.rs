@@ -60,6 +60,9 @@ async fn serve(options: &ServeOptions) -> Result<ExitCode, Box<dyn Error>> {
         let (partitions, units) = (options.partitions, options.partition_write_units);
         text += &format!("          {partitions} partitions of {units} write units a second\n");
     }
+    if let Some(endpoint) = edition.endpoint_address()? {
+        text += &format!("endpoint  http://{endpoint}  (the same tables, hot keys spread)\n");
+    }
     match &options.data_dir {
         Some(path) => text += &format!("data      {}\n", path.display()),
         None if options.endpoint_url.is_none() => {

@@ -45,7 +45,7 @@ impl TestEdition {
     /// # Panics
     /// If it cannot start.
     pub async fn start(options: ServeOptions, config: TableConfig) -> Self {
-        let options = ServeOptions { port: 0, dynamodb_port: 0, ..options };
+        let options = ServeOptions { port: 0, dynamodb_port: 0, endpoint_port: 0, ..options };
         let edition = Edition::start(&options, config).await.expect("the edition starts");
         let (api, dynamodb) = edition.addresses().expect("the ports are known");
         let (engine, table) = (edition.engine().cloned(), edition.table().engine().clone());

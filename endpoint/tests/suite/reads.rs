@@ -1,1 +1,311 @@
-//! Reads of a key whose items are in every state, beside those of a plain table.
+//! Reads of a key with several shards, beside those of a plain table.
+
+use serde_json::{Value, json};
+
+use crate::cases::{GROWN, comparable, keyed, leaks};
+use crate::world::{PLAIN, SHARDED, World};
+
+/// The items of the key.
+const ITEMS: u32 = 60;
+
+/// Stores the same items in both tables while the key grows, replaces some and deletes some, so that
+/// copies of every kind are there.
+async fn filled() -> World {
+    let world = World::new(true).await;
+    for (width, from) in [(1, 0), (4, 20), (8, 40)] {
+        if width > 1 {
+            world.grow(GROWN, width).await;
+        }
+        for number in 0..ITEMS {
+            let sort_key = format!("{number:03}");
+            let is_new = number >= from;
+            let is_replaced = number < from && number % 5 == width % 5;
+            if is_new || is_replaced {
+                let item = json!({
+                    "n": {"N": (number * width % 7).to_string()},
+                    "words": {"S": "x".repeat(number as usize)},
+                });
+                let body = json!({ "Item": keyed(GROWN, &sort_key, &item) });
+                both(&world, "PutItem", &body).await;
+            }
+            if number % 7 == width % 7 {
+                let body = json!({ "Key": keyed(GROWN, &sort_key, &json!({})) });
+                both(&world, "DeleteItem", &body).await;
+            }
+        }
+    }
+    world
+}
+
+async fn both(world: &World, operation: &str, body: &Value) {
+    let of = |table: &str| {
+        let mut body = body.clone();
+        body["TableName"] = json!(table);
+        body
+    };
+    let expected = world.engine(operation, &of(PLAIN));
+    let got = world.endpoint(operation, &of(SHARDED)).await;
+    assert_eq!(expected, got, "{operation} {body}");
+}
+
+/// Follows the pages of a query, and returns them.
+async fn pages(world: &World, table: &str, query: &Value) -> Vec<Value> {
+    let (mut pages, mut query) = (Vec::new(), query.clone());
+    query["TableName"] = json!(table);
+    loop {
+        let (status, mut page) = match table {
+            PLAIN => world.engine("Query", &query),
+            _ => world.endpoint("Query", &query).await,
+        };
+        assert_eq!(status, 200, "{query}: {page}");
+        assert!(!leaks(&page), "{page}");
+        let next = page.as_object_mut().and_then(|page| page.remove("LastEvaluatedKey"));
+        pages.push(comparable(page));
+        let Some(next) = next else { return pages };
+        query["ExclusiveStartKey"] = next;
+    }
+}
+
+/// What the pages have together.
+fn joined(pages: &[Value]) -> (Vec<Value>, u64, u64) {
+    let sum = |name: &str| pages.iter().filter_map(|page| page[name].as_u64()).sum();
+    let items = pages.iter().filter_map(|page| page["Items"].as_array()).flatten().cloned();
+    (items.collect(), sum("Count"), sum("ScannedCount"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_are_those_of_one_unsharded_key() {
+    let world = filled().await;
+    let conditions = [
+        ("pk = :k", json!({})),
+        ("pk = :k AND sk > :a", json!({ ":a": {"S": "010"} })),
+        ("#p = :k AND sk BETWEEN :a AND :b", json!({ ":a": {"S": "005"}, ":b": {"S": "044"} })),
+        ("begins_with(sk, :a) AND (#p = :k)", json!({ ":a": {"S": "02"} })),
+        ("pk = :k AND sk = :a", json!({ ":a": {"S": "023"} })),
+    ];
+    let filters = [
+        (None, json!({})),
+        (Some("n > :f"), json!({ ":f": {"N": "2"} })),
+        (Some("attribute_not_exists(n) OR n = :f"), json!({ ":f": {"N": "1"} })),
+        (Some("contains(words, :f)"), json!({ ":f": {"S": "xxxx"} })),
+    ];
+    let mut count = 0;
+    for (condition, values) in &conditions {
+        for (filter, filter_values) in &filters {
+            for (limit, is_forward) in
+                [(None, true), (Some(1), true), (Some(7), false), (Some(20), true), (None, false)]
+            {
+                for shown in ["all", "n, sk", "pk", "COUNT"] {
+                    let mut query = json!({
+                        "KeyConditionExpression": condition,
+                        "ExpressionAttributeValues": { ":k": {"S": GROWN} },
+                        "ScanIndexForward": is_forward,
+                        "ConsistentRead": true,
+                    });
+                    for values in [values, filter_values] {
+                        for (name, value) in values.as_object().into_iter().flatten() {
+                            query["ExpressionAttributeValues"][name] = value.clone();
+                        }
+                    }
+                    if condition.contains("#p") {
+                        query["ExpressionAttributeNames"] = json!({ "#p": "pk" });
+                    }
+                    if let Some(filter) = filter {
+                        query["FilterExpression"] = json!(filter);
+                    }
+                    if let Some(limit) = limit {
+                        query["Limit"] = json!(limit);
+                    }
+                    match shown {
+                        "all" => {}
+                        "COUNT" => query["Select"] = json!("COUNT"),
+                        names => query["ProjectionExpression"] = json!(names),
+                    }
+                    let expected = pages(&world, PLAIN, &query).await;
+                    let got = pages(&world, SHARDED, &query).await;
+                    assert_eq!(joined(&expected), joined(&got), "{query}");
+                    if limit.is_some() {
+                        // An empty last page is allowed.
+                        let full = |pages: &[Value]| {
+                            let of = |page: &Value| page["ScannedCount"].as_u64();
+                            pages.iter().filter_map(of).filter(|it| *it > 0).collect::<Vec<_>>()
+                        };
+                        assert_eq!(full(&expected), full(&got), "{query}");
+                    }
+                    count += 1;
+                }
+            }
+        }
+    }
+    println!("{count} queries equal");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn single_reads_and_batches_are_those_of_unsharded_items() {
+    let world = filled().await;
+    let key = |number: u32| keyed(GROWN, &format!("{number:03}"), &json!({}));
+    for number in 0..ITEMS {
+        for more in [
+            json!({}),
+            json!({ "ProjectionExpression": "n" }),
+            json!({ "ProjectionExpression": "#p, n", "ExpressionAttributeNames": {"#p": "pk"} }),
+        ] {
+            let mut body = more;
+            body["Key"] = key(number);
+            body["ConsistentRead"] = json!(true);
+            both(&world, "GetItem", &body).await;
+        }
+    }
+    let sorted = |mut answer: (u16, Value), table: &str| {
+        let items = answer.1["Responses"][table].as_array_mut();
+        items.into_iter().for_each(|items| items.sort_by_key(|item| item["sk"].to_string()));
+        (answer.0, answer.1["Responses"][table].clone(), answer.1["UnprocessedKeys"].clone())
+    };
+    let of = |table: &str| {
+        let keys: Vec<Value> = (0..ITEMS).map(key).collect();
+        json!({ "RequestItems": { table: { "Keys": keys, "ConsistentRead": true } } })
+    };
+    let expected = sorted(world.engine("BatchGetItem", &of(PLAIN)), PLAIN);
+    assert_eq!(sorted(world.endpoint("BatchGetItem", &of(SHARDED)).await, SHARDED), expected);
+    let of = |table: &str| {
+        let get = |number| json!({ "Get": { "TableName": table, "Key": key(number) } });
+        json!({ "TransactItems": (0..20).map(get).collect::<Vec<_>>() })
+    };
+    let expected = world.engine("TransactGetItems", &of(PLAIN));
+    assert_eq!(world.endpoint("TransactGetItems", &of(SHARDED)).await, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scan_shows_each_item_once() {
+    let world = filled().await;
+    let all = |table: &str| {
+        let query = json!({
+            "KeyConditionExpression": "pk = :k",
+            "ExpressionAttributeValues": { ":k": {"S": GROWN} },
+        });
+        let world = &world;
+        let table = table.to_owned();
+        async move { joined(&pages(world, &table, &query).await).0 }
+    };
+    let expected = all(PLAIN).await;
+    for filter in [None, Some("n > :f")] {
+        let (mut items, mut start) = (Vec::new(), None);
+        loop {
+            let mut scan = json!({ "TableName": SHARDED, "Limit": 9, "ConsistentRead": true });
+            if let Some(filter) = filter {
+                scan["FilterExpression"] = json!(filter);
+                scan["ExpressionAttributeValues"] = json!({ ":f": {"N": "2"} });
+            }
+            if let Some(start) = start {
+                scan["ExclusiveStartKey"] = start;
+            }
+            let (status, page) = world.endpoint("Scan", &scan).await;
+            assert_eq!(status, 200, "{page}");
+            let found = page["Items"].as_array().expect("items");
+            assert!(!leaks(&json!(found)), "{page}");
+            items.extend(found.iter().cloned());
+            match page.get("LastEvaluatedKey") {
+                Some(next) => start = Some(next.clone()),
+                None => break,
+            }
+        }
+        items.sort_by_key(|item| item["sk"].to_string());
+        let number = |item: &Value| item["n"]["N"].as_str().and_then(|n| n.parse::<u32>().ok());
+        let passes = |item: &&Value| filter.is_none() || number(item).is_some_and(|n| n > 2);
+        let expected: Vec<Value> = expected.iter().filter(passes).cloned().collect();
+        assert_eq!(items, expected, "{filter:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_of_writes_stores_all_or_says_what_is_left() {
+    let world = World::new(true).await;
+    world.grow(GROWN, 4).await;
+    let put = |number: u32| {
+        let item = keyed(GROWN, &number.to_string(), &json!({ "n": {"N": "1"} }));
+        json!({ "PutRequest": { "Item": item } })
+    };
+    let delete = json!({ "DeleteRequest": { "Key": keyed(GROWN, "gone", &json!({})) } });
+    let of = |requests: Vec<Value>| json!({ "RequestItems": { SHARDED: requests } });
+    let (status, answer) =
+        world.endpoint("BatchWriteItem", &of((0..20).map(put).chain([delete]).collect())).await;
+    assert_eq!((status, &answer), (200, &json!({ "UnprocessedItems": {} })));
+    for (requests, why) in [
+        ((0..26).map(put).collect::<Vec<_>>(), "Too many items"),
+        (vec![put(1), put(1)], "duplicates"),
+    ] {
+        let (status, answer) = world.endpoint("BatchWriteItem", &of(requests)).await;
+        assert_eq!(status, 400);
+        assert!(answer["message"].to_string().contains(why), "{answer}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_served_is_refused_by_name_in_every_width() {
+    let world = World::new(true).await;
+    world.grow(GROWN, 4).await;
+    for key in ["one", GROWN] {
+        let keys = keyed(key, "s", &json!({}));
+        let requests = [
+            ("PutItem", json!({ "Item": keys, "Expected": {} }), "Expected"),
+            ("PutItem", json!({ "Item": keyed(key, "s", &json!({"_sh:v": {"N": "1"}})) }), "_sh:v"),
+            (
+                "UpdateItem",
+                json!({ "Key": keys, "UpdateExpression": "SET a = sk" }),
+                "a key name on the right-hand side",
+            ),
+            (
+                "UpdateItem",
+                json!({ "Key": keys, "UpdateExpression": "REMOVE #v",
+                    "ExpressionAttributeNames": {"#v": "_sh:d"} }),
+                "_sh:d",
+            ),
+            ("GetItem", json!({ "Key": keys, "AttributesToGet": ["a"] }), "AttributesToGet"),
+        ];
+        for (operation, mut body, why) in requests {
+            body["TableName"] = json!(SHARDED);
+            let (status, answer) = world.endpoint(operation, &body).await;
+            assert_eq!(status, 400, "{operation} {body}");
+            let message = answer["message"].as_str().unwrap_or_default();
+            assert!(message.contains(why), "{operation}: {message}");
+            assert!(answer["__type"].to_string().contains("ValidationException"));
+        }
+        let put = json!({ "Put": { "TableName": SHARDED, "Item": keys } });
+        let (status, answer) =
+            world.endpoint("TransactWriteItems", &json!({ "TransactItems": [put] })).await;
+        assert_eq!(status, 400, "{answer}");
+        assert!(answer["message"].to_string().contains("TransactWriteItems"), "{answer}");
+    }
+    let (status, answer) = world.endpoint("DeleteTable", &json!({ "TableName": SHARDED })).await;
+    assert_eq!(status, 400, "{answer}");
+    let statement = json!({ "Statement": format!("SELECT * FROM {SHARDED}") });
+    assert_eq!(world.endpoint("ExecuteStatement", &statement).await.0, 400);
+    let key = keyed("grown\u{1f}s2", "s", &json!({}));
+    let put = json!({ "TableName": SHARDED, "Item": key });
+    let (status, answer) = world.endpoint("PutItem", &put).await;
+    assert_eq!(status, 400, "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_armed_keys_everything_passes() {
+    let world = World::new(false).await;
+    let item = keyed("k", "s", &json!({ "_version": {"N": "1"}, "a": {"S": "b"} }));
+    for (operation, body) in [
+        ("PutItem", json!({ "Item": item, "ReturnValues": "ALL_OLD" })),
+        (
+            "UpdateItem",
+            json!({ "Key": keyed("k", "s", &json!({})), "UpdateExpression": "SET z = sk" }),
+        ),
+        ("GetItem", json!({ "Key": keyed("k", "s", &json!({})) })),
+        ("Scan", json!({ "FilterExpression": "attribute_exists(a)" })),
+        (
+            "Query",
+            json!({ "KeyConditionExpression": "pk = :k",
+                "ExpressionAttributeValues": {":k": {"S": "k"}} }),
+        ),
+    ] {
+        both(&world, operation, &body).await;
+    }
+    let raw = world.engine("Scan", &json!({ "TableName": SHARDED }));
+    assert!(!leaks(&raw.1), "{raw:?}");
+}

@@ -127,7 +127,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_check_reports_missing_items_and_aborted_checks() {
-        let serve = ServeOptions { port: 0, dynamodb_port: 0, ..ServeOptions::default() };
+        let serve =
+            ServeOptions { port: 0, dynamodb_port: 0, endpoint_port: 0, ..ServeOptions::default() };
         let edition = Edition::start(&serve, TableConfig::new("items", "items-metadata"))
             .await
             .expect("it starts");

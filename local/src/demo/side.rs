@@ -148,6 +148,7 @@ impl Side {
         let serve = ServeOptions {
             port: 0,
             dynamodb_port: 0,
+            endpoint_port: 0,
             partitions: options.partitions,
             partition_write_units: options.partition_write_units,
             warming: options.warming,

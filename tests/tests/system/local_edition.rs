@@ -78,7 +78,7 @@ async fn a_port_in_use_and_an_unusable_directory_are_reported() {
     let running = TestEdition::start(ServeOptions::default(), config()).await;
     let port = running.url().rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
     let taken = Edition::start(
-        &ServeOptions { port, dynamodb_port: 0, ..ServeOptions::default() },
+        &ServeOptions { port, dynamodb_port: 0, endpoint_port: 0, ..ServeOptions::default() },
         config(),
     )
     .await;
@@ -94,6 +94,7 @@ async fn a_port_in_use_and_an_unusable_directory_are_reported() {
     let options = ServeOptions {
         port: 0,
         dynamodb_port: 0,
+        endpoint_port: 0,
         data_dir: Some(file.path().to_owned()),
         ..ServeOptions::default()
     };

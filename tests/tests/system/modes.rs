@@ -152,7 +152,13 @@ async fn requests_for_a_reserved_key_are_rejected() {
 async fn an_edition_of_another_mode_does_not_start() {
     let directory = tempfile::tempdir().expect("a directory");
     let data_dir = Some(directory.path().join("data"));
-    let options = ServeOptions { port: 0, dynamodb_port: 0, data_dir, ..ServeOptions::default() };
+    let options = ServeOptions {
+        port: 0,
+        dynamodb_port: 0,
+        endpoint_port: 0,
+        data_dir,
+        ..ServeOptions::default()
+    };
     TestEdition::start(options.clone(), appends()).await.stop().await;
     let error = Edition::start(&options, config()).await.expect_err("another mode");
     assert!(

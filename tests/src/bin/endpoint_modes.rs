@@ -1,0 +1,232 @@
+//! The endpoint over the embedded engine, for test suites of other projects that make their own
+//! tables: `endpoint_modes MODE`. It prints its address.
+//!
+//! A table that a client makes is served at once. In the modes `armed-1`, `armed-4` and `changing`
+//! all its keys are armed; then a key that a request names has 1 shard, 4 shards, or one more every
+//! three seconds. In the mode `engine` the engine answers by itself.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_smithy_runtime_api::client::http::SharedHttpConnector;
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::response::Response;
+use embedded_dynamodb::{Engine, InProcess};
+use endpoint::{Service, Upstream, open};
+use serde_json::Value;
+use sharding::{ShardedTable, TableConfig};
+
+const MAX_BODY_BYTES: usize = 16 * 1_024 * 1_024;
+const PERIOD: Duration = Duration::from_secs(3);
+const MOST_SHARDS: u32 = 12;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Engine,
+    NotArmed,
+    Armed1,
+    Armed4,
+    Changing,
+}
+
+impl Mode {
+    fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "engine" => Self::Engine,
+            "not-armed" => Self::NotArmed,
+            "armed-1" => Self::Armed1,
+            "armed-4" => Self::Armed4,
+            "changing" => Self::Changing,
+            _ => return None,
+        })
+    }
+}
+
+struct World {
+    mode: Mode,
+    engine: Engine,
+    client: Client,
+    tables: Mutex<HashMap<String, ShardedTable>>,
+    service: Mutex<Option<Service>>,
+    seen: Mutex<HashSet<(String, String)>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl World {
+    fn by_engine(&self, operation: &str, body: &[u8]) -> Response {
+        let target = format!("DynamoDB_20120810.{operation}");
+        let answer = self.engine.respond("/", Some(&target), body);
+        let response = Response::builder().status(answer.status);
+        let response = response.header("content-type", answer.content_type);
+        response.body(Body::from(answer.body)).unwrap_or_default()
+    }
+
+    /// Serves a table that was just made.
+    async fn serve(&self, request: &Value) -> Result<(), Box<dyn std::error::Error>> {
+        let name = request["TableName"].as_str().unwrap_or_default().to_owned();
+        let key = |role: &str| {
+            let schema = request["KeySchema"].as_array()?;
+            let key = schema.iter().find(|key| key["KeyType"] == role)?;
+            key["AttributeName"].as_str().map(str::to_owned)
+        };
+        let kind = |name: &str| {
+            let attributes = request["AttributeDefinitions"].as_array()?;
+            let attribute = attributes.iter().find(|it| it["AttributeName"] == name)?;
+            attribute["AttributeType"].as_str().map(str::to_owned)
+        };
+        let (hash, range) = (key("HASH").unwrap_or_default(), key("RANGE"));
+        let config = TableConfig::new(&name, &format!("{name}-metadata")).with(|config| {
+            config.partition_key_name.clone_from(&hash);
+            if let Some(range) = &range {
+                config.sort_key_name.clone_from(range);
+                if kind(range).as_deref() == Some("N") {
+                    config.sort_key_type = sharding::SortKeyType::Number;
+                }
+            }
+        });
+        let is_armable = kind(&hash).as_deref() == Some("S")
+            && range.is_some_and(|range| matches!(kind(&range).as_deref(), Some("S" | "N")));
+        let table = ShardedTable::new(&self.client, config.clone());
+        if is_armable && self.mode != Mode::NotArmed {
+            sharding::create_tables(&self.client, &config).await?;
+            table.maintenance().claim().await?;
+        }
+        locked(&self.tables).insert(name, table);
+        self.open().await
+    }
+
+    async fn open(&self) -> Result<(), Box<dyn std::error::Error>> {
+        let configurations: Vec<TableConfig> =
+            locked(&self.tables).values().map(|table| table.config().clone()).collect();
+        let connector = SharedHttpConnector::new(InProcess::new(self.engine.clone()));
+        let aws = self.engine.sdk_config();
+        let upstream = Upstream::over(&aws, connector).await?.of_any_region();
+        let service = open(&aws, upstream, configurations, true).await?;
+        *locked(&self.service) = Some(service);
+        Ok(())
+    }
+
+    /// Gives the keys that a request names their shards.
+    async fn grow(&self, request: &Value) {
+        let mut named = Vec::new();
+        for (name, table) in locked(&self.tables).iter() {
+            if request.to_string().contains(&format!("\"{name}\"")) {
+                keys(request, &table.config().partition_key_name, &mut |key| {
+                    named.push((name.clone(), key.to_owned(), table.clone()));
+                });
+            }
+        }
+        for (name, key, table) in named {
+            if !locked(&self.seen).insert((name, key.clone())) {
+                continue;
+            }
+            let grow = async move |to: u32| {
+                let grown = table.set_shards(&key, to).timeout(Duration::from_secs(20)).await;
+                grown.is_ok()
+            };
+            if self.mode == Mode::Armed4 {
+                grow(4).await;
+            } else {
+                tokio::spawn(async move {
+                    for to in 2..=MOST_SHARDS {
+                        if !grow(to).await {
+                            return;
+                        }
+                        tokio::time::sleep(PERIOD).await;
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// The values of an attribute anywhere in a request.
+fn keys(value: &Value, name: &str, found: &mut impl FnMut(&str)) {
+    match value {
+        Value::Object(members) => {
+            for (member, value) in members {
+                match value["S"].as_str() {
+                    Some(key) if member == name && !key.is_empty() => found(key),
+                    _ => keys(value, name, found),
+                }
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| keys(value, name, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+async fn handle(State(world): State<Arc<World>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let target = parts.headers.get("x-amz-target").and_then(|target| target.to_str().ok());
+    let operation = target.and_then(|target| target.split('.').nth(1)).unwrap_or_default();
+    let raw = to_bytes(body, MAX_BODY_BYTES).await.unwrap_or_default();
+    if world.mode == Mode::Engine {
+        return world.by_engine(operation, &raw);
+    }
+    let request: Value = serde_json::from_slice(&raw).unwrap_or_default();
+    match operation {
+        "CreateTable" => {
+            let response = world.by_engine(operation, &raw);
+            if response.status().is_success()
+                && let Err(error) = world.serve(&request).await
+            {
+                return Response::builder()
+                    .status(500)
+                    .body(Body::from(error.to_string()))
+                    .unwrap_or_default();
+            }
+            return response;
+        }
+        "DeleteTable" => {
+            let name = request["TableName"].as_str().unwrap_or_default();
+            let deleted = locked(&world.tables).remove(name);
+            if deleted.is_some() && world.open().await.is_err() {
+                *locked(&world.service) = None;
+            }
+            return world.by_engine(operation, &raw);
+        }
+        _ => {}
+    }
+    if matches!(world.mode, Mode::Armed4 | Mode::Changing) {
+        world.grow(&request).await;
+    }
+    let service = locked(&world.service).clone();
+    let Some(service) = service else { return world.by_engine(operation, &raw) };
+    let reply = service.respond(&parts.headers, raw).await;
+    let mut response = Response::builder().status(reply.status);
+    for (name, value) in &reply.headers {
+        response = response.header(name, value);
+    }
+    response.body(Body::from(reply.body)).unwrap_or_default()
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mode = std::env::args().nth(1).as_deref().and_then(Mode::parse);
+    let mode = mode.ok_or("usage: endpoint_modes engine|not-armed|armed-1|armed-4|changing")?;
+    let engine = Engine::in_memory()?;
+    let client = Client::new(&engine.sdk_config());
+    let world = World {
+        mode,
+        engine,
+        client,
+        tables: Mutex::default(),
+        service: Mutex::default(),
+        seen: Mutex::default(),
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    use std::io::Write;
+    writeln!(std::io::stdout(), "http://{address}")?;
+    let routes = Router::new().fallback(handle).with_state(Arc::new(world));
+    axum::serve(listener, routes).await?;
+    Ok(())
+}
