@@ -40,7 +40,7 @@ class Edition:
 
     def __init__(self, binary, log, *options, **variables):
         self.variables, self.log = os.environ | VARIABLES | variables, log
-        command = [binary, "serve", "--port", "0", "--dynamodb-port", "0", *options]
+        command = [binary, "serve", "--port", "0", "--dynamodb-port", "0", "--endpoint-port", "0", *options]
         with log.open("wb") as out:
             self.process = subprocess.Popen(command, stdout=out, stderr=out, env=self.variables)
         self.address = self.listens("API")

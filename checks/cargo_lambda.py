@@ -52,7 +52,7 @@ def main() -> int:
         "METADATA_TABLE_NAME": "items-metadata",
     }
     local = subprocess.Popen(
-        [sys.argv[1], "serve", "--port", str(api), "--dynamodb-port", str(dynamodb)],
+        [sys.argv[1], "serve", "--port", str(api), "--dynamodb-port", str(dynamodb), "--endpoint-port", "0"],
         stdout=subprocess.DEVNULL,
     )
     watch = None

@@ -165,7 +165,7 @@ def said_to_be_allowed(binary, variable):
         for name, value in os.environ.items()
         if name not in DEFAULTS | dict.fromkeys(NEEDED)
     }
-    command = [binary, "serve", "--port", "0", "--dynamodb-port", "0"]
+    command = [binary, "serve", "--port", "0", "--dynamodb-port", "0", "--endpoint-port", "0"]
     try:
         done = subprocess.run(
             command,

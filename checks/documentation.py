@@ -62,7 +62,7 @@ EXAMPLE = re.compile(
 )
 LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 # In a document these ports are the local edition's.
-PORTS = {"api": 3000, "dynamodb": 8000}
+PORTS = {"api": 3000, "dynamodb": 8000, "endpoint": 8001}
 
 
 class Wrong(Exception):
@@ -272,7 +272,7 @@ class Shell:
         """Runs a command of the documents."""
         local = LOCAL.match(command)
         if local and serves(local["rest"]) and status != "0":
-            rest = f"serve --port 0 --dynamodb-port 0 {(local['rest'] or '').removeprefix('serve')}"
+            rest = f"serve --port 0 --dynamodb-port 0 --endpoint-port 0 {(local['rest'] or '').removeprefix('serve')}"
             return self.run(f"{local['set']}{shlex.quote(self.binary)} {rest}", START, status)
         if local and serves(local["rest"]):
             return self.serve(local["set"], local["rest"] or "serve")
@@ -302,7 +302,7 @@ class Shell:
             str(self.ports["api"]), encoding="utf-8"
         )
         log = pathlib.Path(self.scratch.name) / "serve.log"
-        ports = f"--port {self.ports['api']} --dynamodb-port {self.ports['dynamodb']}"
+        ports = f"--port {self.ports['api']} --dynamodb-port {self.ports['dynamodb']} --endpoint-port {self.ports['endpoint']}"
         options = " ".join(part for part in options.split() if part != "serve")
         started = self.run(
             f"{variables}{shlex.quote(self.binary)} serve {ports} {options} "

@@ -17,7 +17,8 @@ def local_edition(binary, log, **variables):
     url = f"http://127.0.0.1:{free_port()}"
     with log.open("wb") as output:
         server = subprocess.Popen(
-            [binary, "serve", "--port", url.rsplit(":", 1)[1], "--dynamodb-port", str(free_port())],
+            [binary, "serve", "--port", url.rsplit(":", 1)[1], "--dynamodb-port", str(free_port()),
+             "--endpoint-port", str(free_port())],
             stdout=output,
             stderr=output,
             env={**os.environ, **variables},

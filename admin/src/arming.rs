@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use aws_sdk_dynamodb::types::{AttributeDefinition, KeyType, ScalarAttributeType};
 use clap::{Args, ValueEnum};
 use connection::endpoint::is_on_this_machine;
 use sharding::maintenance::{ArmingObstacle, KeyPattern};
-use sharding::{ShardedTable, TableConfig, TableError};
+use sharding::{ShardedTable, SortKeyType, TableConfig, TableError};
 use tokio::time::Duration;
 
 use crate::whole_table::{REQUEST_TIMEOUT, connect};
@@ -177,8 +178,35 @@ impl ArmingTable {
             config.metadata_table_name.clone_from(name);
         }
         let client = connect(self.endpoint_url.as_deref()).await;
+        take_key_names(&client, &mut config).await?;
         Ok((ShardedTable::new(&client, config), client))
     }
+}
+
+/// Takes the names and the type of the keys from the main table.
+async fn take_key_names(
+    client: &aws_sdk_dynamodb::Client,
+    config: &mut TableConfig,
+) -> Result<(), TableError> {
+    let described = client.describe_table().table_name(&config.table_name).send().await;
+    let described = described.map_err(|error| {
+        let why = aws_sdk_dynamodb::error::DisplayErrorContext(&error);
+        TableError::Unusable(format!("the main table {}: {why}", config.table_name).into())
+    })?;
+    let table = described.table();
+    for key in table.map(|table| table.key_schema()).unwrap_or_default() {
+        if *key.key_type() == KeyType::Hash {
+            key.attribute_name().clone_into(&mut config.partition_key_name);
+            continue;
+        }
+        key.attribute_name().clone_into(&mut config.sort_key_name);
+        let definitions = table.map(|table| table.attribute_definitions()).unwrap_or_default();
+        let is_it = |it: &&AttributeDefinition| it.attribute_name() == key.attribute_name();
+        let kind = definitions.iter().find(is_it).map(AttributeDefinition::attribute_type);
+        let is_number = kind == Some(&ScalarAttributeType::N);
+        config.sort_key_type = if is_number { SortKeyType::Number } else { SortKeyType::String };
+    }
+    Ok(())
 }
 
 impl Keys {

@@ -10,7 +10,7 @@ const PATIENCE_MS = 30_000;
 export async function serve(binary, port = 0) {
   const child = spawn(
     binary,
-    ['serve', '--port', String(port), '--dynamodb-port', '0', '--partitions', '8', '--partition-write-units', '100'],
+    ['serve', '--port', String(port), '--dynamodb-port', '0', '--endpoint-port', '0', '--partitions', '8', '--partition-write-units', '100'],
     { stdio: ['ignore', 'pipe', 'inherit'] },
   );
   const ended = once(child, 'exit');

@@ -5,9 +5,11 @@ use std::collections::HashSet;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use serde_json::{Value, json};
-use sharding::PartitionKey;
+use sharding::internal::Patterns;
+use sharding::{MAX_ITEM_BYTES, PartitionKey};
 use tokio::time::Instant;
 
+use crate::item;
 use crate::read::get;
 use crate::reply::{Failure, Members, Reply};
 use crate::service::Service;
@@ -20,6 +22,13 @@ const CONCURRENCY: usize = 32;
 /// The largest number of items of a batch. (DynamoDB API reference, `BatchWriteItem`.)
 const MAX_WRITES: usize = 25;
 const MAX_READS: usize = 100;
+
+/// What became of a batch.
+pub(crate) enum Batch {
+    Answered(Reply),
+    /// No key of it is armed, by these patterns: it passes as it came.
+    Native(Vec<Patterns>),
+}
 
 /// A part of a batch that is an armed key's.
 struct Part {
@@ -62,24 +71,38 @@ fn refused(operation: &str, sizes: usize, most: usize) -> Option<Failure> {
     Some(Failure::validation(why))
 }
 
-fn check_duplicates(table: &ServedTable, keys: &[Members]) -> Result<(), Failure> {
-    let of = |key: &Members| {
-        let part = |name: &str| key.get(name).map(ToString::to_string);
-        (part(table.partition_key_name()), part(table.sort_key_name()))
-    };
-    let different: HashSet<_> = keys.iter().map(of).collect();
-    if different.len() == keys.len() {
-        return Ok(());
+/// Refuses two requests about one item of an armed key.
+fn check_duplicates(parts: &[Part]) -> Result<(), Failure> {
+    let mut different = HashSet::new();
+    for part in parts {
+        let item = part.body.get("Item").or_else(|| part.body.get("Key"));
+        let item = item.and_then(Value::as_object).cloned().unwrap_or_default();
+        let sort_key = item::sort_key(&part.table, &item)?;
+        if !different.insert((part.table.name.as_str(), &part.key, sort_key)) {
+            return Err(Failure::validation("Provided list of item keys contains duplicates"));
+        }
     }
-    Err(Failure::validation("Provided list of item keys contains duplicates"))
+    Ok(())
 }
 
-/// `BatchWriteItem`. `None` if no key of it is armed.
+/// Refuses an item that DynamoDB would refuse, before anything of the batch is stored.
+fn check_item(part: &Part) -> Result<(), Failure> {
+    let Some(item) = part.body.get("Item").and_then(Value::as_object) else { return Ok(()) };
+    let attributes = item::attributes(&part.table, item).ok_or_else(|| {
+        Failure::validation("Supplied AttributeValue has a wrong type, or more than one")
+    })?;
+    if attributes.size() + part.key.as_str().len() > MAX_ITEM_BYTES {
+        return Err(Failure::validation("Item size has exceeded the maximum allowed size"));
+    }
+    Ok(())
+}
+
+/// `BatchWriteItem`.
 pub(crate) async fn write(
     service: &Service,
     body: &Members,
     deadline: Instant,
-) -> Result<Option<Reply>, Failure> {
+) -> Result<Batch, Failure> {
     let of_tables =
         body.get("RequestItems").and_then(Value::as_object).cloned().unwrap_or_default();
     let (mut native, mut parts, mut count) = (Members::new(), Vec::new(), 0);
@@ -91,13 +114,12 @@ pub(crate) async fn write(
             native.insert(name, Value::Array(requests));
             continue;
         };
-        let (mut left, mut keys) = (Vec::new(), Vec::new());
+        let mut left = Vec::new();
         for request in requests {
             let put = request.get("PutRequest").and_then(|it| it.get("Item"));
             let delete = request.get("DeleteRequest").and_then(|it| it.get("Key"));
             let item = put.or(delete).and_then(Value::as_object).cloned().unwrap_or_default();
             let armed = Service::armed(&table, &patterns, &item)?;
-            keys.push(item.clone());
             let Some(key) = armed else {
                 left.push(request);
                 continue;
@@ -110,31 +132,48 @@ pub(crate) async fn write(
             let (table, name) = (table.clone(), name.clone());
             parts.push(Part { table, name, key, operation, body, sent: request });
         }
-        if keys.len() > left.len() {
-            check_duplicates(&table, &keys)?;
-        }
         lasting.push(patterns);
         if !left.is_empty() {
             native.insert(name, Value::Array(left));
         }
     }
     if parts.is_empty() {
-        return Ok(None);
+        return Ok(Batch::Native(lasting));
     }
     if let Some(failure) = refused("BatchWriteItem", count, MAX_WRITES) {
         return Err(failure);
     }
     check_members("BatchWriteItem", body, &["RequestItems", "ReturnConsumedCapacity"])?;
+    check_duplicates(&parts)?;
     for part in &parts {
         let of = (&part.table, &service.upstream);
         ClientWrite::read(of, part.operation, &part.key, &part.body, deadline)?;
+        check_item(part)?;
+    }
+    let (mut unprocessed, mut throttled, mut done) = (Members::new(), None, 0);
+    let mut answer = Members::new();
+    // First, so that DynamoDB refuses it before anything is stored.
+    if !native.is_empty() {
+        let mut request = body.clone();
+        request.insert("RequestItems".to_owned(), Value::Object(native.clone()));
+        let lasts = || lasting.iter().all(|patterns| patterns.last());
+        let reply = answered(service.upstream.call("BatchWriteItem", &request, &lasts).await)?;
+        if reply.is_ok() {
+            done += 1;
+            answer = reply.members();
+            let left = answer.remove("UnprocessedItems");
+            unprocessed.extend(left.and_then(|left| left.as_object().cloned()).unwrap_or_default());
+        } else if reply.throttled().is_some() {
+            throttled = Some(Failure::of(reply));
+            unprocessed.extend(native);
+        } else {
+            return Err(Failure::of(reply));
+        }
     }
     let writes: Vec<_> = parts.iter().map(|part| part.written(service, deadline)).collect();
     let written: Vec<Result<Reply, Failure>> =
         stream::iter(writes).buffered(CONCURRENCY).collect().await;
-    let mut unprocessed = Members::new();
-    let (mut throttled, mut failed) = (None, None);
-    let mut done = 0;
+    let mut failed = None;
     for (part, result) in parts.iter().zip(written) {
         let failure = match result {
             Ok(reply) if reply.is_ok() => {
@@ -155,37 +194,19 @@ pub(crate) async fn write(
     if let Some(failure) = failed {
         return Err(failure);
     }
-    let mut answer = Members::new();
-    if !native.is_empty() {
-        let mut request = body.clone();
-        request.insert("RequestItems".to_owned(), Value::Object(native));
-        let lasts = || lasting.iter().all(|patterns| patterns.last());
-        let reply = answered(service.upstream.call("BatchWriteItem", &request, &lasts).await)?;
-        if !reply.is_ok() {
-            return Err(Failure::of(reply));
-        }
-        done += 1;
-        answer = reply.members();
-        let left = answer.remove("UnprocessedItems");
-        for (name, items) in left.as_ref().and_then(Value::as_object).into_iter().flatten() {
-            let of_table = unprocessed.entry(name.clone()).or_insert_with(|| json!([]));
-            let items = items.as_array().cloned().unwrap_or_default();
-            of_table.as_array_mut().into_iter().for_each(|it| it.extend(items.clone()));
-        }
-    }
     if let (0, Some(failure)) = (done, throttled) {
         return Err(failure);
     }
     answer.insert("UnprocessedItems".to_owned(), Value::Object(unprocessed));
-    Ok(Some(Reply::ok(answer)))
+    Ok(Batch::Answered(Reply::ok(answer)))
 }
 
-/// `BatchGetItem`. `None` if no key of it is armed.
+/// `BatchGetItem`.
 pub(crate) async fn read(
     service: &Service,
     body: &Members,
     deadline: Instant,
-) -> Result<Option<Reply>, Failure> {
+) -> Result<Batch, Failure> {
     let of_tables =
         body.get("RequestItems").and_then(Value::as_object).cloned().unwrap_or_default();
     let (mut native, mut parts, mut count) = (Members::new(), Vec::new(), 0);
@@ -198,11 +219,10 @@ pub(crate) async fn read(
             native.insert(name, of_table);
             continue;
         };
-        let (mut left, mut all) = (Vec::new(), Vec::new());
+        let mut left = Vec::new();
         for wanted in keys {
             let key = wanted.as_object().cloned().unwrap_or_default();
             let armed = Service::armed(&table, &patterns, &key)?;
-            all.push(key.clone());
             let Some(partition_key) = armed else {
                 left.push(wanted);
                 continue;
@@ -220,9 +240,6 @@ pub(crate) async fn read(
                 sent: wanted,
             });
         }
-        if all.len() > left.len() {
-            check_duplicates(&table, &all)?;
-        }
         lasting.push(patterns);
         if !left.is_empty() {
             let mut how = how;
@@ -231,12 +248,13 @@ pub(crate) async fn read(
         }
     }
     if parts.is_empty() {
-        return Ok(None);
+        return Ok(Batch::Native(lasting));
     }
     if let Some(failure) = refused("BatchGetItem", count, MAX_READS) {
         return Err(failure);
     }
     check_members("BatchGetItem", body, &["RequestItems", "ReturnConsumedCapacity"])?;
+    check_duplicates(&parts)?;
     let reads: Vec<_> = parts.iter().map(|part| part.found(service, deadline)).collect();
     let read: Vec<Result<Reply, Failure>> =
         stream::iter(reads).buffered(CONCURRENCY).collect().await;
@@ -297,5 +315,5 @@ pub(crate) async fn read(
     }
     answer.insert("Responses".to_owned(), Value::Object(responses));
     answer.insert("UnprocessedKeys".to_owned(), Value::Object(unprocessed));
-    Ok(Some(Reply::ok(answer)))
+    Ok(Batch::Answered(Reply::ok(answer)))
 }

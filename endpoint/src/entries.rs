@@ -1,19 +1,26 @@
 //! `Scan`, and `Query` on a global index: DynamoDB's own pages, in which entries of armed keys are
 //! checked. Of an item with several copies, one entry stays.
 
+use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
+use sharding::internal::protocol::names::LOGICAL_KEY;
 use sharding::internal::{KeySession, Patterns};
 use sharding::{PartitionKey, ShardNumber, SortKey};
 use tokio::time::Instant;
 
-use crate::expression::Placeholders;
+use crate::expression::{self, Placeholders};
 use crate::item;
 use crate::query::objects;
 use crate::read::{Projection, copies, newest, repeated};
 use crate::reply::{Failure, Members, Reply};
 use crate::table::{Named, ServedTable};
-use crate::upstream::Upstream;
+use crate::upstream::{Lasts, Upstream};
 use crate::write::check_members;
+
+/// The entries that are checked at once.
+const CONCURRENCY: usize = 32;
+/// The largest number of items of a transaction. (DynamoDB API reference, `TransactGetItems`.)
+const MAX_GETS: usize = 100;
 
 const MEMBERS: [&str; 15] = [
     "TableName",
@@ -60,34 +67,40 @@ pub(crate) async fn page(
     if is_index && text.is_some() {
         return Err(Failure::unsupported("a projection, or COUNT, of an index"));
     }
+    let filter = body.get("FilterExpression").and_then(Value::as_str).unwrap_or_default();
+    item::check_names(expression::attributes(filter, &placeholders))?;
+    if !expression::is_balanced(filter) {
+        return Err(Failure::validation("Invalid FilterExpression: Syntax error"));
+    }
+    let filter = placed(table, filter, &mut placeholders);
+    let has_ours = text.is_some() || filter.is_some();
+    request.extend(filter.map(|text| ("FilterExpression".to_owned(), Value::from(text))));
     let projection = Projection::of(table, text, &mut placeholders)?;
     request.extend(projection.members.clone());
-    if text.is_some() {
+    if has_ours {
         request.insert("ExpressionAttributeNames".to_owned(), Value::Object(placeholders.names));
     }
-    let mut answer = repeated(upstream, operation, &request).await?.members();
-    let mut shown = Vec::new();
-    let is_filtered = body.contains_key("FilterExpression");
+    let lasts = || patterns.last();
+    let mut answer = repeated(upstream, operation, &request, &lasts).await?.members();
+    let how = How {
+        is_index,
+        is_filtered: body.contains_key("FilterExpression"),
+        projection: &projection,
+        deadline,
+    };
     let found = objects(answer.remove("Items"));
-    let mut hidden = 0_usize;
-    for mut entry in found {
-        let Some((key, shard)) = armed(table, patterns, &entry)? else {
-            entry.retain(|name, _| !projection.hides(name));
-            shown.push(entry);
-            continue;
-        };
-        let sort_key = item::sort_key(table, &entry)?;
-        let session = table.engine.session(&key, deadline);
-        let of = Entry { table, upstream, session, key: &key, sort_key, shard };
-        let kept = of.check(entry, is_index || is_filtered, &projection).await?;
-        match kept {
-            Some(mut entry) => {
-                projection.show(table, &mut entry, &key);
-                shown.push(entry);
-            }
-            None => hidden += 1,
-        }
+    let scanned_here = found.len();
+    let checks: Vec<_> = found
+        .into_iter()
+        .map(|entry| shown(table, upstream, patterns, entry, &how).boxed())
+        .collect();
+    let mut checks = stream::iter(checks).buffered(CONCURRENCY);
+    let mut shown = Vec::with_capacity(scanned_here);
+    while let Some(entry) = checks.try_next().await? {
+        shown.extend(entry);
     }
+    drop(checks);
+    let hidden = scanned_here - shown.len();
     let scanned = answer.get("ScannedCount").and_then(Value::as_u64).unwrap_or_default();
     let scanned = scanned.saturating_sub(hidden as u64);
     answer.insert("ScannedCount".to_owned(), Value::from(scanned));
@@ -96,6 +109,52 @@ pub(crate) async fn page(
         answer.insert("Items".to_owned(), shown.into_iter().map(Value::Object).collect());
     }
     Ok(Reply::ok(answer))
+}
+
+/// How the entries of a page are checked.
+struct How<'a> {
+    is_index: bool,
+    is_filtered: bool,
+    projection: &'a Projection,
+    deadline: Instant,
+}
+
+/// An entry as the client gets it; `None` if it gets it elsewhere, or not at all.
+async fn shown(
+    table: &ServedTable,
+    upstream: &Upstream,
+    patterns: &Patterns,
+    mut entry: Members,
+    how: &How<'_>,
+) -> Result<Option<Members>, Failure> {
+    let Some((key, shard)) = armed(table, patterns, &entry)? else {
+        entry.retain(|name, _| !how.projection.hides(name));
+        return Ok(Some(entry));
+    };
+    let sort_key = item::sort_key(table, &entry)?;
+    let session = table.engine.session(&key, how.deadline);
+    let of = Entry { table, upstream, session, key: &key, sort_key, shard };
+    let kept = of.check(entry, how).await?;
+    Ok(kept.map(|mut entry| {
+        how.projection.show(table, &mut entry, &key);
+        entry
+    }))
+}
+
+/// A filter that names the table's partition key, for items at every shard: on a shard whose stored
+/// key is not the client's, the key is our logical key.
+fn placed(table: &ServedTable, text: &str, placeholders: &mut Placeholders) -> Option<String> {
+    let key = table.partition_key_name();
+    if !expression::attributes(text, placeholders).contains(&key) {
+        return None;
+    }
+    let new_name = |name: &str| (name == key).then_some(LOGICAL_KEY);
+    let (at_further_shards, _) = expression::renamed(text, placeholders, new_name);
+    let logical = placeholders.name(LOGICAL_KEY);
+    let (first, further) = (expression::grouped(text), expression::grouped(&at_further_shards));
+    Some(format!(
+        "(attribute_not_exists({logical}) AND {first}) OR (attribute_exists({logical}) AND {further})"
+    ))
 }
 
 /// The armed key of a stored item, and its shard. `None` if the item is no armed key's.
@@ -131,12 +190,8 @@ impl Entry<'_> {
     /// The item as the client gets it at this entry; `None` if it gets it elsewhere, or not at all.
     /// An entry of an index, or behind a filter, stays if it is the newest copy. A scan shows an
     /// item at the first of its old places that has a copy, because nobody writes there.
-    async fn check(
-        &self,
-        entry: Members,
-        as_it_is: bool,
-        projection: &Projection,
-    ) -> Result<Option<Members>, Failure> {
+    async fn check(&self, entry: Members, how: &How<'_>) -> Result<Option<Members>, Failure> {
+        let (as_it_is, projection) = (how.is_index || how.is_filtered, how.projection);
         let Self { table, upstream, session, key, sort_key, shard } = self;
         // An index may not have our attributes. Then the copies themselves tell.
         if !as_it_is && !item::counts(table, &entry, key, *shard) {
@@ -148,7 +203,8 @@ impl Entry<'_> {
             return Ok(None);
         }
         let is_seen = entry.contains_key(sharding::internal::protocol::names::VERSION);
-        if places.old.is_empty() && is_seen {
+        // An index may not have our attributes.
+        if places.old.is_empty() && (is_seen || !how.is_index) {
             return Ok((!item::is_tombstone(&entry)).then_some(entry));
         }
         let is_of_this_era = is_seen && item::version(&entry).era() == view.layout.era;
@@ -182,7 +238,7 @@ pub(crate) async fn transact_get(
     table_of: impl Fn(&str) -> Option<ServedTable>,
     armed_of: impl Fn(&ServedTable, &Members) -> Result<Option<PartitionKey>, Failure>,
     body: &Members,
-    deadline: Instant,
+    (lasts, deadline): (Lasts<'_>, Instant),
 ) -> Result<Reply, Failure> {
     let wanted = body.get("TransactItems").and_then(Value::as_array).cloned().unwrap_or_default();
     let (mut gets, mut parts) = (Vec::new(), Vec::new());
@@ -234,12 +290,14 @@ pub(crate) async fn transact_get(
         drop(session);
         parts.push(Some((table, partition_key, at, projection, began, view)));
     }
-    if gets.len() > 100 {
+    // An armed item counts two from the first day, so that nothing is refused once it has grown.
+    let armed = parts.iter().flatten().count();
+    if parts.len() + armed > MAX_GETS {
         return Err(Failure::unsupported("a transaction of more than 100 copies of items"));
     }
     let mut request = body.clone();
     request.insert("TransactItems".to_owned(), Value::Array(gets));
-    let mut answer = repeated(upstream, "TransactGetItems", &request).await?.members();
+    let mut answer = repeated(upstream, "TransactGetItems", &request, lasts).await?.members();
     let mut responses = match answer.remove("Responses") {
         Some(Value::Array(responses)) => responses.into_iter(),
         _ => Vec::new().into_iter(),

@@ -103,7 +103,8 @@ impl Placeholders {
     /// Our placeholder for a name.
     pub(crate) fn name(&mut self, name: &str) -> String {
         let existing = self.names.iter().find(|(placeholder, named)| {
-            named.as_str() == Some(name) && placeholder[1..].starts_with(&self.prefix)
+            let is_ours = |rest: &str| rest.starts_with(&self.prefix);
+            named.as_str() == Some(name) && placeholder.get(1..).is_some_and(is_ours)
         });
         if let Some((placeholder, _)) = existing {
             return placeholder.clone();
@@ -334,41 +335,35 @@ pub(crate) fn changed_by(clauses: &Clauses, placeholders: &Placeholders) -> Vec<
     set.chain(remove).chain(others).collect()
 }
 
-/// The value to which a key condition compares an attribute with `=`: its placeholder, and whether
-/// the condition says nothing else.
+/// The placeholder to which a key condition compares an attribute with `=`, and where it stands.
 pub(crate) fn equals(
     text: &str,
     attribute: &str,
     placeholders: &Placeholders,
-) -> Result<(String, bool), Failure> {
+) -> Result<(String, usize), Failure> {
     let tokens = tokens(text);
     let found = (0..tokens.len()).find_map(|index| {
         let is_it = is_attribute(&tokens, index)
             && placeholders.resolve(tokens[index].text) == attribute
             && tokens.get(index + 1)?.text == "=";
         let value = tokens.get(index + 2)?;
-        (is_it && value.kind == Kind::Value).then(|| value.text.to_owned())
+        (is_it && value.kind == Kind::Value).then(|| (value.text.to_owned(), value.at))
     });
-    let value = found.ok_or_else(|| {
+    found.ok_or_else(|| {
         let why = "Query condition missed key schema element";
         Failure::validation(format!("{why}: {attribute}"))
-    })?;
-    let words = tokens.iter().filter(|token| !matches!(token.text, "(" | ")")).count();
-    Ok((value, words == 3))
+    })
 }
 
-/// The expression with another placeholder for the value that an attribute must equal.
-pub(crate) fn with_value(text: &str, old: &str, new: &str) -> String {
-    let (mut changed, mut end) = (String::new(), 0);
-    for token in tokens(text) {
-        if token.kind == Kind::Value && token.text == old {
-            changed.push_str(&text[end..token.at]);
-            changed.push_str(new);
-            end = token.at + token.text.len();
-        }
-    }
-    changed.push_str(&text[end..]);
-    changed
+/// Whether every parenthesis is closed after it was opened. What is put into a group must be, or a
+/// part of it would stand outside.
+pub(crate) fn is_balanced(text: &str) -> bool {
+    let mut depth = 0_i32;
+    let never_below = tokens(text).into_iter().all(|token| {
+        depth += i32::from(token.text == "(") - i32::from(token.text == ")");
+        depth >= 0
+    });
+    never_below && depth == 0
 }
 
 #[cfg(test)]
@@ -464,15 +459,17 @@ mod tests {
     #[test]
     fn a_key_condition_names_its_key() {
         let of = placeholders(json!({"ExpressionAttributeNames": {"#p": "pk"}}));
-        let rows = [
-            ("pk = :k", (":k", true)),
-            ("(#p = :k)", (":k", true)),
-            ("sk > :a AND #p = :k", (":k", false)),
-        ];
-        for (text, (value, only)) in rows {
-            assert_eq!(equals(text, "pk", &of).ok(), Some((value.to_owned(), only)), "{text}");
+        for (text, at) in [("pk = :k", 5), ("(#p = :k)", 6), ("sk > :k AND #p = :k", 17)] {
+            assert_eq!(equals(text, "pk", &of).ok(), Some((":k".to_owned(), at)), "{text}");
         }
         assert!(equals("sk = :k", "pk", &of).is_err());
-        assert_eq!(with_value("#p = :k AND s > :kk", ":k", ":x"), "#p = :x AND s > :kk");
+    }
+
+    #[test]
+    fn what_leaves_its_group_is_seen() {
+        assert!(is_balanced("a = :a AND (b = :b OR size(c) > :d)") && is_balanced(""));
+        for text in ["a = :a) OR (b = :b", "(a = :a", "a = :a)"] {
+            assert!(!is_balanced(text), "{text}");
+        }
     }
 }

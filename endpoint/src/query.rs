@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::expression::{self, Placeholders};
 use crate::item;
-use crate::read::{Projection, repeated};
+use crate::read::{CHECKED_AFTER, Projection, repeated};
 use crate::reply::{Failure, Members, Reply};
 use crate::table::ServedTable;
 use crate::upstream::{Upstream, answered};
@@ -27,6 +27,8 @@ use crate::write::check_members;
 const CONCURRENCY: usize = 64;
 /// The bytes at which a page ends. (DynamoDB developer guide, "Query".)
 const PAGE_BYTES: usize = 1_024 * 1_024;
+/// The read units of a page of this size, eventually consistent.
+const PAGE_UNITS: f64 = 128.0;
 /// The items that a page without a limit may have.
 const UNLIMITED: usize = 1_000_000;
 /// The most items that are asked of all shards together at a time.
@@ -53,7 +55,10 @@ pub(crate) fn partition_key(
     body: &Members,
 ) -> Result<Option<String>, Failure> {
     let Some(text) = body.get("KeyConditionExpression").and_then(Value::as_str) else {
-        return Ok(None);
+        // The old form.
+        let value = body.get("KeyConditions").and_then(|it| it.get(table.partition_key_name()));
+        let value = value.and_then(|it| it.get("AttributeValueList")?.get(0)?.get("S"));
+        return Ok(value.and_then(Value::as_str).map(str::to_owned));
     };
     let placeholders = Placeholders::of(body);
     let (value, _) = expression::equals(text, table.partition_key_name(), &placeholders)?;
@@ -79,8 +84,9 @@ struct Query<'a> {
     start: Option<SortKey>,
     limit: Option<usize>,
     condition: String,
-    /// The client's placeholder for the partition key.
+    /// The client's placeholder for the partition key, and where it stands.
     key_value: String,
+    key_at: usize,
     has_filter: bool,
 }
 
@@ -105,17 +111,26 @@ pub(crate) async fn query(
         Some(limit) => match limit.as_u64().filter(|limit| *limit > 0) {
             Some(limit) => Some(usize::try_from(limit).unwrap_or(UNLIMITED)),
             // DynamoDB says what is wrong.
-            None => return answered(upstream.call("Query", body, &|| true).await),
+            None => {
+                let reply = answered(upstream.call("Query", body, &|| true).await)?;
+                let why = "Value at 'limit' failed to satisfy constraint: at least 1";
+                return if reply.is_ok() { Err(Failure::validation(why)) } else { Ok(reply) };
+            }
         },
     };
     let placeholders = Placeholders::of(body);
     for expression in ["KeyConditionExpression", "FilterExpression"] {
         let text = body.get(expression).and_then(Value::as_str).unwrap_or_default();
+        if text.is_empty() && body.contains_key(expression) {
+            let why = format!("Invalid {expression}: The expression can not be empty;");
+            return Err(Failure::validation(why));
+        }
         item::check_names(expression::attributes(text, &placeholders))?;
     }
     let condition = body.get("KeyConditionExpression").and_then(Value::as_str);
     let condition = condition.unwrap_or_default().to_owned();
-    let (key_value, _) = expression::equals(&condition, table.partition_key_name(), &placeholders)?;
+    let (key_value, key_at) =
+        expression::equals(&condition, table.partition_key_name(), &placeholders)?;
     let start = match body.get("ExclusiveStartKey").and_then(Value::as_object) {
         None => None,
         Some(start) => {
@@ -129,8 +144,19 @@ pub(crate) async fn query(
     let is_forward = body.get("ScanIndexForward").and_then(Value::as_bool).unwrap_or(true);
     let order = if is_forward { Order::Ascending } else { Order::Descending };
     let has_filter = body.contains_key("FilterExpression");
-    let query =
-        Query { table, upstream, key, body, order, start, limit, condition, key_value, has_filter };
+    let query = Query {
+        table,
+        upstream,
+        key,
+        body,
+        order,
+        start,
+        limit,
+        condition,
+        key_value,
+        key_at,
+        has_filter,
+    };
     let engine = table.engine.clone();
     let session = engine.session(key, deadline);
     let began = engine.now();
@@ -162,7 +188,8 @@ impl Query<'_> {
             .map_err(|error| Failure::validation(format!("the partition key: {error}")))?;
         let mut placeholders = Placeholders::of(self.body);
         let own = placeholders.value(item::string(&stored));
-        let condition = expression::with_value(&self.condition, &self.key_value, &own);
+        let (before, after) = self.condition.split_at(self.key_at);
+        let condition = format!("{before}{own}{}", &after[self.key_value.len()..]);
         let select = self.body.get("Select").and_then(Value::as_str);
         let of_client = self.body.get("ProjectionExpression").and_then(Value::as_str);
         let keys;
@@ -214,7 +241,7 @@ impl Query<'_> {
             body.remove(name);
             body.extend(self.body.get(name).map(|value| (name.to_owned(), value.clone())));
         }
-        let mut answer = repeated(self.upstream, "Query", &body).await?.members();
+        let mut answer = repeated(self.upstream, "Query", &body, CHECKED_AFTER).await?.members();
         let items = answer.remove("Items");
         let mut items: Vec<Members> = objects(items);
         let era = crate::read::highest_era(&items);
@@ -285,6 +312,8 @@ impl Query<'_> {
             PageMerge::new(limit, self.order, self.start.clone()).sharing_at_most(ASKED_AT_ONCE);
         merge.add_shards(view.layout.read_shards.shards());
         let (mut units, mut era, mut bytes) = (0.0, 0, 0);
+        let is_consistent = self.body.get("ConsistentRead").and_then(Value::as_bool);
+        let most_units = if is_consistent == Some(true) { 2.0 } else { 1.0 } * PAGE_UNITS;
         while !merge.is_complete() {
             let requests = merge.requests();
             let asked: Vec<_> = requests
@@ -292,20 +321,36 @@ impl Query<'_> {
                 .map(|request| self.ask(session, view, request, what).boxed())
                 .collect();
             let mut answers = stream::iter(asked).buffer_unordered(CONCURRENCY);
-            let mut is_stuck = true;
-            while let Some((shard, page, consumed, of_page)) = answers.try_next().await? {
-                units += consumed;
-                era = era.max(of_page);
-                merge.supply(shard, page);
-                is_stuck = false;
+            let (mut is_stuck, mut failed) = (true, None);
+            while let Some(answer) = answers.next().await {
+                match answer {
+                    Ok((shard, page, consumed, of_page)) => {
+                        units += consumed;
+                        era = era.max(of_page);
+                        merge.supply(shard, page);
+                        is_stuck = false;
+                    }
+                    Err(failure) => failed = Some(failure),
+                }
             }
             drop(answers);
             merge.advance(|entry: &Entry| {
                 bytes += entry.bytes;
                 bytes < PAGE_BYTES
             });
-            if is_stuck && !merge.is_complete() {
-                return Err(Failure::internal("sharding-endpoint: the page cannot be completed"));
+            match failed {
+                // A page that has begun may end early.
+                Some(failure) if failure.is_throttled() && merge.has_begun() => break,
+                Some(failure) => return Err(failure),
+                None if is_stuck && !merge.is_complete() => {
+                    let why = "sharding-endpoint: the page cannot be completed";
+                    return Err(Failure::internal(why));
+                }
+                None => {}
+            }
+            // A page of DynamoDB evaluates one megabyte, whatever it shows of it.
+            if units >= most_units && merge.has_begun() {
+                break;
             }
         }
         let (entries, next) = merge.finish();
@@ -327,7 +372,7 @@ impl Query<'_> {
             let position = self.position(session, shard, after);
             body.insert("ExclusiveStartKey".to_owned(), position);
         }
-        let reply = repeated(self.upstream, "Query", &body).await?;
+        let reply = repeated(self.upstream, "Query", &body, CHECKED_AFTER).await?;
         let (bytes, mut answer) = (reply.body.len(), reply.members());
         let found: Vec<Members> = objects(answer.remove("Items"));
         let era = crate::read::highest_era(&found);
@@ -382,16 +427,21 @@ impl Query<'_> {
                 merged.era = merged.era.max(version.era());
                 let places = session.places(&sort_key, view);
                 // An item of this era at home is the newest copy. Elsewhere nobody writes.
+                let is_at_home = shard == places.home
+                    && (places.old.is_empty() || version.era() == view.layout.era);
                 let is_newest = !item::is_tombstone(&stored)
-                    && (version == *seen && entry.shard == shard
-                        || shard == places.home && version.era() == view.layout.era);
+                    && (is_at_home || version == *seen && entry.shard == shard);
                 if is_newest {
                     let entry = Entry { item: stored, shard, bytes: 0 };
                     hits.push((sort_key, (entry, version)));
                 }
             }
         }
-        hits.sort_by(|(one, _), (other, _)| self.order.compare(one, other));
+        // An item that was pulled home meanwhile is there twice.
+        hits.sort_by(|(one, (_, version)), (other, (_, of_other))| {
+            self.order.compare(one, other).then(of_other.cmp(version))
+        });
+        hits.dedup_by(|(later, _), (first, _)| later == first);
         merged.entries = hits.into_iter().map(|(_, hit)| hit).collect();
         Ok(merged)
     }
@@ -413,7 +463,8 @@ impl Query<'_> {
             if let Some(after) = &after {
                 body.insert("ExclusiveStartKey".to_owned(), self.position(session, shard, after));
             }
-            let mut answer = repeated(self.upstream, "Query", &body).await?.members();
+            let mut answer =
+                repeated(self.upstream, "Query", &body, CHECKED_AFTER).await?.members();
             units += consumed(&answer);
             found.extend(objects(answer.remove("Items")));
             after = match answer.get("LastEvaluatedKey").and_then(Value::as_object) {

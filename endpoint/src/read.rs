@@ -12,7 +12,7 @@ use crate::expression::{self, Placeholders};
 use crate::item;
 use crate::reply::{Failure, Members, Reply};
 use crate::table::ServedTable;
-use crate::upstream::{Upstream, answered};
+use crate::upstream::{Lasts, Upstream, answered};
 use crate::write::check_members;
 
 /// The pause before a throttled read is repeated.
@@ -29,15 +29,19 @@ const GET_MEMBERS: [&str; 6] = [
     "ReturnConsumedCapacity",
 ];
 
+/// The lease of a read whose result is checked under a view afterwards.
+pub(crate) const CHECKED_AFTER: Lasts<'static> = &|| true;
+
 /// Sends a read that may be repeated, until it is not throttled.
 pub(crate) async fn repeated(
     upstream: &Upstream,
     operation: &str,
     body: &Members,
+    lasts: Lasts<'_>,
 ) -> Result<Reply, Failure> {
     let until = Instant::now() + THROTTLED_FOR;
     loop {
-        let reply = answered(upstream.call(operation, body, &|| true).await)?;
+        let reply = answered(upstream.call(operation, body, lasts).await)?;
         if reply.throttled().is_none() || Instant::now() + READ_PAUSE > until {
             return if reply.is_ok() { Ok(reply) } else { Err(Failure::of(reply)) };
         }
@@ -132,7 +136,7 @@ pub(crate) async fn copies(
     body.insert("RequestItems".to_owned(), json!({ &table.name: of_table }));
     let (mut found, until) = (Vec::new(), Instant::now() + THROTTLED_FOR);
     loop {
-        let mut answer = repeated(upstream, "BatchGetItem", &body).await?.members();
+        let mut answer = repeated(upstream, "BatchGetItem", &body, CHECKED_AFTER).await?.members();
         let items = answer.get_mut("Responses").and_then(|it| it.get_mut(&table.name));
         for stored in items.and_then(Value::as_array_mut).into_iter().flatten() {
             let Value::Object(stored) = stored.take() else { continue };
@@ -205,7 +209,8 @@ pub(crate) async fn get(
                 request.extend(body.get(name).map(|value| (name.to_owned(), value.clone())));
             }
             request.insert("Key".to_owned(), Value::Object(one));
-            let mut answer = repeated(upstream, "GetItem", &request).await?.members();
+            let mut answer =
+                repeated(upstream, "GetItem", &request, CHECKED_AFTER).await?.members();
             let item = answer.remove("Item").and_then(|item| match item {
                 Value::Object(item) => Some(item),
                 _ => None,

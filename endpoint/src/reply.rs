@@ -111,6 +111,12 @@ impl Failure {
         Self::new(StatusCode::BAD_REQUEST, name, message.as_ref())
     }
 
+    /// The body is no JSON object.
+    pub(crate) fn serialization() -> Self {
+        let name = "com.amazon.coral.service#SerializationException";
+        Self::new(StatusCode::BAD_REQUEST, name, "the body is not a JSON object")
+    }
+
     /// What this endpoint does not do with armed keys.
     pub(crate) fn unsupported(what: &str) -> Self {
         Self::validation(format!("{what} is not supported for armed keys (sharding-endpoint)"))
@@ -165,6 +171,7 @@ impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
         match error {
             ReadError::Table(error) => error.into(),
+            error if error.is_retryable() => Self::throttled(format!("sharding-endpoint: {error}")),
             error => Self::internal(format!("sharding-endpoint: {error}")),
         }
     }

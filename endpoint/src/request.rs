@@ -155,11 +155,7 @@ impl<'a> Parts<'a> {
 
     /// Our part of the condition.
     fn require(&mut self, request: &Request) {
-        let proof = if self.is_key_itself() {
-            self.write.table.partition_key_name().to_owned()
-        } else {
-            LOGICAL_KEY.to_owned()
-        };
+        let proof = self.proof();
         let names = &mut self.placeholders;
         let exists = |names: &mut Placeholders, name: &str| {
             format!("attribute_exists({})", names.name(name))
@@ -206,9 +202,21 @@ impl<'a> Parts<'a> {
         self.ours.push(match write_id {
             None => format!("attribute_not_exists({name})"),
             Some(write_id) => {
-                format!("{name} = {}", self.placeholders.value(string(write_id)))
+                let proof = self.proof();
+                let proof = self.placeholders.name(&proof);
+                let value = self.placeholders.value(string(write_id));
+                format!("(attribute_not_exists({proof}) OR {name} = {value})")
             }
         });
+    }
+
+    /// An attribute that every item at home has, if it counts.
+    fn proof(&self) -> String {
+        if self.is_key_itself() {
+            self.write.table.partition_key_name().to_owned()
+        } else {
+            LOGICAL_KEY.to_owned()
+        }
     }
 
     /// The item as it is stored at home.

@@ -1,6 +1,7 @@
 //! What becomes of a request: it passes as it came, it is handled because it is about an armed key,
 //! or it is refused by name.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,6 +14,7 @@ use sharding::PartitionKey;
 use sharding::internal::{Patterns, TableEngine};
 use tokio::time::Instant;
 
+use crate::batch::Batch;
 use crate::observed::Observed;
 use crate::reply::{Failure, Members, Reply};
 use crate::table::{Named, ServedTable};
@@ -110,23 +112,27 @@ impl Service {
             answer.insert("Endpoints".to_owned(), json!([endpoint]));
             return Ok(Reply::ok(answer));
         }
-        let Ok(Value::Object(body)) = serde_json::from_slice(&raw) else {
-            // DynamoDB says what is wrong with it.
-            return self.pass(headers, raw, Vec::new()).await;
-        };
         let deadline = Instant::now() + TIMEOUT;
+        let Ok(Value::Object(body)) = serde_json::from_slice(&raw) else {
+            // DynamoDB may read what this endpoint does not.
+            let patterns = self.all_patterns(deadline).await?;
+            if patterns.iter().any(|patterns| !patterns.are_none()) {
+                return Err(Failure::serialization());
+            }
+            return self.pass(headers, raw, patterns).await;
+        };
         match operation {
             "GetItem" | "PutItem" | "UpdateItem" | "DeleteItem" => {
                 self.one_item(operation, headers, raw, &body, deadline).await
             }
             "Query" | "Scan" => self.many_items(operation, headers, raw, &body, deadline).await,
             "BatchGetItem" => match batch::read(self, &body, deadline).await? {
-                Some(reply) => Ok(reply),
-                None => self.pass(headers, raw, self.all_patterns(&body, deadline).await?).await,
+                Batch::Answered(reply) => Ok(reply),
+                Batch::Native(patterns) => self.pass(headers, raw, patterns).await,
             },
             "BatchWriteItem" => match batch::write(self, &body, deadline).await? {
-                Some(reply) => Ok(reply),
-                None => self.pass(headers, raw, self.all_patterns(&body, deadline).await?).await,
+                Batch::Answered(reply) => Ok(reply),
+                Batch::Native(patterns) => self.pass(headers, raw, patterns).await,
             },
             "TransactGetItems" | "TransactWriteItems" => {
                 self.transaction(operation, headers, raw, &body, deadline).await
@@ -164,17 +170,11 @@ impl Service {
         Ok(table.patterns(deadline).await?.map(|patterns| (table.clone(), patterns)))
     }
 
-    /// The patterns of all tables that a batch names.
-    async fn all_patterns(
-        &self,
-        body: &Members,
-        deadline: Instant,
-    ) -> Result<Vec<Patterns>, Failure> {
-        let tables = body.get("RequestItems").and_then(Value::as_object);
-        let names: Vec<&String> = tables.into_iter().flat_map(Members::keys).collect();
-        let mut all = Vec::new();
-        for name in names {
-            all.extend(self.patterns_of(name, deadline).await?.map(|(_, patterns)| patterns));
+    /// The patterns of all served tables.
+    async fn all_patterns(&self, deadline: Instant) -> Result<Vec<Patterns>, Failure> {
+        let mut all = Vec::with_capacity(self.tables.len());
+        for table in &self.tables {
+            all.extend(table.patterns(deadline).await?);
         }
         Ok(all)
     }
@@ -246,9 +246,6 @@ impl Service {
         if operation == "Scan" {
             return entries::page(of, &patterns, operation, body, deadline).await;
         }
-        if body.contains_key("KeyConditions") {
-            return Err(Failure::unsupported("KeyConditions of Query"));
-        }
         let is_of_the_key = match index {
             Some(index) => table.sorts_the_same_keys(&self.upstream, index).await?,
             None => true,
@@ -302,7 +299,8 @@ impl Service {
             let patterns = all.iter().find(|(of, _)| of.name == table.name);
             patterns.map_or(Ok(None), |(table, patterns)| Self::armed(table, patterns, item))
         };
-        entries::transact_get(&self.upstream, table_of, armed_of, body, deadline).await
+        let lasts = || all.iter().all(|(_, patterns)| patterns.last());
+        entries::transact_get(&self.upstream, table_of, armed_of, body, (&lasts, deadline)).await
     }
 
     /// What is not about single items. A table with armed keys takes only what is on the list.
@@ -314,20 +312,38 @@ impl Service {
         body: &Members,
         deadline: Instant,
     ) -> Result<Reply, Failure> {
+        let mut relied_on = Vec::new();
         if !ON_TABLES.contains(&operation) {
-            let text = String::from_utf8_lossy(&raw);
-            for table in self.tables.iter().filter(|table| text.contains(table.name.as_str())) {
+            let mut words = HashSet::new();
+            names(&Value::Object(body.clone()), &mut words);
+            for table in self.tables.iter().filter(|table| words.contains(&table.name)) {
                 let patterns = table.patterns(deadline).await?;
-                if patterns.is_some_and(|patterns| !patterns.are_none()) {
+                if patterns.as_ref().is_some_and(|patterns| !patterns.are_none()) {
                     let what = format!("{operation} on the table {}", table.name);
                     return Err(Failure::validation(format!(
                         "{what}, which has armed keys, is not supported (sharding-endpoint)"
                     )));
                 }
+                relied_on.extend(patterns);
             }
         }
         let name = body.get("TableName").and_then(Value::as_str).unwrap_or_default();
         self.patterns_of(name, deadline).await?;
-        self.pass(headers, raw, Vec::new()).await
+        self.pass(headers, raw, relied_on).await
+    }
+}
+
+/// What may be the name of a table in the texts of a request, for example in a statement.
+fn names(value: &Value, found: &mut HashSet<String>) {
+    match value {
+        Value::String(text) => {
+            let is_of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+            // A dot may be a part of the name, or stand before the name of an index.
+            found.extend(text.split(|c| !is_of_name(c)).map(str::to_owned));
+            found.extend(text.split(|c| !is_of_name(c) && c != '.').map(str::to_owned));
+        }
+        Value::Array(values) => values.iter().for_each(|value| names(value, found)),
+        Value::Object(members) => members.values().for_each(|value| names(value, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }

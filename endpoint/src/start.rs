@@ -6,7 +6,8 @@ use std::time::Duration;
 use api::SdkConfig;
 use aws_sdk_dynamodb::Client;
 use clap::Args;
-use sharding::{TableConfig, create_tables};
+use connection::endpoint::{LOCAL_PATTERN_LEASE, is_on_this_machine};
+use sharding::{ShardedTable, TableConfig, create_tables};
 use tokio::time::Instant;
 
 use crate::service::Service;
@@ -67,6 +68,10 @@ impl ServeOptions {
                 config.table_name.clone_from(name);
                 config.metadata_table_name = metadata(index, name);
                 config.throttled_for = Duration::from_secs(self.throttled_for.into());
+                // There, a command may arm keys within seconds.
+                if self.endpoint_url.as_deref().is_some_and(is_on_this_machine) {
+                    config.pattern_lease = config.pattern_lease.min(LOCAL_PATTERN_LEASE);
+                }
             })
         });
         Ok(configured.collect())
@@ -95,15 +100,14 @@ pub async fn open(
                 .await
                 .map_err(|error| UpstreamError(format!("the table {metadata}: {error}")))?;
         }
-        if let Err(failure) = table.patterns(deadline).await {
-            let reply = failure.into_reply();
-            let why = reply.members().remove("message").unwrap_or_default();
-            return Err(UpstreamError(format!(
-                "the table {name} cannot be served: {}. If {metadata} does not exist, start once \
-                 with --create-metadata-table",
-                why.as_str().unwrap_or_default()
-            )));
-        }
+        // That also refuses a table whose metadata is being rebuilt.
+        let maintenance = ShardedTable::over(table.engine.clone()).maintenance();
+        maintenance.deadline(deadline).check().await.map_err(|error| {
+            UpstreamError(format!(
+                "the table {name} cannot be served: {error}. If {metadata} does not exist, start \
+                 once with --create-metadata-table"
+            ))
+        })?;
         tables.push(table);
     }
     Ok(Service::new(tables, upstream))

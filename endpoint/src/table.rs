@@ -7,11 +7,11 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::DisplayErrorContext;
 use aws_sdk_dynamodb::types::{KeySchemaElement, KeyType, ScalarAttributeType, TimeToLiveStatus};
 use serde_json::Value;
-use sharding::internal::{Patterns, TableEngine};
-use sharding::{PartitionKey, ShardNumber, SortKeyType, TableConfig};
+use sharding::internal::{Patterns, ShardKeys, TableEngine};
+use sharding::{PartitionKey, Placement, ShardNumber, SortKeyType, TableConfig, Writes};
 use tokio::time::Instant;
 
-use crate::read::repeated;
+use crate::read::{CHECKED_AFTER, repeated};
 use crate::reply::{Failure, Members};
 use crate::upstream::{Upstream, UpstreamError};
 
@@ -46,6 +46,14 @@ impl ServedTable {
     /// Describes the table and takes the settings from the description.
     pub(crate) async fn open(client: &Client, config: TableConfig) -> Result<Self, UpstreamError> {
         let name = config.table_name.clone();
+        if config.shard_keys != ShardKeys::KeyFirst
+            || config.writes() != Writes::Items
+            || config.placement != Placement::Calculated
+        {
+            let why = "ADOPT_SHARDS, SHARD_PLACEMENT and WRITES must not be set: the endpoint serves \
+                       tables with the layout that their default values give";
+            return Err(UpstreamError(format!("the table {name}: {why}")));
+        }
         let failed =
             |error: &dyn std::fmt::Display| UpstreamError(format!("the table {name}: {error}"));
         let described = client
@@ -96,7 +104,13 @@ impl ServedTable {
 
     /// Whether a request that names a table means this one.
     pub(crate) fn is_named(&self, name: &str) -> bool {
-        self.name == name || self.arn.as_deref() == Some(name)
+        let bare = |arn: &str| arn.rsplit_once(":table/").map(|(_, bare)| bare == self.name);
+        self.name == name
+            || match &self.arn {
+                Some(arn) => arn == name,
+                // A server on this machine has no account.
+                None => bare(name) == Some(true),
+            }
     }
 
     /// Whether a name is that of a table with the same name elsewhere.
@@ -136,7 +150,7 @@ impl ServedTable {
         }
         let mut body = Members::new();
         body.insert("TableName".to_owned(), Value::from(self.name.as_str()));
-        let answer = repeated(upstream, "DescribeTable", &body).await?.members();
+        let answer = repeated(upstream, "DescribeTable", &body, CHECKED_AFTER).await?.members();
         let of = |kind: &str| answer.get("Table")?.get(kind)?.as_array().cloned();
         let lists = [of("LocalSecondaryIndexes"), of("GlobalSecondaryIndexes")];
         for described in lists.into_iter().flatten().flatten() {

@@ -1,7 +1,9 @@
 //! The DynamoDB behind this endpoint: requests are signed with this process's credentials.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use aws_credential_types::Credentials;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
 use aws_sdk_dynamodb::config::Region;
 use aws_sdk_dynamodb::config::endpoint::{DefaultResolver, Params, ResolveEndpoint};
@@ -19,6 +21,7 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use crate::reply::{Members, Reply};
@@ -27,6 +30,10 @@ use crate::reply::{Members, Reply};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The longest that an answer may take. A drain waits longer for reads that are under way.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest that a source of credentials may take, and how long before they expire new ones are
+/// asked for.
+const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(10);
+const RENEWED_BEFORE: Duration = Duration::from_secs(300);
 /// An answer of DynamoDB has at most 16 MB.
 const MAX_ANSWER_BYTES: usize = 20 * 1_024 * 1_024;
 
@@ -58,6 +65,7 @@ pub(crate) enum Sent {
 pub struct Upstream {
     connector: SharedHttpConnector,
     credentials: SharedCredentialsProvider,
+    kept: Arc<Mutex<Option<Credentials>>>,
     region: Region,
     url: Uri,
     host: HeaderValue,
@@ -111,7 +119,8 @@ impl Upstream {
         let host = host
             .and_then(|host| HeaderValue::try_from(host).ok())
             .ok_or_else(|| UpstreamError(format!("the endpoint URL {url} has no host")))?;
-        Ok(Self { connector, credentials, region, url, host, has_region })
+        let kept = Arc::default();
+        Ok(Self { connector, credentials, kept, region, url, host, has_region })
     }
 
     /// Also accepts requests that are signed for another region: a server on this machine has none.
@@ -154,8 +163,6 @@ impl Upstream {
         let answer = async {
             let response = match self.connector.call(request).await {
                 Ok(response) => response,
-                // Without a connection nothing was sent.
-                Err(error) if error.is_user() => return Sent::NotSent(error.to_string()),
                 Err(error) => return Sent::Unanswered(error.to_string()),
             };
             let response = match response.try_into_http1x() {
@@ -178,13 +185,28 @@ impl Upstream {
         }
     }
 
+    /// The credentials, kept until a few minutes before they expire. Most sources of them allow few
+    /// requests.
+    async fn fresh_credentials(&self) -> Result<Credentials, UpstreamError> {
+        let mut kept = self.kept.lock().await;
+        let now = std::time::UNIX_EPOCH + api::since_epoch();
+        let lasts = |credentials: &Credentials| {
+            credentials.expiry().is_none_or(|expiry| now + RENEWED_BEFORE < expiry)
+        };
+        if let Some(credentials) = kept.as_ref().filter(|credentials| lasts(credentials)) {
+            return Ok(credentials.clone());
+        }
+        let provided = timeout(CREDENTIALS_TIMEOUT, self.credentials.provide_credentials()).await;
+        let provided = provided
+            .map_err(|_| UpstreamError("no credentials came in time".to_owned()))?
+            .map_err(|error| UpstreamError(format!("no credentials: {error}")))?;
+        *kept = Some(provided.clone());
+        Ok(provided)
+    }
+
     async fn signed(&self, headers: &HeaderMap, body: Bytes) -> Result<HttpRequest, UpstreamError> {
         let failed = |error: &dyn std::fmt::Display| UpstreamError(error.to_string());
-        let credentials = self
-            .credentials
-            .provide_credentials()
-            .await
-            .map_err(|error| UpstreamError(format!("no credentials: {error}")))?;
+        let credentials = self.fresh_credentials().await?;
         let mut request = http::Request::post(self.url.clone())
             .body(SdkBody::from(body.to_vec()))
             .map_err(|error| failed(&error))?;

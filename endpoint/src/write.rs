@@ -24,6 +24,7 @@ use crate::upstream::{Sent, Upstream};
 
 /// How long a write waits while the key's width changes.
 const LONGEST_PAUSE: Duration = Duration::from_millis(1_500);
+const OUT_OF_TIME: &str = "sharding-endpoint: no attempt succeeded in time";
 /// The write units of a request whose item is not known.
 const UNKNOWN_UNITS: u64 = 1;
 
@@ -56,6 +57,11 @@ pub(crate) struct ClientWrite<'a> {
     pub(crate) deadline: Instant,
 }
 
+/// The write may have been applied, or may be applied later.
+fn unknown() -> Failure {
+    Failure::internal("sharding-endpoint: the outcome of the write is unknown")
+}
+
 fn member<'a>(body: &'a Members, name: &str) -> Option<&'a str> {
     body.get(name)?.as_str()
 }
@@ -86,9 +92,20 @@ impl<'a> ClientWrite<'a> {
         let item = body.get(of).and_then(Value::as_object).cloned().unwrap_or_default();
         item::check_names(item.keys().map(String::as_str))?;
         let sort_key = item::sort_key(table, &item)?;
+        if of == "Key" && item.len() != 2 {
+            let why = "The provided key element does not match the schema";
+            return Err(Failure::validation(why));
+        }
         let placeholders = Placeholders::of(body);
-        for expression in ["ConditionExpression", "UpdateExpression"] {
-            let text = member(body, expression).unwrap_or_default();
+        for name in ["ConditionExpression", "UpdateExpression"] {
+            let text = member(body, name).unwrap_or_default();
+            let invalid = |why: &str| Failure::validation(format!("Invalid {name}: {why}"));
+            if text.is_empty() && body.contains_key(name) {
+                return Err(invalid("The expression can not be empty;"));
+            }
+            if !expression::is_balanced(text) {
+                return Err(invalid("Syntax error; a parenthesis has no partner"));
+            }
             item::check_names(expression::attributes(text, &placeholders))?;
         }
         let text = member(body, "UpdateExpression").unwrap_or_default();
@@ -187,7 +204,7 @@ impl<'a> ClientWrite<'a> {
         let mut view = session.view().await?;
         let mut pulled: Vec<(ShardNumber, Members)> = Vec::new();
         let mut last: Option<Reply> = None;
-        let pause_ends = Instant::now() + LONGEST_PAUSE;
+        let (pause_ends, mut refusals) = (Instant::now() + LONGEST_PAUSE, 0);
         loop {
             let places = session.places(&self.sort_key, &view);
             match write.next(&view, &places, now()) {
@@ -196,7 +213,14 @@ impl<'a> ClientWrite<'a> {
                     return self.end(outcome, last, &session, &view);
                 }
                 Next::Look(None) => view = session.view().await?,
-                Next::Look(Some(since)) => view = session.view_since(since).await?,
+                Next::Look(Some(since)) => {
+                    view = match session.view_since(since).await {
+                        Ok(view) => view,
+                        // It may have been applied, and no newer view has confirmed it.
+                        Err(_) if write.is_over() => return Err(unknown()),
+                        Err(error) => return Err(error.into()),
+                    }
+                }
                 Next::Verify(since) => view = session.verify(since).await?,
                 Next::Pause => {
                     if !session.wait_for_open(pause_ends.min(self.deadline)).await? {
@@ -212,19 +236,23 @@ impl<'a> ClientWrite<'a> {
                     write.read(&copies, &places, &view, now());
                 }
                 Next::Send(request) => {
+                    if Instant::now() >= self.deadline {
+                        return Err(Failure::throttled(OUT_OF_TIME));
+                    }
                     let (answer, reply) =
                         self.send(&mut session, &request, (&places, &view), &pulled).await?;
-                    let waits = answer == Answer::Rejected;
+                    // Another writer is changing the same item.
+                    refusals += u32::from(matches!(answer, Answer::Refused(_)));
+                    let waits = answer == Answer::Rejected
+                        || matches!(answer, Answer::Refused(_)) && refusals > 2;
                     write.answered(&request, answer, &places, &view, now());
-                    if waits && !session.pause().await {
+                    if waits && !write.is_over() && !session.pause().await {
                         return match reply.filter(|reply| reply.throttled().is_some()) {
                             Some(reply) => Ok(reply),
-                            None => Err(Failure::throttled(
-                                "sharding-endpoint: no attempt succeeded in time",
-                            )),
+                            None => Err(Failure::throttled(OUT_OF_TIME)),
                         };
                     }
-                    if waits {
+                    if waits && !write.is_over() {
                         view = session.view().await?;
                     }
                     last = reply;
@@ -309,12 +337,10 @@ impl<'a> ClientWrite<'a> {
         session: &KeySession<'_>,
         view: &View,
     ) -> Result<Reply, Failure> {
-        let is_unknown =
-            || Failure::internal("sharding-endpoint: the outcome of the write is unknown");
         match outcome {
             Outcome::Applied { on_item } => {
                 session.wrote(view, &self.sort_key, self.units());
-                let reply = last.ok_or_else(is_unknown)?;
+                let reply = last.ok_or_else(unknown)?;
                 let mut body = reply.members();
                 self.show_attributes(&mut body, on_item);
                 if let Some(metrics) = body.get_mut("ItemCollectionMetrics")
@@ -326,7 +352,7 @@ impl<'a> ClientWrite<'a> {
                 Ok(reply.with_body(body))
             }
             Outcome::Refused { on_item } => {
-                let reply = last.ok_or_else(is_unknown)?;
+                let reply = last.ok_or_else(unknown)?;
                 let mut body = reply.members();
                 let wants = member(self.body, "ReturnValuesOnConditionCheckFailure");
                 let shown = body.remove("Item").filter(|_| on_item && wants == Some("ALL_OLD"));
@@ -336,7 +362,7 @@ impl<'a> ClientWrite<'a> {
                 }
                 Ok(reply.with_body(body))
             }
-            Outcome::Unknown => Err(is_unknown()),
+            Outcome::Unknown => Err(unknown()),
             Outcome::Lost => {
                 tracing::error!(key = self.key.as_str(), "an item is of a later era: rebuild");
                 Err(Failure::internal(

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use aws_smithy_runtime_api::client::http::SharedHttpConnector;
 use clap::Args;
+use connection::endpoint::LOCAL_PATTERN_LEASE;
 use connection::hosts::Hosts;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use endpoint::{Server, Service, Upstream};
@@ -27,8 +28,6 @@ use crate::{alarm, drain, dynamodb_port, guard, http_api, shortage};
 
 /// When the edition stops, open requests get this time to finish, and then background work does.
 const GRACE_PERIOD: Duration = Duration::from_secs(5);
-/// How long it relies on the patterns of armed keys.
-const LOCAL_PATTERN_LEASE: Duration = Duration::from_secs(4);
 /// How long the start waits for the metadata table.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 

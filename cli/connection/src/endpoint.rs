@@ -1,11 +1,16 @@
 //! A DynamoDB server other than AWS.
 
+use std::time::Duration;
+
 use api::aws_configuration;
 use aws_config::{Region, SdkConfig};
 use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
 
 /// The region of a server on this machine. Any value works; the SDK needs one.
 const LOCAL_REGION: Region = Region::from_static("local");
+
+/// How long a process relies on the patterns of armed keys of tables on this machine.
+pub const LOCAL_PATTERN_LEASE: Duration = Duration::from_secs(4);
 
 /// Loads the SDK's configuration from the `AWS_*` variables, with this endpoint.
 ///

@@ -4,4 +4,5 @@ mod cases;
 mod expressions;
 mod http_checks;
 mod reads;
+mod recorded;
 mod world;

@@ -278,12 +278,75 @@ async fn what_is_not_served_is_refused_by_name_in_every_width() {
     }
     let (status, answer) = world.endpoint("DeleteTable", &json!({ "TableName": SHARDED })).await;
     assert_eq!(status, 400, "{answer}");
-    let statement = json!({ "Statement": format!("SELECT * FROM {SHARDED}") });
-    assert_eq!(world.endpoint("ExecuteStatement", &statement).await.0, 400);
+    for text in ["SELECT * FROM orders", "INSERT INTO\norders VALUE {}", "DELETE FROM orders.i"] {
+        let (status, answer) =
+            world.endpoint("ExecuteStatement", &json!({ "Statement": text })).await;
+        assert_eq!(status, 400, "{text}");
+        assert!(answer["message"].to_string().contains("armed keys"), "{text}: {answer}");
+    }
     let key = keyed("grown\u{1f}s2", "s", &json!({}));
     let put = json!({ "TableName": SHARDED, "Item": key });
     let (status, answer) = world.endpoint("PutItem", &put).await;
     assert_eq!(status, 400, "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_condition_cannot_leave_its_group() {
+    let world = World::new(true).await;
+    let item = keyed("one", "s", &json!({ "a": {"N": "1"} }));
+    for expression in ["a = :a) OR (b = :a", "(a = :a", ""] {
+        let put = json!({ "Item": item, "ConditionExpression": expression,
+            "ExpressionAttributeValues": { ":a": {"N": "1"} } });
+        for (table, answer) in [
+            (PLAIN, {
+                let mut put = put.clone();
+                put["TableName"] = json!(PLAIN);
+                world.engine("PutItem", &put)
+            }),
+            (SHARDED, {
+                let mut put = put.clone();
+                put["TableName"] = json!(SHARDED);
+                world.endpoint("PutItem", &put).await
+            }),
+        ] {
+            assert_eq!(answer.0, 400, "{table}: {expression}");
+            assert!(answer.1["__type"].to_string().contains("ValidationException"), "{answer:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_another_parser_may_read_does_not_pass() {
+    let world = World::new(true).await;
+    let body = format!(
+        r#"{{"TableName":"{SHARDED}","Item":{{"pk":{{"S":"k"}},"sk":{{"S":"s"}},"a":{{"S":"\ud83d"}}}}}}"#
+    );
+    let reply = world.raw("PutItem", body).await;
+    assert_eq!(reply.status.as_u16(), 400);
+    assert!(String::from_utf8_lossy(&reply.body).contains("SerializationException"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_placeholder_may_stand_for_both_keys() {
+    let world = World::new(true).await;
+    for key in ["a", "b", "c", "d", "e"] {
+        world.grow(key, 4).await;
+        both(&world, "PutItem", &json!({ "Item": keyed(key, key, &json!({})) })).await;
+        let query = json!({
+            "KeyConditionExpression": "sk = :id AND pk = :id",
+            "ExpressionAttributeValues": { ":id": {"S": key} },
+        });
+        let expected = pages(&world, PLAIN, &query).await;
+        assert_eq!(joined(&expected).1, 1, "{expected:?}");
+        assert_eq!(joined(&pages(&world, SHARDED, &query).await), joined(&expected));
+    }
+    let scan = json!({
+        "TableName": SHARDED,
+        "FilterExpression": "pk = :c OR sk = :d",
+        "ExpressionAttributeValues": { ":c": {"S": "c"}, ":d": {"S": "d"} },
+    });
+    let (status, answer) = world.endpoint("Scan", &scan).await;
+    assert_eq!((status, &answer["Count"]), (200, &json!(2)), "{answer}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -68,10 +68,15 @@ impl World {
     }
 
     pub(crate) async fn reply(&self, operation: &str, body: &Value) -> Reply {
+        self.raw(operation, body.to_string()).await
+    }
+
+    /// A request whose body may be no JSON.
+    pub(crate) async fn raw(&self, operation: &str, body: String) -> Reply {
         let mut headers = HeaderMap::new();
         let target = HeaderValue::try_from(format!("DynamoDB_20120810.{operation}"));
         headers.insert("x-amz-target", target.expect("a header"));
-        self.service.respond(&headers, Bytes::from(body.to_string())).await
+        self.service.respond(&headers, Bytes::from(body)).await
     }
 
     /// Stores an item in a table as it is.

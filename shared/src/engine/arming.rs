@@ -6,7 +6,7 @@
 use quick_cache::sync::Cache;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::time::{Instant, timeout_at};
 
 use crate::engine::error::WriteErrorKind;
@@ -29,6 +29,8 @@ use crate::values::key::{PartitionKey, ShardKeys, SortKey};
 #[derive(Debug)]
 pub(in crate::engine) struct Arming {
     known: Mutex<Option<Arc<ArmedView>>>,
+    /// No process had claimed the table yet.
+    unclaimed: Mutex<Option<Arc<ArmedView>>>,
     /// Held while the item is read, so that concurrent requests share one read.
     flight: tokio::sync::Mutex<()>,
     is_renewing: Arc<AtomicBool>,
@@ -45,6 +47,7 @@ impl Default for Arming {
     fn default() -> Self {
         Self {
             known: Mutex::default(),
+            unclaimed: Mutex::default(),
             flight: tokio::sync::Mutex::default(),
             is_renewing: Arc::default(),
             disagrees: OnceLock::new(),
@@ -53,13 +56,21 @@ impl Default for Arming {
     }
 }
 
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Arming {
     pub(in crate::engine) fn known(&self) -> Option<Arc<ArmedView>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.known).clone()
+    }
+
+    fn unclaimed(&self) -> Option<Arc<ArmedView>> {
+        locked(&self.unclaimed).clone()
     }
 
     fn learn(&self, view: ArmedView) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = locked(&self.known);
         if known.as_ref().is_none_or(|known| known.asked_at <= view.asked_at) {
             *known = Some(Arc::new(view));
         }
@@ -105,8 +116,10 @@ impl Inner {
         deadline: Deadline,
     ) -> Result<Arc<ArmedView>, TableError> {
         let lease = self.config.pattern_lease;
-        let known =
-            || self.arming.known().filter(|view| view.is_valid(self.environment.now(), lease));
+        let known = || {
+            let view = self.arming.known().or_else(|| self.arming.unclaimed());
+            view.filter(|view| view.is_valid(self.environment.now(), lease))
+        };
         if let Some(view) = known() {
             return Ok(view);
         }
@@ -121,7 +134,11 @@ impl Inner {
                 TableError::Transient("the patterns of armed keys came too late".into())
             }),
             // No process has claimed the table yet.
-            (None, false) => Ok(Arc::new(ArmedView { armed: Armed::default(), asked_at })),
+            (None, false) => {
+                let view = Arc::new(ArmedView { armed: Armed::default(), asked_at });
+                *locked(&self.arming.unclaimed) = Some(Arc::clone(&view));
+                Ok(view)
+            }
             (None, true) => Err(TableError::Lost(format!("the item {TABLE_KEY} is gone"))),
         }
     }

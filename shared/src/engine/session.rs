@@ -8,6 +8,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::engine::error::ReadError;
 use crate::engine::retry::Backoff;
 use crate::engine::views::keys::KeyJob;
+use crate::engine::width::CHANGE_TIMEOUT;
 use crate::engine::{Deadline, TableEngine, telemetry};
 use crate::policy::capacity::CapacityScope;
 use crate::policy::pressure::Pressure;
@@ -132,7 +133,17 @@ impl KeySession<'_> {
     pub async fn wait_for_open(&self, until: Deadline) -> Result<bool, TableError> {
         match timeout_at(until, self.job.wait_for_open()).await {
             Ok(opened) => opened.map(|_| true),
-            Err(_) => Ok(false),
+            Err(_) => {
+                // If its actor is dead, somebody must watch it long enough to take it over.
+                let flag = &self.job.state.is_watching;
+                self.job.in_background(flag, |inner, key, state| async move {
+                    let job = KeyJob::new(&inner, &key, state, Instant::now() + CHANGE_TIMEOUT);
+                    if let Err(error) = job.wait_for_open().await {
+                        tracing::warn!(%error, "a closing was not seen to open");
+                    }
+                });
+                Ok(false)
+            }
         }
     }
 

@@ -135,7 +135,11 @@ impl ProtocolModel {
         let request = Request::unmarked(effect, any);
         story.log(format_args!("{} writes {value} without a version", self.name(actor)));
         let content = Content::of(Some(value));
-        self.post(state, actor, Body::Item { place: ShardNumber::FIRST, key, content, request });
+        self.post(
+            state,
+            actor,
+            Body::Item { place: ShardNumber::FIRST, key, content, request: request.into() },
+        );
         state.actor(actor).step = Step::PlainSent(key);
         Some(())
     }

@@ -1,8 +1,10 @@
 //! The parts that scenarios are made of: a key's metadata at the beginning, actors and operations.
 
+use sharding::internal::protocol::expressed::Operation;
 use sharding::internal::protocol::growth::GrowthRecord;
 use sharding::internal::protocol::metadata::{Change, ShardMetadata};
 
+use super::expressing::Expects;
 use super::program::{Cast, Keyed, May, Op};
 use super::state::{EPOCH, Value, count};
 
@@ -94,4 +96,29 @@ pub(crate) const fn add_once(value: Value) -> Op {
 
 pub(crate) const fn create_again(value: Value) -> Op {
     Op::CreateAgain(0, value)
+}
+
+/// Deletes the item, if there is one.
+pub(crate) const TAKE: Op = Op::Express(0, 't', Operation::Delete, Expects::Item);
+/// Deletes whatever there is.
+pub(crate) const ERASE: Op = Op::Express(0, 'e', Operation::Delete, Expects::Anything);
+
+/// Updates the item, if there is one.
+pub(crate) const fn update(value: Value) -> Op {
+    Op::Express(0, value, Operation::Update { creates: true }, Expects::Item)
+}
+
+/// Updates the item, or creates it.
+pub(crate) const fn upsert(value: Value) -> Op {
+    Op::Express(0, value, Operation::Update { creates: true }, Expects::Anything)
+}
+
+/// Updates the item by removing attributes. If there is none, it does nothing.
+pub(crate) const fn strip(value: Value) -> Op {
+    Op::Express(0, value, Operation::Update { creates: false }, Expects::Anything)
+}
+
+/// Puts the item, if there is none.
+pub(crate) const fn put_new(value: Value) -> Op {
+    Op::Express(0, value, Operation::Put, Expects::NoItem)
 }

@@ -4,9 +4,10 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use sharding::ShardNumber;
-use sharding::internal::protocol::copies::{Answer, Condition, Copy, Effect, Request};
+use sharding::internal::protocol::copies::{Answer, Condition, Copy, Effect};
 use sharding::internal::protocol::version::Version;
 
+use super::expressing::Asked;
 use super::state::{Body, Content, Key, State, Step, Stored, index};
 use super::{ProtocolModel, Story};
 
@@ -58,9 +59,16 @@ impl ProtocolModel {
         place: ShardNumber,
         key: Key,
         Content { value, mut base, applied }: Content,
-        request: &Request,
+        request: &Asked,
         story: &mut Story,
     ) -> Answer {
+        let request = match request {
+            Asked::Plain(request) => request,
+            Asked::Expressed { request, expects, pulled } => {
+                let asked = (request, *expects, pulled.as_ref());
+                return self.apply_expressed(state, (place, key), value, asked, story);
+            }
+        };
         let row = Arc::make_mut(&mut state.table[usize::from(key)]);
         let cell = &mut row[index(place)];
         let existing = cell.as_ref().map(|stored| &stored.copy);
@@ -96,13 +104,8 @@ impl ProtocolModel {
                 Stored { copy, value }
             }),
         };
-        if let (Some(value), Some(base)) = (value, base)
-            && !state.replaced.iter().any(|(by, _)| *by == value)
-        {
-            state.replaced.push((value, base));
-            state.replaced.sort_unstable();
-        }
         story.log(format_args!("shard {place} now holds {}", super::stored_text(cell.as_ref())));
+        state.note_replaced(value, base);
         Answer::Applied
     }
 

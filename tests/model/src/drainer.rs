@@ -321,6 +321,7 @@ impl ProtocolModel {
             self.name(actor),
             super::request_text(&request)
         ));
+        let request = request.into();
         self.post(state, actor, Body::Item { place, key, content, request });
         pass.sent();
         true
@@ -417,7 +418,7 @@ impl ProtocolModel {
         self.post(
             state,
             actor,
-            Body::Item { place, key, content: Content::default(), request: delete(version) },
+            Body::Item { place, key, content: Content::default(), request: delete(version).into() },
         );
         state.actor(actor).step = Step::Purging(tombstones);
         Some(())

@@ -28,6 +28,8 @@ mod beginnings;
 mod database;
 mod directory;
 mod drainer;
+mod expressing;
+mod expressions;
 mod invariants;
 mod monitor;
 mod pages;
@@ -192,6 +194,7 @@ impl ProtocolModel {
                 | Op::Swap(..)
                 | Op::Add(..)
                 | Op::AddAgain(..)
+                | Op::Express(..)
                 | Op::Append(..)) => {
                     if !self.may_grow(state, actor, story) {
                         return None;

@@ -18,6 +18,8 @@ pub(crate) enum Kind {
     Delete,
     /// Replaces an existing value.
     Swap(Value),
+    /// Takes an existing value out.
+    Take,
     Read,
 }
 
@@ -26,9 +28,9 @@ pub(crate) enum Kind {
 pub(crate) enum Outcome {
     Done,
     Exists,
-    /// The operation replaced this value.
+    /// The operation replaced this value, or took it out.
     Swapped(Value),
-    /// There was no value to replace.
+    /// There was no value to replace or to take out.
     Absent,
     Found(Option<Value>),
 }
@@ -64,6 +66,7 @@ impl Order {
                 Some(existing) => (Some(value), Outcome::Swapped(existing)),
                 None => (None, Outcome::Absent),
             },
+            Kind::Take => (None, self.value.map_or(Outcome::Absent, Outcome::Swapped)),
             Kind::Read => (self.value, Outcome::Found(self.value)),
         };
         let mut responses = self.responses.clone();
@@ -205,6 +208,19 @@ mod tests {
         };
         assert!(ended(Outcome::Swapped('a')));
         assert!(!ended(Outcome::Swapped('x')) && !ended(Outcome::Absent));
+    }
+
+    #[test]
+    fn of_two_deletions_one_takes_the_value_out() {
+        let began = [(1, Kind::Take, None), (2, Kind::Take, None)];
+        let ended = |one, two| {
+            let ends = [(1, Kind::Take, Some(one)), (2, Kind::Take, Some(two))];
+            is_linearizable(Some('x'), &[began, ends].concat())
+        };
+        assert!(ended(Outcome::Swapped('x'), Outcome::Absent));
+        assert!(ended(Outcome::Absent, Outcome::Swapped('x')));
+        assert!(!ended(Outcome::Swapped('x'), Outcome::Swapped('x')));
+        assert!(!ended(Outcome::Absent, Outcome::Absent));
     }
 
     #[test]

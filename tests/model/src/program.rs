@@ -1,5 +1,8 @@
 //! The actors' programs: each actor runs one operation after another.
 
+use sharding::internal::protocol::expressed::Operation;
+
+use super::expressing::Expects;
 use super::state::{Key, Value};
 
 /// One operation.
@@ -19,6 +22,8 @@ pub(crate) enum Op {
     /// A client repeats the update before this one, which had an unknown outcome, under its
     /// idempotency key.
     AddAgain(Key, Value),
+    /// A write with an expression. The value of a deletion identifies it.
+    Express(Key, Value, Operation, Expects),
     /// A write of an append-only table.
     Append(Key, Value),
     Get(Key),
@@ -61,7 +66,9 @@ impl Op {
             | Self::AddAgain(_, value)
             | Self::Append(_, value)
             | Self::Plain(_, value) => Some(value),
-            Self::Delete(..)
+            Self::Express(_, value, Operation::Put | Operation::Update { .. }, _) => Some(value),
+            Self::Express(_, _, Operation::Delete, _)
+            | Self::Delete(..)
             | Self::Get(_)
             | Self::Query
             | Self::Scan
@@ -86,6 +93,7 @@ impl Op {
             | Self::Swap(key, _)
             | Self::Add(key, _, _)
             | Self::AddAgain(key, _)
+            | Self::Express(key, ..)
             | Self::Append(key, _)
             | Self::Plain(key, _)
             | Self::Delete(key, _)

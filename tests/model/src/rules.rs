@@ -100,6 +100,20 @@ pub struct Rules {
     pub additions_need_their_era: bool,
     /// A repeatable update is applied only if the item does not list it as applied.
     pub additions_are_noted: bool,
+    /// An update with an expression requires that there is no tombstone.
+    pub expressions_refuse_tombstones: bool,
+    /// A deletion with an expression has the protocol's part of the condition.
+    pub expressed_deletions_have_base: bool,
+    /// A pull has a version of its own, below the one of the write that follows.
+    pub pulls_have_own_version: bool,
+    /// A pull requires that the copy at home is as it was read.
+    pub pulls_need_home_unchanged: bool,
+    /// With several places, the first attempt of a write with an expression requires an item of the
+    /// current era.
+    pub expressions_need_their_era: bool,
+    /// An update with an expression of an item of an earlier era gives it a version of the current
+    /// one.
+    pub expressions_leave_earlier_eras: bool,
 }
 
 impl Default for Rules {
@@ -148,6 +162,12 @@ impl Default for Rules {
             update_reads_all_places: true,
             additions_need_their_era: true,
             additions_are_noted: true,
+            expressions_refuse_tombstones: true,
+            expressed_deletions_have_base: true,
+            pulls_have_own_version: true,
+            pulls_need_home_unchanged: true,
+            expressions_need_their_era: true,
+            expressions_leave_earlier_eras: true,
         }
     }
 }

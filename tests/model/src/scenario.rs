@@ -7,12 +7,14 @@ use std::sync::Arc;
 use sharding::internal::protocol::applied::Applied;
 use sharding::internal::protocol::armed::Armed;
 use sharding::internal::protocol::copies::{Condition, Copy, Effect, Request};
+use sharding::internal::protocol::expressed;
 use sharding::internal::{
-    protocol::drain::copy_home, protocol::layout::Layout, protocol::metadata::ShardMetadata,
-    protocol::version::Version, protocol::write_id::WriteId,
+    protocol::drain::copy_home, protocol::layout::FIRST_ERA, protocol::layout::Layout,
+    protocol::metadata::ShardMetadata, protocol::version::Version, protocol::write_id::WriteId,
 };
 use sharding::{Attributes, IdempotencyKey, Item, PartitionKey, ShardCount, ShardNumber, SortKey};
 
+use super::expressing::{Asked, Expects};
 use super::monitor::{Kind, Monitor};
 use super::program::Cast;
 use super::state::{
@@ -47,6 +49,8 @@ pub struct Scenario {
     pub(crate) late_page: Option<(u32, Layout)>,
     /// The items at the beginning: sort key, shard, era, value.
     pub(crate) items: Vec<(Key, u32, u64, Value)>,
+    /// The tombstones at the beginning: sort key, shard, era.
+    pub(crate) tombstones: Vec<(Key, u32, u64)>,
     /// The requests in flight at the beginning, whose senders are gone.
     pub(crate) in_flight: Vec<Late>,
     pub(crate) homes: Vec<Homes>,
@@ -72,36 +76,32 @@ pub struct Scenario {
 pub(crate) struct Late {
     key: Key,
     place: u32,
-    /// `None` for a drain's move.
+    /// `None` for a drain's move, and for a pull.
     pub(crate) kind: Option<Kind>,
     pub(crate) value: Option<Value>,
-    request: Request,
+    request: Asked,
 }
 
 impl Late {
     pub(crate) fn put(key: Key, place: u32, era: u64, value: Value) -> Self {
         let version = Version::new(era, EPOCH * 1_000_000, 99);
-        let request = Request::unmarked(
-            Effect::Put { version, write_id: None },
-            Condition::AbsentOrBelow(version),
-        );
+        let effect = Effect::Put { version, write_id: None };
+        let request = Request::unmarked(effect, Condition::AbsentOrBelow(version)).into();
         Self { key, place, kind: Some(Kind::Write(value)), value: Some(value), request }
     }
 
     /// The first request of a creation that its client repeats.
     pub(crate) fn create(key: Key, place: u32, era: u64, value: Value) -> Self {
-        let (mut late, id) = (Self::put(key, place, era, value), write_id(value));
-        late.kind = Some(Kind::CreateOnly(value));
-        late.request.condition = Condition::Unchanged(None);
-        if let Effect::Put { write_id, .. } = &mut late.request.effect {
-            *write_id = Some(id.as_str().to_owned());
-        }
-        late
+        let version = Version::new(era, EPOCH * 1_000_000, 99);
+        let write_id = Some(write_id(value).as_str().to_owned());
+        let effect = Effect::Put { version, write_id };
+        let request = Request::unmarked(effect, Condition::Unchanged(None)).into();
+        Self { key, place, kind: Some(Kind::CreateOnly(value)), value: Some(value), request }
     }
 
     /// A drain's copy of an item that existed before the scenario.
     pub(crate) fn copy(key: Key, place: u32, era: u64, value: Value) -> Self {
-        let request = copy_home(&earlier_item(era, value).copy);
+        let request = copy_home(&earlier_item(era, value).copy).into();
         Self { key, place, kind: None, value: Some(value), request }
     }
 
@@ -112,8 +112,35 @@ impl Late {
             place,
             kind: Some(Kind::Delete),
             value: None,
-            request: Request::unmarked(Effect::Remove, condition),
+            request: Request::unmarked(Effect::Remove, condition).into(),
         }
+    }
+
+    /// An update with an expression, sent in an era in which the item had one place.
+    pub(crate) fn update(key: Key, place: u32, era: u64, value: Value) -> Self {
+        let new = expressed::NewVersion::StepAbove(Version::new(era, EPOCH * 1_000_000, 99));
+        let request = expressed::Request {
+            action: expressed::Action::Update(new),
+            base: expressed::Base::AbsentOrItem,
+            late_until: None,
+            lost_until: u64::MAX,
+        };
+        let request = Asked::Expressed { request, expects: Expects::Item, pulled: None };
+        Self { key, place, kind: Some(Kind::Swap(value)), value: Some(value), request }
+    }
+
+    /// A pull, in this era, of an item of the first era to a home with nothing.
+    pub(crate) fn pull(key: Key, (from, place): (u32, u32), era: u64, value: Value) -> Self {
+        let version = Version::new(era, EPOCH * 1_000_000, 99);
+        let request = expressed::Request {
+            action: expressed::Action::Pull(shard(from), version),
+            base: expressed::Base::Absent,
+            late_until: None,
+            lost_until: u64::MAX,
+        };
+        let pulled = Some(earlier_item(FIRST_ERA, value));
+        let request = Asked::Expressed { request, expects: Expects::Item, pulled };
+        Self { key, place, kind: None, value: None, request }
     }
 }
 
@@ -126,6 +153,7 @@ impl Scenario {
             pages: Vec::new(),
             late_page: None,
             items: Vec::new(),
+            tombstones: Vec::new(),
             in_flight: Vec::new(),
             homes: vec![JUMP],
             append_only: false,
@@ -165,6 +193,10 @@ impl Scenario {
                 let mut stored = earlier_item(*era, *value);
                 stored.copy.applied = self.remembers.then(|| Box::new(NOTHING_APPLIED));
                 row[*place as usize] = Some(stored);
+            }
+            for (_, place, era) in self.tombstones.iter().filter(|tombstone| tombstone.0 == key) {
+                let copy = Copy { is_tombstone: true, ..earlier_item(*era, ' ').copy };
+                row[*place as usize] = Some(Stored { copy, value: None });
             }
             row
         };

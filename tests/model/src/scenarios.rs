@@ -10,6 +10,7 @@ use super::beginnings::{
     left_by_a_dead_drainer, one_shard, other, put, reader, scaler, settled, swap, widths, writer,
 };
 use super::directory::listing;
+use super::expressions::expressing;
 use super::invariants::{DRAINED, LATE_REQUEST, OPENED, PURGED, TAKEN_OVER};
 use super::program::{Cast, Op};
 use super::scenario::{JUMP, Late, MODULO, OTHER_JUMP, OWN_SHARDS, Scenario};
@@ -30,6 +31,7 @@ pub fn scenarios() -> Vec<Scenario> {
         arming(),
         appending(),
         listing(),
+        expressing(),
     ]
     .concat()
 }

@@ -7,14 +7,15 @@ use std::time::Duration;
 use sharding::internal::protocol::append::Append;
 use sharding::internal::protocol::applied::{Applied, Once};
 use sharding::internal::protocol::armed::{Armed, ArmedView};
-use sharding::internal::protocol::copies::{Answer, Copy, Request};
+use sharding::internal::protocol::copies::{Answer, Copy};
 use sharding::internal::protocol::view::{Moment, View};
 use sharding::internal::{
     protocol::directory::Publication, protocol::drain::Pass, protocol::layout::Layout,
-    protocol::metadata::ShardMetadata, protocol::version::Version, protocol::write::Write,
+    protocol::metadata::ShardMetadata, protocol::version::Version,
 };
 use sharding::{ShardCount, ShardNumber};
 
+use super::expressing::{Asked, Machine};
 use super::monitor::Monitor;
 
 /// A value that a write stores. Every write of a scenario has a unique value, which identifies the
@@ -75,7 +76,7 @@ pub(crate) struct InFlight {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Body {
-    Item { place: ShardNumber, key: Key, content: Content, request: Request },
+    Item { place: ShardNumber, key: Key, content: Content, request: Asked },
     Metadata { generation: u64, new: Arc<ShardMetadata> },
     Page { copy: u32, layout: Arc<Layout> },
 }
@@ -130,8 +131,8 @@ pub(crate) enum Step {
         copies: Vec<(ShardNumber, Stored)>,
     },
     /// A signed request of a write, and the last tick at which it is accepted.
-    Prepared(Writing, Request, u8),
-    Sent(Writing, Request),
+    Prepared(Writing, Asked, u8),
+    Sent(Writing, Asked),
     /// An append was sent to a shard, under this view if any.
     Appending {
         append: Append,
@@ -173,7 +174,7 @@ pub(crate) enum Step {
 /// A write in progress, and the number of times that it may still be sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Writing {
-    pub(crate) write: Write,
+    pub(crate) write: Machine,
     pub(crate) attempts: u8,
     /// The content that the write stores; for an update, computed from the value that it read.
     pub(crate) content: Content,
@@ -253,7 +254,8 @@ pub struct State {
     pub(crate) requests: Vec<InFlight>,
     pub(crate) actors: Vec<Arc<Actor>>,
     pub(crate) monitors: Vec<Arc<Monitor>>,
-    /// The value that each update replaced when it was first applied.
+    /// The value that each update replaced when it was first applied. A deletion with an expression
+    /// has a value, too, which identifies it.
     pub(crate) replaced: Vec<(Value, Value)>,
     pub(crate) broken: Broken,
 }
@@ -265,6 +267,16 @@ impl State {
 
     pub(crate) fn copy(&self, key: Key, place: ShardNumber) -> Option<&Stored> {
         self.table[usize::from(key)][index(place)].as_ref()
+    }
+
+    /// An update was applied. Only its first time counts.
+    pub(crate) fn note_replaced(&mut self, value: Option<Value>, base: Option<Value>) {
+        if let (Some(value), Some(base)) = (value, base)
+            && !self.replaced.iter().any(|(by, _)| *by == value)
+        {
+            self.replaced.push((value, base));
+            self.replaced.sort_unstable();
+        }
     }
 
     /// The actor goes on with its program. It keeps only its view.

@@ -4,8 +4,10 @@ use std::fmt;
 
 use sharding::ShardNumber;
 use sharding::internal::protocol::copies::{Effect, Request};
+use sharding::internal::protocol::expressed::{Action, Base, NewVersion};
 use sharding::internal::{protocol::layout::Layout, protocol::version::Version};
 
+use super::expressing::Asked;
 use super::state::{EPOCH, Stored, Value};
 
 /// The log of a step; silent during the search.
@@ -57,6 +59,39 @@ pub(crate) fn value_text(value: Option<Value>) -> String {
 pub(crate) fn shards_text(shards: &[ShardNumber]) -> String {
     let numbers: Vec<String> = shards.iter().map(|shard| shard.to_string()).collect();
     format!("shards {}", numbers.join(", "))
+}
+
+pub(crate) fn asked_text(asked: &Asked) -> String {
+    match asked {
+        Asked::Plain(request) => request_text(request),
+        Asked::Expressed { request, .. } => {
+            let action = match &request.action {
+                Action::Put(version) => format!("a put of {}", version_text(*version)),
+                Action::Update(NewVersion::Is(version)) => {
+                    format!("an update of {}", version_text(*version))
+                }
+                Action::Update(NewVersion::StepAbove(_)) => "an update by one step".to_owned(),
+                Action::Bury { version, .. } => {
+                    format!("a tombstone of {}", version_text(*version))
+                }
+                Action::Remove => "a plain delete".to_owned(),
+                Action::Nothing => "a delete of nothing".to_owned(),
+                Action::Pull(from, version) => {
+                    format!("a pull from shard {from} as {}", version_text(*version))
+                }
+            };
+            let base = match request.base {
+                Base::AbsentOrBelow(below) => format!("nothing or below {}", version_text(below)),
+                Base::AbsentOrItem => "nothing or an item".to_owned(),
+                Base::Item => "an item".to_owned(),
+                Base::OfEra(era, _) => format!("an item of era {era}"),
+                Base::Exactly(version) => format!("the item of {}", version_text(version)),
+                Base::Tombstone(version) => format!("the tombstone of {}", version_text(version)),
+                Base::Absent => "nothing".to_owned(),
+            };
+            format!("{action} on {base}")
+        }
+    }
 }
 
 pub(crate) fn request_text(request: &Request) -> String {

@@ -6,9 +6,10 @@ use sharding::ShardNumber;
 use sharding::internal::protocol::append::{Append, AppendNext};
 use sharding::internal::protocol::applied::{Applied, Once, UpdateId};
 use sharding::internal::protocol::copies::{Answer, Condition, Effect, Request};
-use sharding::internal::protocol::write::{Kind, Next, Outcome, Update, Write};
+use sharding::internal::protocol::write::{Kind, Outcome, Update, Write};
 use sharding::internal::{protocol::version::Version, protocol::view::View};
 
+use super::expressing::{Asked, Ended, Expects, Machine, Next};
 use super::monitor::{Kind as Does, Outcome as Reported};
 use super::program::{Keyed, May, Op};
 use super::state::{Body, Content, InFlight, Key, State, Step, Stored, Then, Writing};
@@ -47,6 +48,9 @@ impl ProtocolModel {
             Op::Delete(key, may) => {
                 (key, Some(Does::Delete), Kind::Delete { may_look: may == May::Look })
             }
+            Op::Express(..) => {
+                return self.begin_expressed(state, actor, op, tie_breaker, story);
+            }
             Op::Append(key, value) => {
                 self.invoke(state, actor, key, Does::Write(value));
                 let append = Append::new(APPEND_LEASE, tie_breaker, false, self.now(state, actor));
@@ -75,7 +79,7 @@ impl ProtocolModel {
             None => {}
         }
         let once = kind.update().and_then(|update| update.once);
-        let write = Write::new(kind, self.waits_of_writers(), tie_breaker);
+        let write = Machine::Plain(Write::new(kind, self.waits_of_writers(), tie_breaker));
         let writing = Writing { write, attempts, content: Content::of(op.value()), once };
         self.next_write(state, actor, writing, story);
         Some(())
@@ -139,7 +143,7 @@ impl ProtocolModel {
                     }
                 }
                 Next::Read if self.reads_nothing(state, actor) => {
-                    writing.write.read(&[], &places, &view, self.now(state, actor));
+                    writing.write.read(Vec::new(), &places, &view, self.now(state, actor));
                     continue;
                 }
                 Next::Read => {
@@ -156,7 +160,7 @@ impl ProtocolModel {
                     story.log(format_args!(
                         "{} prepares {}",
                         self.name(actor),
-                        super::request_text(&request)
+                        super::story::asked_text(&request)
                     ));
                     Step::Prepared(writing, request, self.valid_until(state))
                 }
@@ -213,11 +217,11 @@ impl ProtocolModel {
         }
         let places = self.places(&view.layout, key);
         let (seen, now) = (self.as_writers_see(&view, false), self.now(state, actor));
-        let of_protocol: Vec<_> =
-            copies.iter().map(|(place, stored)| (*place, stored.copy.clone())).collect();
-        writing.write.read(&of_protocol, &places, &seen, now);
+        writing.write.read(copies.clone(), &places, &seen, now);
         story.log(format_args!("{} has read all places", self.name(actor)));
-        if writing.write.examines() {
+        if let Machine::Plain(write) = &mut writing.write
+            && write.examines()
+        {
             let newest = copies
                 .into_iter()
                 .map(|(_, stored)| stored)
@@ -230,7 +234,7 @@ impl ProtocolModel {
                         .map(|once| Applied::with(copy.applied.as_deref(), once, once.sent_at));
                     writing.content.applied = applied.map(Box::new).or(copy.applied);
                 }
-                None => writing.write.declined(&seen, now),
+                None => write.declined(&seen, now),
             }
         }
         self.next_write(state, actor, writing, story);
@@ -263,7 +267,31 @@ impl ProtocolModel {
             return Some(());
         }
         let home = self.places(&view.layout, key).home;
-        let mut sent = request.clone();
+        let op = self.op(state, actor)?;
+        let (content, sent) = match (&mut writing.write, request.clone()) {
+            (Machine::Expressed(expressed), asked) => {
+                (writing.content.clone(), self.as_sent(expressed, asked))
+            }
+            (Machine::Plain(_), Asked::Plain(sent)) => {
+                let sent = self.weakened(op, sent);
+                let content = match sent.effect {
+                    Effect::Put { .. } => writing.content.clone(),
+                    Effect::Add { .. } => Content::of(writing.content.value),
+                    Effect::Bury { .. } | Effect::Remove => Content::default(),
+                };
+                (content, sent.into())
+            }
+            (Machine::Plain(_), Asked::Expressed { .. }) => return None,
+        };
+        story.log(format_args!("{} sends it to shard {home}", self.name(actor)));
+        let body = Body::Item { place: home, key, content, request: sent };
+        state.post(InFlight { from: actor, awaited: true, valid_until, body });
+        state.actor(actor).step = Step::Sent(writing, request);
+        Some(())
+    }
+
+    /// The request of a write without what a weakened rule drops.
+    fn weakened(&self, op: Op, mut sent: Request) -> Request {
         if !self.rules.tombstones && matches!(sent.effect, Effect::Bury { .. }) {
             sent.effect = Effect::Remove;
         }
@@ -276,9 +304,7 @@ impl ProtocolModel {
                 *from = Version::LOWEST
             }
             Condition::Unchanged(_) if !self.rules.update_needs_home_unchanged => {
-                if let (Some(Op::Swap(..)), Effect::Put { version, .. }) =
-                    (self.op(state, actor), &sent.effect)
-                {
+                if let (Op::Swap(..), Effect::Put { version, .. }) = (op, &sent.effect) {
                     sent.condition = Condition::AbsentOrBelow(*version);
                 }
             }
@@ -287,16 +313,7 @@ impl ProtocolModel {
             | Condition::Unchanged(_)
             | Condition::AtLeast { .. } => {}
         }
-        story.log(format_args!("{} sends it to shard {home}", self.name(actor)));
-        let content = match sent.effect {
-            Effect::Put { .. } => writing.content.clone(),
-            Effect::Add { .. } => Content::of(writing.content.value),
-            Effect::Bury { .. } | Effect::Remove => Content::default(),
-        };
-        let body = Body::Item { place: home, key, content, request: sent };
-        state.post(InFlight { from: actor, awaited: true, valid_until, body });
-        state.actor(actor).step = Step::Sent(writing, request);
-        Some(())
+        sent
     }
 
     /// Processes the response to a write; `None` if the sender has given up.
@@ -315,9 +332,7 @@ impl ProtocolModel {
         let gave_up = answer.is_none();
         let answer = match answer {
             Some(answer) => answer,
-            None if request.effect == Effect::Remove && !self.rules.deletes_once => {
-                Answer::Rejected
-            }
+            None if request.removes() && !self.rules.deletes_once => Answer::Rejected,
             None if !self.rules.refused_repetition_is_unknown => Answer::Rejected,
             None => Answer::Unanswered,
         };
@@ -335,16 +350,42 @@ impl ProtocolModel {
         writing.attempts -= u8::from(gave_up);
         state.abandon(actor);
         if gave_up && writing.attempts == 0 {
-            self.end_write(state, actor, Outcome::Unknown(""), story);
+            self.end_write(state, actor, Outcome::Unknown("").into(), story);
         } else {
             self.next_write(state, actor, writing, story);
         }
         Some(())
     }
 
-    fn end_write(&self, state: &mut State, actor: usize, outcome: Outcome, story: &mut Story) {
+    fn end_write(&self, state: &mut State, actor: usize, outcome: Ended, story: &mut Story) {
         story.log(format_args!("{} gets: {outcome:?}", self.name(actor)));
         let reported = match outcome {
+            Ended::Expressed(outcome) => self.reported(state, actor, outcome),
+            Ended::Plain(outcome) => self.reported_plainly(state, actor, outcome),
+        };
+        if let (Some(reported), Some(key)) = (reported, self.key(state, actor)) {
+            let creates = matches!(
+                self.op(state, actor),
+                Some(Op::Create(..) | Op::CreateAgain(..) | Op::Express(_, _, _, Expects::NoItem))
+            );
+            self.respond(
+                state,
+                actor,
+                key,
+                reported,
+                if creates { Blame::Create } else { Blame::Read },
+            );
+        }
+        state.finish(actor);
+    }
+
+    fn reported_plainly(
+        &self,
+        state: &mut State,
+        actor: usize,
+        outcome: Outcome,
+    ) -> Option<Reported> {
+        match outcome {
             Outcome::Done => Some(match self.op(state, actor) {
                 Some(Op::Swap(_, value) | Op::Add(_, value, _) | Op::AddAgain(_, value)) => {
                     let replaced = state.replaced.iter().find(|(by, _)| *by == value);
@@ -360,19 +401,7 @@ impl ProtocolModel {
                 state.broken.lost = true;
                 None
             }
-        };
-        if let (Some(reported), Some(key)) = (reported, self.key(state, actor)) {
-            let creates =
-                matches!(self.op(state, actor), Some(Op::Create(..) | Op::CreateAgain(..)));
-            self.respond(
-                state,
-                actor,
-                key,
-                reported,
-                if creates { Blame::Create } else { Blame::Read },
-            );
         }
-        state.finish(actor);
     }
 
     fn next_append(
@@ -395,11 +424,11 @@ impl ProtocolModel {
                 self.post(
                     state,
                     actor,
-                    Body::Item { place, key, content: Content::of(value), request },
+                    Body::Item { place, key, content: Content::of(value), request: request.into() },
                 );
                 state.actor(actor).step = Step::Appending { append, attempts, place, view };
             }
-            AppendNext::Done(outcome) => self.end_write(state, actor, outcome, story),
+            AppendNext::Done(outcome) => self.end_write(state, actor, outcome.into(), story),
         }
         Some(())
     }
@@ -422,7 +451,7 @@ impl ProtocolModel {
         append.answered(place, view.as_deref(), &answer.unwrap_or(Answer::Unanswered));
         state.abandon(actor);
         if attempts == 0 {
-            self.end_write(state, actor, Outcome::Unknown(""), story);
+            self.end_write(state, actor, Outcome::Unknown("").into(), story);
             return Some(());
         }
         self.next_append(state, actor, key, (append, attempts), story)

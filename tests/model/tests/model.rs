@@ -184,3 +184,19 @@ fn the_documented_limits_are_real() {
         println!("{}", violation(Rules::default(), scenario, &INVARIANTS));
     }
 }
+
+// Writes with an expression.
+weakened! {
+    an_expression_that_takes_a_tombstone_for_an_item_changes_nothing:
+        expressions_refuse_tombstones, "expressed: a tombstone | update get | strip, put new", I1;
+    an_expressed_deletion_of_an_older_copy_hides_the_item:
+        expressed_deletions_have_base, "expressed: home has an older copy | update | take get", I1 | I6;
+    a_write_with_the_version_of_its_pull_is_purged:
+        pulls_have_own_version, "expressed: settle, purge | put new", I1 | I6;
+    a_pull_over_a_copy_that_was_not_read_loses_a_write:
+        pulls_need_home_unchanged, "expressed: at an old place | update | strip get", I1 | I6;
+    an_expression_that_is_asked_of_an_older_copy_overlooks_the_item:
+        expressions_need_their_era, "expressed: home has an older copy | update | take get", I1 | I6;
+    an_update_that_stays_in_an_earlier_era_is_undone_by_a_late_pull:
+        expressions_leave_earlier_eras, "expressed: late pull of an earlier era | strip | take get", I1 | I6;
+}

@@ -44,6 +44,7 @@ pub(crate) struct KeyState {
     pub(in crate::engine) is_looking: Arc<AtomicBool>,
     pub(in crate::engine) is_taking_over: Arc<AtomicBool>,
     pub(in crate::engine) is_scaling: Arc<AtomicBool>,
+    pub(in crate::engine) is_watching: Arc<AtomicBool>,
     /// Held while a closing is waited for, so that concurrent writers poll once.
     pub(in crate::engine) opening_turn: tokio::sync::Mutex<()>,
     /// The back-off from the work of other actors on this key.

@@ -32,7 +32,15 @@ impl ExpressedWrite {
             Operation::Put => Action::Put(version),
             Operation::Update { creates: false } if base == Base::Absent => Action::Nothing,
             // On a tombstone it changes nothing but the version.
-            Operation::Update { creates: false } => Action::Update(NewVersion::StepAbove(version)),
+            Operation::Update { creates: false } => Action::Update(match base {
+                Base::Exactly(_) => NewVersion::Is(version),
+                Base::AbsentOrBelow(_)
+                | Base::AbsentOrItem
+                | Base::Item
+                | Base::OfEra(..)
+                | Base::Tombstone(_)
+                | Base::Absent => NewVersion::StepAbove(version),
+            }),
             Operation::Update { creates: true } => Action::Update(match base {
                 Base::AbsentOrItem | Base::Item | Base::OfEra(..) => NewVersion::StepAbove(version),
                 Base::AbsentOrBelow(_) | Base::Exactly(_) | Base::Tombstone(_) | Base::Absent => {

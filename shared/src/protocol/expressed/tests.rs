@@ -165,8 +165,11 @@ fn with_several_places_an_item_of_this_era_comes_first() {
 
 #[test]
 fn an_item_of_an_earlier_era_at_home_is_changed_as_it_is() {
-    for version in [OLD, Version::NONE] {
-        let mut run = Run::new(UPDATE, two_places());
+    let versions = [OLD, Version::NONE];
+    for (version, operation) in
+        versions.map(|it| (it, UPDATE)).into_iter().chain(versions.map(|it| (it, REMOVING)))
+    {
+        let mut run = Run::new(operation, two_places());
         let request = run.sends();
         run.refused(&request, Some(item(version)));
         run.read(&[(ShardNumber::FIRST, item(version))]);

@@ -1,0 +1,373 @@
+//! Writes with an expression: the driver of [`ExpressedWrite`], and what DynamoDB does with its
+//! requests. The client's condition is that there is an item, or that there is none.
+
+use std::sync::Arc;
+
+use sharding::ShardNumber;
+use sharding::internal::protocol::copies::{Answer, Copy, Effect, Request};
+use sharding::internal::protocol::expressed::{
+    self, Action, Base, ExpressedWrite, NewVersion, Operation,
+};
+use sharding::internal::protocol::layout::Places;
+use sharding::internal::protocol::version::Version;
+use sharding::internal::protocol::view::{Moment, View};
+use sharding::internal::protocol::write::{self, Write};
+
+use super::monitor::{Kind, Outcome as Reported};
+use super::program::Op;
+use super::state::{Content, Key, State, Stored, Value, Writing, index};
+use super::{ProtocolModel, Story};
+
+/// The state machine of a write.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Machine {
+    Plain(Write),
+    Expressed(Box<Expressed>),
+}
+
+/// A write with an expression, and what its driver remembers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Expressed {
+    write: ExpressedWrite,
+    expects: Expects,
+    /// The copies that it has read. One of them may be pulled.
+    copies: Vec<(ShardNumber, Stored)>,
+    /// The version of its pull. Used only if the write takes that version, too.
+    pulled: Option<Version>,
+}
+
+/// The client's condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Expects {
+    Item,
+    NoItem,
+    /// There is no condition, or one that always holds.
+    Anything,
+}
+
+impl Expects {
+    /// Whether the condition holds. It names the keys, which a tombstone has. So it takes a
+    /// tombstone for an item, except in a request that hides the tombstone's keys.
+    fn holds(self, stored: Option<&Copy>, base: Base) -> bool {
+        let hides_keys = matches!(base, Base::Tombstone(_));
+        let finds = stored.is_some_and(|copy| !(copy.is_tombstone && hides_keys));
+        match self {
+            Self::Item => finds,
+            Self::NoItem => !finds,
+            Self::Anything => true,
+        }
+    }
+}
+
+/// A request about an item.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Asked {
+    Plain(Request),
+    Expressed {
+        request: expressed::Request,
+        expects: Expects,
+        /// The copy that a pull brings home.
+        pulled: Option<Stored>,
+    },
+}
+
+impl From<Request> for Asked {
+    fn from(request: Request) -> Self {
+        Self::Plain(request)
+    }
+}
+
+impl Asked {
+    /// Whether it is a plain deletion that leaves nothing.
+    pub(crate) fn removes(&self) -> bool {
+        matches!(self, Self::Plain(Request { effect: Effect::Remove, .. }))
+    }
+}
+
+/// The next step of a write.
+pub(crate) enum Next {
+    Look(Option<Moment>),
+    Verify(Moment),
+    Pause,
+    Read,
+    Send(Asked),
+    Done(Ended),
+}
+
+/// How a write has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ended {
+    Plain(write::Outcome),
+    Expressed(expressed::Outcome),
+}
+
+impl From<write::Outcome> for Ended {
+    fn from(outcome: write::Outcome) -> Self {
+        Self::Plain(outcome)
+    }
+}
+
+impl Machine {
+    pub(crate) fn is_over(&self) -> bool {
+        match self {
+            Self::Plain(write) => write.is_over(),
+            Self::Expressed(expressed) => expressed.write.is_over(),
+        }
+    }
+
+    pub(crate) fn next(&mut self, view: &View, places: &Places, now: Moment) -> Next {
+        match self {
+            Self::Plain(write) => match write.next(view, places, now) {
+                write::Next::Look(since) => Next::Look(since),
+                write::Next::Verify(since) => Next::Verify(since),
+                write::Next::Pause => Next::Pause,
+                write::Next::Read => Next::Read,
+                write::Next::Send(request) => Next::Send(request.into()),
+                write::Next::Done(outcome) => Next::Done(outcome.into()),
+            },
+            Self::Expressed(expressed) => match expressed.write.next(view, places, now) {
+                expressed::Next::Look(since) => Next::Look(since),
+                expressed::Next::Verify(since) => Next::Verify(since),
+                expressed::Next::Pause => Next::Pause,
+                expressed::Next::Read => Next::Read,
+                expressed::Next::Send(request) => Next::Send(expressed.asked(request)),
+                expressed::Next::Done(outcome) => Next::Done(Ended::Expressed(outcome)),
+            },
+        }
+    }
+
+    /// Takes the copies at the item's places.
+    pub(crate) fn read(
+        &mut self,
+        copies: Vec<(ShardNumber, Stored)>,
+        places: &Places,
+        view: &View,
+        now: Moment,
+    ) {
+        let read: Vec<(ShardNumber, Copy)> =
+            copies.iter().map(|(place, stored)| (*place, stored.copy.clone())).collect();
+        match self {
+            Self::Plain(write) => write.read(&read, places, view, now),
+            Self::Expressed(expressed) => {
+                expressed.write.read(&read, places, view, now);
+                expressed.copies = copies;
+            }
+        }
+    }
+
+    /// Takes the response to a request.
+    pub(crate) fn answered(
+        &mut self,
+        asked: &Asked,
+        answer: Answer,
+        places: &Places,
+        view: &View,
+        now: Moment,
+    ) {
+        match (self, asked) {
+            (Self::Plain(write), Asked::Plain(request)) => {
+                write.answered(request, answer, places, view, now);
+            }
+            (Self::Expressed(expressed), Asked::Expressed { request, .. }) => {
+                expressed.write.answered(request, answer, places, view, now);
+            }
+            (Self::Plain(_), Asked::Expressed { .. }) | (Self::Expressed(_), Asked::Plain(_)) => {
+                unreachable!("each sends its own requests")
+            }
+        }
+    }
+}
+
+impl Expressed {
+    fn asked(&mut self, request: expressed::Request) -> Asked {
+        // What was read is needed for a pull only, and for one.
+        let copies = std::mem::take(&mut self.copies);
+        let pulled = match &request.action {
+            Action::Pull(from, _) => copies.into_iter().find(|(place, _)| place == from),
+            Action::Put(_)
+            | Action::Update(_)
+            | Action::Bury { .. }
+            | Action::Remove
+            | Action::Nothing => None,
+        };
+        Asked::Expressed { request, expects: self.expects, pulled: pulled.map(|(_, copy)| copy) }
+    }
+}
+
+impl ProtocolModel {
+    /// Begins a write with an expression.
+    pub(crate) fn begin_expressed(
+        &self,
+        state: &mut State,
+        actor: usize,
+        op: Op,
+        tie_breaker: u32,
+        story: &mut Story,
+    ) -> Option<()> {
+        let Op::Express(key, value, operation, expects) = op else { return None };
+        self.invoke(state, actor, key, kind(value, operation, expects));
+        let write = ExpressedWrite::new(operation, self.waits_of_writers(), tie_breaker);
+        let expressed = Expressed { write, expects, copies: Vec::new(), pulled: None };
+        let write = Machine::Expressed(Box::new(expressed));
+        let content = Content::of(Some(value));
+        let writing = Writing { write, attempts: 1, content, once: None };
+        self.next_write(state, actor, writing, story);
+        Some(())
+    }
+
+    /// The request as it is sent: without what a weakened rule drops.
+    pub(crate) fn as_sent(&self, expressed: &mut Expressed, mut asked: Asked) -> Asked {
+        let Asked::Expressed { request, .. } = &mut asked else { return asked };
+        if let Base::OfEra(_, below) = request.base
+            && !self.rules.expressions_need_their_era
+        {
+            request.base = below.map_or(Base::Item, Base::AbsentOrBelow);
+        }
+        if let (Base::Exactly(_), Action::Update(new @ NewVersion::Is(_))) =
+            (request.base, &mut request.action)
+            && let NewVersion::Is(version) = *new
+            && !self.rules.expressions_leave_earlier_eras
+        {
+            *new = NewVersion::StepAbove(version);
+        }
+        if self.rules.pulls_have_own_version {
+            return asked;
+        }
+        if let Action::Pull(_, version) = request.action {
+            expressed.pulled = Some(version);
+        } else if let Some(pulled) = expressed.pulled {
+            match &mut request.action {
+                Action::Put(version) | Action::Bury { version, .. } => *version = pulled,
+                Action::Update(version) => *version = NewVersion::Is(pulled),
+                Action::Remove | Action::Nothing | Action::Pull(..) => {}
+            }
+            if let Base::OfEra(_, below) = &mut request.base {
+                *below = None;
+            }
+        }
+        asked
+    }
+
+    /// DynamoDB applies a request of a write with an expression, if its whole condition holds.
+    pub(crate) fn apply_expressed(
+        &self,
+        state: &mut State,
+        (place, key): (ShardNumber, Key),
+        value: Option<Value>,
+        (request, expects, pulled): (&expressed::Request, Expects, Option<&Stored>),
+        story: &mut Story,
+    ) -> Answer {
+        let cell = &mut Arc::make_mut(&mut state.table[usize::from(key)])[index(place)];
+        let existing = cell.as_ref().map(|stored| &stored.copy);
+        let is_pull = matches!(request.action, Action::Pull(..));
+        if !self.our_part_holds(request, existing)
+            || !(is_pull || expects.holds(existing, request.base))
+        {
+            story.log(format_args!(
+                "rejected on shard {place}, which stores {}",
+                super::stored_text(cell.as_ref())
+            ));
+            return Answer::Refused(existing.cloned());
+        }
+        let base = cell.as_ref().and_then(|stored| stored.value).filter(|_| !is_pull);
+        let stores = |version: Version, is_tombstone, write_id| {
+            let late_until = request.late_until;
+            let copy = Copy { version, is_tombstone, write_id, applied: None, late_until };
+            Stored { copy, value: value.filter(|_| !is_tombstone) }
+        };
+        *cell = match &request.action {
+            Action::Put(version) => Some(stores(*version, false, None)),
+            Action::Bury { version, write_id, .. } => {
+                Some(stores(*version, true, write_id.clone()))
+            }
+            Action::Remove | Action::Nothing => None,
+            Action::Update(new) => {
+                let before = cell.take().map(|stored| stored.copy);
+                let mut copy = before.unwrap_or_else(|| stores(Version::NONE, false, None).copy);
+                copy.version = match *new {
+                    NewVersion::Is(version) => version,
+                    NewVersion::StepAbove(own) if copy.version == Version::NONE => own.stepped(),
+                    NewVersion::StepAbove(_) => copy.version.stepped(),
+                };
+                if matches!((request.base, new), (Base::Tombstone(_), NewVersion::Is(_))) {
+                    copy.is_tombstone = false;
+                }
+                let value = value.filter(|_| !copy.is_tombstone);
+                Some(Stored { copy, value })
+            }
+            Action::Pull(_, version) => pulled.cloned().map(|Stored { copy, value }| Stored {
+                copy: Copy { version: *version, ..copy },
+                value,
+            }),
+        };
+        story.log(format_args!("shard {place} now holds {}", super::stored_text(cell.as_ref())));
+        state.note_replaced(value, base);
+        Answer::Applied
+    }
+
+    fn our_part_holds(&self, request: &expressed::Request, stored: Option<&Copy>) -> bool {
+        let rules = &self.rules;
+        match (&request.action, request.base) {
+            (Action::Bury { .. } | Action::Remove, _) if !rules.expressed_deletions_have_base => {
+                true
+            }
+            (Action::Pull(..), _) if !rules.pulls_need_home_unchanged => true,
+            (Action::Update(_), Base::AbsentOrItem | Base::Item | Base::OfEra(..))
+                if !rules.expressions_refuse_tombstones =>
+            {
+                let shown = stored.map(|copy| Copy { is_tombstone: false, ..copy.clone() });
+                request.holds(shown.as_ref())
+            }
+            _ => request.holds(stored),
+        }
+    }
+
+    /// The outcome that the caller gets. If it contradicts the client's condition, the monitor
+    /// allows it in no order.
+    pub(crate) fn reported(
+        &self,
+        state: &mut State,
+        actor: usize,
+        outcome: expressed::Outcome,
+    ) -> Option<Reported> {
+        let Op::Express(_, value, operation, expects) = self.op(state, actor)? else {
+            return None;
+        };
+        match outcome {
+            expressed::Outcome::Applied { on_item } => {
+                let replaced = || state.replaced.iter().find(|(by, _)| *by == value);
+                Some(match kind(value, operation, expects) {
+                    Kind::Swap(_) if !on_item => Reported::Absent,
+                    Kind::Swap(_) | Kind::Take => {
+                        replaced().map_or(Reported::Exists, |(_, base)| Reported::Swapped(*base))
+                    }
+                    Kind::Write(_) | Kind::CreateOnly(_) | Kind::Delete | Kind::Read => {
+                        Reported::Done
+                    }
+                })
+            }
+            expressed::Outcome::Refused { on_item: true } => Some(Reported::Exists),
+            expressed::Outcome::Refused { on_item: false } => Some(Reported::Absent),
+            expressed::Outcome::Unknown => None,
+            expressed::Outcome::Lost => {
+                state.broken.lost = true;
+                None
+            }
+        }
+    }
+}
+
+/// What the write does to the register.
+const fn kind(value: Value, operation: Operation, expects: Expects) -> Kind {
+    match (operation, expects) {
+        (Operation::Put | Operation::Update { creates: true }, Expects::Anything) => {
+            Kind::Write(value)
+        }
+        (Operation::Put | Operation::Update { .. }, Expects::NoItem) => Kind::CreateOnly(value),
+        (Operation::Put | Operation::Update { .. }, Expects::Item | Expects::Anything) => {
+            Kind::Swap(value)
+        }
+        (Operation::Delete, Expects::Item | Expects::NoItem) => Kind::Take,
+        (Operation::Delete, Expects::Anything) => Kind::Delete,
+    }
+}
