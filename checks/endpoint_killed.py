@@ -4,6 +4,7 @@ there, and the key must take writes again.
 Usage: endpoint_killed.py LOCAL_EDITION
 """
 
+import json
 import os
 import pathlib
 import random
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 
 import boto3
 from botocore.config import Config
@@ -20,6 +22,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 KILLS = 20
 THREADS = 8
 KEY = "hot"
+# The shards that the key gets after so many kills.
+GROWTHS = {3: 2, 8: 4, 14: 8}
 
 
 def address(process, word):
@@ -82,6 +86,14 @@ def load(endpoint, stopped, acknowledged, lock, number):
         count += 1
 
 
+def grow(api, shards):
+    event = {"action": "set", "partition_key": KEY, "number_of_shards": shards}
+    request = urllib.request.Request(
+        f"{api}/2015-03-31/functions/shard-scaler/invocations", json.dumps(event).encode()
+    )
+    urllib.request.urlopen(request, timeout=20).close()
+
+
 def check(dynamodb, acknowledged):
     stored, start = {}, {}
     while True:
@@ -106,26 +118,30 @@ def main():
     program = str(pathlib.Path(local).with_name("sharding-endpoint"))
     random.seed(os.environ.get("SEED", "1"))
     edition = subprocess.Popen(
-        [local, "--port", "0", "--dynamodb-port", "0", "--endpoint-port", "0",
-         "--partitions", "64", "--partition-write-units", "60"],
+        [local, "--port", "0", "--dynamodb-port", "0", "--endpoint-port", "0"],
         stdout=subprocess.PIPE, text=True,
     )
     endpoint = None
     try:
+        api = address(edition, "API")
         behind = address(edition, "DynamoDB")
         endpoint = Endpoint(program, behind)
         lock, acknowledged = threading.Lock(), {
             "items": set(), "added": [0] * THREADS, "sent": [0] * THREADS,
         }
-        for _ in range(KILLS):
+        for kill in range(KILLS):
             stopped = threading.Event()
             threads = [
-                threading.Thread(target=load, args=(endpoint, stopped, acknowledged, lock, number))
+                threading.Thread(
+                    target=load, args=(endpoint, stopped, acknowledged, lock, number), daemon=True
+                )
                 for number in range(THREADS)
             ]
             for thread in threads:
                 thread.start()
-            stopped.wait(random.uniform(0.4, 1.6))
+            if kill in GROWTHS:
+                grow(api, GROWTHS[kill])
+            stopped.wait(random.uniform(0.3, 1.5))
             endpoint.kill()
             stopped.set()
             for thread in threads:

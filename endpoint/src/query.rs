@@ -491,13 +491,11 @@ enum What {
 
 pub(crate) fn objects(items: Option<Value>) -> Vec<Members> {
     let Some(Value::Array(items)) = items else { return Vec::new() };
-    items
-        .into_iter()
-        .filter_map(|item| match item {
-            Value::Object(item) => Some(item),
-            _ => None,
-        })
-        .collect()
+    items.into_iter().filter_map(object).collect()
+}
+
+pub(crate) fn object(value: Value) -> Option<Members> {
+    if let Value::Object(members) = value { Some(members) } else { None }
 }
 
 fn consumed(answer: &Members) -> f64 {

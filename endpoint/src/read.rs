@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::expression::{self, Placeholders};
 use crate::item;
+use crate::query::object;
 use crate::reply::{Failure, Members, Reply};
 use crate::table::ServedTable;
 use crate::upstream::{Lasts, Upstream, answered};
@@ -211,10 +212,7 @@ pub(crate) async fn get(
             request.insert("Key".to_owned(), Value::Object(one));
             let mut answer =
                 repeated(upstream, "GetItem", &request, CHECKED_AFTER).await?.members();
-            let item = answer.remove("Item").and_then(|item| match item {
-                Value::Object(item) => Some(item),
-                _ => None,
-            });
+            let item = answer.remove("Item").and_then(object);
             let item = item.filter(|item| item::counts(table, item, key, only));
             let era = highest_era(item.as_ref());
             (item, era, answer.remove("ConsumedCapacity"))

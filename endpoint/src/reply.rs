@@ -169,25 +169,24 @@ impl From<TableError> for Failure {
 
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
-        match error {
-            ReadError::Table(error) => error.into(),
-            error if error.is_retryable() => Self::throttled(format!("sharding-endpoint: {error}")),
-            error => Self::internal(format!("sharding-endpoint: {error}")),
+        let is_retryable = error.is_retryable();
+        if let ReadError::Table(error) = error {
+            return error.into();
         }
+        let message = format!("sharding-endpoint: {error}");
+        if is_retryable { Self::throttled(message) } else { Self::internal(message) }
     }
 }
 
 impl From<WriteError> for Failure {
     fn from(error: WriteError) -> Self {
-        match &error.kind {
-            WriteErrorKind::Unknown(_) => {
-                Self::internal("sharding-endpoint: the outcome of the write is unknown")
-            }
-            _ if error.is_retryable() => Self::throttled(format!("sharding-endpoint: {error}")),
-            _ => {
-                tracing::error!(%error, "a write failed");
-                Self::internal(format!("sharding-endpoint: {error}"))
-            }
+        if matches!(error.kind, WriteErrorKind::Unknown(_)) {
+            return Self::internal("sharding-endpoint: the outcome of the write is unknown");
         }
+        if error.is_retryable() {
+            return Self::throttled(format!("sharding-endpoint: {error}"));
+        }
+        tracing::error!(%error, "a write failed");
+        Self::internal(format!("sharding-endpoint: {error}"))
     }
 }

@@ -82,11 +82,9 @@ impl ServedTable {
         let keys = match (hash, range) {
             (Some((hash, ScalarAttributeType::S)), Some((range, kind))) => {
                 (config.partition_key_name, config.sort_key_name) = (hash, range);
-                match kind {
-                    ScalarAttributeType::S => Some(SortKeyType::String),
-                    ScalarAttributeType::N => Some(SortKeyType::Number),
-                    _ => None,
-                }
+                let is_number = kind == ScalarAttributeType::N;
+                let known = is_number || kind == ScalarAttributeType::S;
+                known.then_some(if is_number { SortKeyType::Number } else { SortKeyType::String })
             }
             _ => None,
         };

@@ -55,7 +55,7 @@ pub(crate) enum Sent {
     /// An answer came.
     Answered(Reply),
     /// It was not sent: the lease was over once it was signed, or no connection was made.
-    NotSent(String),
+    Unsent(String),
     /// No answer came: it may have been applied.
     Unanswered(String),
 }
@@ -143,7 +143,7 @@ impl Upstream {
     pub(crate) async fn call(&self, operation: &str, body: &Members, lasts: Lasts<'_>) -> Sent {
         let target = HeaderValue::try_from(format!("{TARGET_PREFIX}{operation}"));
         let Ok(target) = target else {
-            return Sent::NotSent("the operation is no header value".to_owned());
+            return Sent::Unsent("the operation is no header value".to_owned());
         };
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, JSON), (TARGET, target)]);
         let body = Bytes::from(Value::Object(body.clone()).to_string());
@@ -155,10 +155,10 @@ impl Upstream {
     pub(crate) async fn send(&self, headers: &HeaderMap, body: Bytes, lasts: Lasts<'_>) -> Sent {
         let request = match self.signed(headers, body).await {
             Ok(request) => request,
-            Err(error) => return Sent::NotSent(error.0),
+            Err(error) => return Sent::Unsent(error.0),
         };
         if !lasts() {
-            return Sent::NotSent("the lease was over before the request was sent".to_owned());
+            return Sent::Unsent("the lease was over before the request was sent".to_owned());
         }
         let answer = async {
             let response = match self.connector.call(request).await {
@@ -266,7 +266,7 @@ pub(crate) fn answered(sent: Sent) -> Result<Reply, crate::reply::Failure> {
     use crate::reply::Failure;
     match sent {
         Sent::Answered(reply) => Ok(reply),
-        Sent::NotSent(why) => Err(Failure::throttled(format!("sharding-endpoint: {why}"))),
+        Sent::Unsent(why) => Err(Failure::throttled(format!("sharding-endpoint: {why}"))),
         Sent::Unanswered(why) => {
             tracing::warn!(why, "no answer from DynamoDB");
             Err(Failure::internal("sharding-endpoint: no answer from DynamoDB"))

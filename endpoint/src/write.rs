@@ -12,7 +12,7 @@ use sharding::internal::protocol::expressed::{
 };
 use sharding::internal::protocol::layout::Places;
 use sharding::internal::protocol::view::View;
-use sharding::{Item, PartitionKey, ShardNumber, SortKey, WriteErrorKind};
+use sharding::{Item, MAX_ITEM_BYTES, PartitionKey, ShardNumber, SortKey, WriteErrorKind};
 use tokio::time::Instant;
 
 use crate::expression::{self, Clauses, Placeholders};
@@ -161,7 +161,8 @@ impl<'a> ClientWrite<'a> {
             engine.delete(self.key, &self.sort_key, self.deadline).await
         } else {
             let item = self.body.get("Item").and_then(Value::as_object);
-            let Some(attributes) = item.and_then(|item| item::attributes(self.table, item)) else {
+            let attributes = item.and_then(|item| item::attributes(self.table, item));
+            let Some(attributes) = attributes.filter(|it| it.size() <= MAX_ITEM_BYTES) else {
                 return Ok(None);
             };
             let (partition_key, sort_key) = (self.key.clone(), self.sort_key.clone());
@@ -273,9 +274,10 @@ impl<'a> ClientWrite<'a> {
         let stored_key = session
             .shard_key(home)
             .map_err(|error| Failure::validation(format!("the partition key: {error}")))?;
-        let pulled = match &request.action {
-            Action::Pull(from, _) => read.iter().find(|(shard, _)| shard == from),
-            _ => None,
+        let pulled = if let Action::Pull(from, _) = &request.action {
+            read.iter().find(|(shard, _)| shard == from)
+        } else {
+            None
         };
         let composed = compose(self, request, (home, width, &stored_key), pulled.map(|it| &it.1))?;
         let Composed { operation, body } = composed;
@@ -284,7 +286,7 @@ impl<'a> ClientWrite<'a> {
         let place = (home, width);
         let reply = match sent {
             Sent::Answered(reply) => reply,
-            Sent::NotSent(why) => {
+            Sent::Unsent(why) => {
                 tracing::debug!(why, "a request was not sent");
                 return Ok((Answer::Rejected, None));
             }

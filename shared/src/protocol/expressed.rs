@@ -107,9 +107,10 @@ impl Request {
     /// Whether our part of the condition holds.
     pub fn holds(&self, stored: Option<&Copy>) -> bool {
         let id = stored.and_then(|copy| copy.write_id.as_ref());
-        let hides = match &self.action {
-            Action::Bury { write_id, .. } => stored.is_none() || write_id.as_ref() == id,
-            _ => true,
+        let hides = if let Action::Bury { write_id, .. } = &self.action {
+            stored.is_none() || write_id.as_ref() == id
+        } else {
+            true
         };
         let mark = stored.and_then(|copy| copy.late_until);
         self.base.holds(stored) && hides && mark.is_none_or(|until| until <= self.lost_until)

@@ -65,7 +65,7 @@ impl ProtocolModel {
         let request = match request {
             Asked::Plain(request) => request,
             Asked::Expressed { request, expects, pulled } => {
-                let asked = (request, *expects, pulled.as_ref());
+                let asked = (request, *expects, pulled.as_deref());
                 return self.apply_expressed(state, (place, key), value, asked, story);
             }
         };

@@ -22,7 +22,7 @@ use super::{ProtocolModel, Story};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Machine {
     Plain(Write),
-    Expressed(Box<Expressed>),
+    Expressed(Expressed),
 }
 
 /// A write with an expression, and what its driver remembers.
@@ -67,7 +67,7 @@ pub(crate) enum Asked {
         request: expressed::Request,
         expects: Expects,
         /// The copy that a pull brings home.
-        pulled: Option<Stored>,
+        pulled: Option<Box<Stored>>,
     },
 }
 
@@ -190,7 +190,8 @@ impl Expressed {
             | Action::Remove
             | Action::Nothing => None,
         };
-        Asked::Expressed { request, expects: self.expects, pulled: pulled.map(|(_, copy)| copy) }
+        let pulled = pulled.map(|(_, copy)| Box::new(copy));
+        Asked::Expressed { request, expects: self.expects, pulled }
     }
 }
 
@@ -208,9 +209,11 @@ impl ProtocolModel {
         self.invoke(state, actor, key, kind(value, operation, expects));
         let write = ExpressedWrite::new(operation, self.waits_of_writers(), tie_breaker);
         let expressed = Expressed { write, expects, copies: Vec::new(), pulled: None };
-        let write = Machine::Expressed(Box::new(expressed));
+        let write = Machine::Expressed(expressed);
         let content = Content::of(Some(value));
-        let writing = Writing { write, attempts: 1, content, once: None };
+        // It is sent once, however often its actor would send a write.
+        let attempts = self.scenario.cast[actor].attempts;
+        let writing = Writing { write, attempts, content, once: None };
         self.next_write(state, actor, writing, story);
         Some(())
     }
@@ -278,7 +281,8 @@ impl ProtocolModel {
         *cell = match &request.action {
             Action::Put(version) => Some(stores(*version, false, None)),
             Action::Bury { version, write_id, .. } => {
-                Some(stores(*version, true, write_id.clone()))
+                let keeps = self.rules.tombstones_keep_write_id;
+                Some(stores(*version, true, write_id.clone().filter(|_| keeps)))
             }
             Action::Remove | Action::Nothing => None,
             Action::Update(new) => {

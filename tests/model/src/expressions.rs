@@ -23,15 +23,11 @@ fn with_x(name: &'static str, metadata: ShardMetadata, cast: Vec<Cast>) -> Scena
 }
 
 fn with_one_place() -> Vec<Scenario> {
-    let twice = |name, cast| Scenario {
-        shows: vec![LATE_REQUEST],
-        ..Scenario::new(name, one_shard(), cast)
-    };
     vec![
         with_x(
             "expressed: update get | take | put",
             one_shard(),
-            vec![writer([update('a'), GET]), other([TAKE, put('b')])],
+            vec![writer([update('a'), GET]).sending_twice(), other([TAKE, put('b')])],
         ),
         Scenario::new(
             "expressed: put new get | upsert take",
@@ -46,14 +42,14 @@ fn with_one_place() -> Vec<Scenario> {
                 vec![writer([update('a'), GET]), other([strip('b'), put_new('c')])],
             )
         },
-        twice(
-            "expressed: put, twice | erase get",
-            vec![writer([put('a')]).sending_twice(), other([ERASE, GET])],
-        ),
-        twice(
-            "expressed: put, twice | upsert erase",
-            vec![writer([put('a')]).sending_twice(), other([upsert('b'), ERASE])],
-        ),
+        Scenario {
+            shows: vec![LATE_REQUEST],
+            ..Scenario::new(
+                "expressed: put, twice | upsert erase",
+                one_shard(),
+                vec![writer([put('a')]).sending_twice(), other([upsert('b'), ERASE])],
+            )
+        },
         Scenario {
             late_writes_may_lose: true,
             horizon: 1,
@@ -74,9 +70,9 @@ fn with_several_places() -> Vec<Scenario> {
             vec![writer([update('a')]), other([strip('b'), GET])],
         ),
         with_x(
-            "expressed: at an old place | take get | put delete",
+            "expressed: at an old place | take | put delete",
             widths(&[2]),
-            vec![writer([TAKE, GET]), other([put('b'), DELETE])],
+            vec![writer([TAKE]), other([put('b'), DELETE])],
         ),
         Scenario {
             items: vec![(0, 1, FIRST_ERA, 'x'), (0, 2, 2, 'y')],
@@ -102,9 +98,9 @@ fn with_several_places() -> Vec<Scenario> {
         Scenario {
             tombstones: vec![(0, 1, FIRST_ERA)],
             ..Scenario::new(
-                "expressed: an old tombstone | put new get | strip, upsert",
+                "expressed: an old tombstone | put new | strip, upsert",
                 widths(&[2]),
-                vec![writer([put_new('a'), GET]), other([strip('b'), upsert('c')])],
+                vec![writer([put_new('a')]), other([strip('b'), upsert('c')])],
             )
         },
     ]
@@ -121,10 +117,13 @@ fn growing() -> Vec<Scenario> {
             "expressed: grow | update | update take",
             vec![scaler(2), writer([update('a')]), other([update('b'), TAKE])],
         ),
-        grows(
-            "expressed: grow | take | put new update",
-            vec![scaler(2), writer([TAKE]), other([put_new('b'), update('c')])],
-        ),
+        Scenario {
+            items: Vec::new(),
+            ..grows(
+                "expressed: grow | put new | put new",
+                vec![scaler(2), writer([put_new('a')]), other([put_new('b')])],
+            )
+        },
     ]
 }
 
@@ -135,11 +134,15 @@ fn draining() -> Vec<Scenario> {
         ..with_x(name, widths(&[2]), cast)
     };
     vec![
-        drains(
-            "expressed: settle | update get",
-            vec![drainer().prompt(), writer([update('a'), GET])],
-        ),
-        drains("expressed: settle | take get", vec![drainer().prompt(), writer([TAKE, GET])]),
+        Scenario {
+            validity: 2,
+            horizon: 3,
+            shows: vec![DRAINED, LATE_REQUEST],
+            ..drains(
+                "expressed: settle | update take",
+                vec![drainer().prompt(), writer([update('a'), TAKE]).prompt()],
+            )
+        },
         Scenario {
             items: vec![(0, 1, 0, 'x')],
             metadata: widths(&[1, 2]),
@@ -165,8 +168,8 @@ fn draining() -> Vec<Scenario> {
             validity: 3,
             horizon: 8,
             ..drains(
-                "expressed: a dead drainer's move | settle | take get",
-                vec![drainer().prompt(), writer([TAKE, GET])],
+                "expressed: a dead drainer's move | settle | take",
+                vec![drainer().prompt(), writer([TAKE])],
             )
         },
     ]
@@ -187,12 +190,6 @@ fn with_late_requests() -> Vec<Scenario> {
             vec![writer([update('a'), GET]), reader([GET])],
         ),
         late(
-            "expressed: late update | take | put new",
-            just_grown(),
-            Late::update(0, 1, FIRST_ERA, 'l'),
-            vec![writer([TAKE]), other([put_new('a')])],
-        ),
-        late(
             "expressed: late pull | take | put new get",
             just_grown(),
             Late::pull(0, (1, 2), 2, 'x'),
@@ -201,10 +198,10 @@ fn with_late_requests() -> Vec<Scenario> {
         Scenario {
             homes: vec![MODULO],
             ..late(
-                "expressed: late pull of an earlier era | strip | take get",
+                "expressed: late pull of an earlier era | strip | update get",
                 widths(&[2, 3]),
                 Late::pull(0, (1, 2), 2, 'x'),
-                vec![writer([strip('a')]), other([TAKE, GET])],
+                vec![writer([strip('a')]), other([update('b'), GET])],
             )
         },
     ]

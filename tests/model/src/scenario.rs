@@ -116,19 +116,6 @@ impl Late {
         }
     }
 
-    /// An update with an expression, sent in an era in which the item had one place.
-    pub(crate) fn update(key: Key, place: u32, era: u64, value: Value) -> Self {
-        let new = expressed::NewVersion::StepAbove(Version::new(era, EPOCH * 1_000_000, 99));
-        let request = expressed::Request {
-            action: expressed::Action::Update(new),
-            base: expressed::Base::AbsentOrItem,
-            late_until: None,
-            lost_until: u64::MAX,
-        };
-        let request = Asked::Expressed { request, expects: Expects::Item, pulled: None };
-        Self { key, place, kind: Some(Kind::Swap(value)), value: Some(value), request }
-    }
-
     /// A pull, in this era, of an item of the first era to a home with nothing.
     pub(crate) fn pull(key: Key, (from, place): (u32, u32), era: u64, value: Value) -> Self {
         let version = Version::new(era, EPOCH * 1_000_000, 99);
@@ -138,7 +125,7 @@ impl Late {
             late_until: None,
             lost_until: u64::MAX,
         };
-        let pulled = Some(earlier_item(FIRST_ERA, value));
+        let pulled = Some(Box::new(earlier_item(FIRST_ERA, value)));
         let request = Asked::Expressed { request, expects: Expects::Item, pulled };
         Self { key, place, kind: None, value: None, request }
     }

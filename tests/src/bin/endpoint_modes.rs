@@ -123,6 +123,7 @@ impl World {
                 });
             }
         }
+        let mut growing = tokio::task::JoinSet::new();
         for (name, key, table) in named {
             if !locked(&self.seen).insert((name, key.clone())) {
                 continue;
@@ -132,7 +133,7 @@ impl World {
                 grown.is_ok()
             };
             if self.mode == Mode::Armed4 {
-                grow(4).await;
+                growing.spawn(async move { grow(4).await });
             } else {
                 tokio::spawn(async move {
                     for to in 2..=MOST_SHARDS {
@@ -144,6 +145,7 @@ impl World {
                 });
             }
         }
+        growing.join_all().await;
     }
 }
 

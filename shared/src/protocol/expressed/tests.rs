@@ -57,10 +57,8 @@ impl Run {
     }
 
     fn sends(&mut self) -> Request {
-        match self.next() {
-            Next::Send(request) => request,
-            other => panic!("{other:?}"),
-        }
+        let Next::Send(request) = self.next() else { panic!("{:?}", self.write) };
+        request
     }
 
     fn refused(&mut self, request: &Request, stored: Option<Copy>) {
@@ -74,10 +72,8 @@ impl Run {
     }
 
     fn ends(&mut self) -> Outcome {
-        match self.next() {
-            Next::Done(outcome) => outcome,
-            other => panic!("{other:?}"),
-        }
+        let Next::Done(outcome) = self.next() else { panic!("{:?}", self.write) };
+        outcome
     }
 }
 
