@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{Credentials, Region};
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
 use endpoint::Server;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -82,7 +82,7 @@ async fn a_request_must_be_for_this_machine_and_region() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_sdk_stores_and_reads_through_it_and_idle_connections_do_not_hold_it() {
+async fn the_sdk_for_rust_uses_a_key_that_grows_beside_idle_clients() {
     let world = World::new(true).await;
     let served = served(&world).await;
     let mut idle = Vec::new();
@@ -97,21 +97,56 @@ async fn the_sdk_stores_and_reads_through_it_and_idle_connections_do_not_hold_it
         .endpoint_url(format!("http://{}", served.address))
         .build();
     let client = Client::from_conf(config);
+    let number = |n: u32| AttributeValue::N(n.to_string());
     let text = |text: &str| AttributeValue::S(text.to_owned());
-    let put = client.put_item().table_name(SHARDED).item("pk", text("k")).item("sk", text("s"));
-    put.item("n", AttributeValue::N("1".into())).send().await.expect("stored");
-    let updated = client
-        .update_item()
+    let sort_key = |n: u32| AttributeValue::S(format!("{n:03}"));
+    let mut stored = 0;
+    for width in [1, 2, 5] {
+        if width > 1 {
+            world.grow("k", width).await;
+        }
+        for n in stored..stored + 10 {
+            let put = client.put_item().table_name(SHARDED).item("pk", text("k"));
+            put.item("sk", sort_key(n)).item("n", number(1)).send().await.expect("stored");
+        }
+        stored += 10;
+        for n in (0..stored).step_by(3) {
+            let update = |expected: u32| {
+                client
+                    .update_item()
+                    .table_name(SHARDED)
+                    .key("pk", text("k"))
+                    .key("sk", sort_key(n))
+                    .update_expression("ADD n :one")
+                    .condition_expression("n = :expected")
+                    .expression_attribute_values(":one", number(1))
+                    .expression_attribute_values(":expected", number(expected))
+                    .return_values(ReturnValue::AllNew)
+                    .send()
+            };
+            let before = (stored - n / 10 * 10) / 10;
+            let updated = update(before).await.expect("updated").attributes.expect("attributes");
+            assert_eq!((updated.len(), &updated["n"]), (3, &number(before + 1)), "{updated:?}");
+            let refused = update(before).await.expect_err("the condition does not hold");
+            let refused = refused.into_service_error();
+            assert!(refused.is_conditional_check_failed_exception(), "{refused:?}");
+        }
+    }
+    let deleted = client.delete_item().table_name(SHARDED).key("pk", text("k"));
+    deleted.key("sk", sort_key(4)).send().await.expect("deleted");
+    let pages = client
+        .query()
         .table_name(SHARDED)
-        .key("pk", text("k"))
-        .key("sk", text("s"))
-        .update_expression("ADD n :one")
-        .condition_expression("n = :one")
-        .expression_attribute_values(":one", AttributeValue::N("1".into()))
-        .return_values(aws_sdk_dynamodb::types::ReturnValue::AllNew);
-    let updated = updated.send().await.expect("updated").attributes.expect("attributes");
-    assert_eq!(updated["n"], AttributeValue::N("2".into()));
-    assert_eq!(updated.len(), 3, "{updated:?}");
+        .key_condition_expression("pk = :k")
+        .expression_attribute_values(":k", text("k"))
+        .limit(7)
+        .into_paginator()
+        .items()
+        .send();
+    let items: Vec<_> = pages.try_collect().await.expect("pages");
+    let found: Vec<_> = items.iter().map(|item| item["sk"].clone()).collect();
+    let expected: Vec<_> = (0..stored).filter(|n| *n != 4).map(sort_key).collect();
+    assert_eq!(found, expected);
     served.stop.send(()).expect("it runs");
     served.ended.await.expect("it ends").expect("without an error");
 }
