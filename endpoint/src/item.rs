@@ -4,6 +4,7 @@
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
+use sharding::internal::MAX_SORT_KEY_BYTES;
 use sharding::internal::protocol::copies::Copy;
 use sharding::internal::protocol::names::{
     DELETED, LATE_UNTIL, LOGICAL_KEY, RESERVED_PREFIX, VERSION, WRITE_ID,
@@ -78,18 +79,74 @@ pub(crate) fn check_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Resul
     }
 }
 
-/// The sort key of an item.
-pub(crate) fn sort_key(table: &ServedTable, item: &Members) -> Result<SortKey, Failure> {
+/// The sort key of a key, or of a stored item.
+pub(crate) fn sort_key(table: &ServedTable, key: &Members) -> Result<SortKey, Failure> {
+    let schema = "The provided key element does not match the schema";
+    let text = key_text(table, key)?.ok_or_else(|| Failure::validation(schema))?;
+    parsed(table, text)
+}
+
+/// Refuses a key that has more than its two parts.
+pub(crate) fn check_is_key(key: &Members) -> Result<(), Failure> {
+    let schema = "The provided key element does not match the schema";
+    if key.len() == 2 { Ok(()) } else { Err(Failure::validation(schema)) }
+}
+
+/// The sort key of an item to put.
+pub(crate) fn sort_key_to_put(table: &ServedTable, item: &Members) -> Result<SortKey, Failure> {
     let name = table.sort_key_name();
-    let wrong = |why: &str| {
-        let values = "One or more parameter values were invalid";
-        Failure::validation(format!("{values}: the key {name} {why}"))
+    let wrong = |why: String| {
+        Failure::validation(format!("One or more parameter values were invalid: {why}"))
     };
-    let kind = table.sort_key_letter();
-    let value = item.get(name).ok_or_else(|| wrong("is missing in the item"))?;
-    let text = value.as_object().and_then(|value| value.get(kind)).and_then(Value::as_str);
-    let text = text.ok_or_else(|| wrong(&format!("has not the type {kind}")))?;
-    SortKey::parse(table.sort_key_type(), text).map_err(|error| wrong(&error.to_string()))
+    let Some(text) = key_text(table, item)? else {
+        let stored = item.get(name).and_then(Value::as_object);
+        let actual = stored.and_then(|value| value.keys().next());
+        return Err(wrong(match actual {
+            None => format!("Missing the key {name} in the item"),
+            Some(actual) => {
+                let expected = table.sort_key_letter();
+                format!("Type mismatch for key {name} expected: {expected} actual: {actual}")
+            }
+        }));
+    };
+    parsed(table, text)
+}
+
+/// The text of the sort key; `None` if it is absent or has another type.
+fn key_text<'a>(table: &ServedTable, key: &'a Members) -> Result<Option<&'a str>, Failure> {
+    check_one_type(key.get(table.sort_key_name()))?;
+    Ok(text(key, table.sort_key_name(), table.sort_key_letter()))
+}
+
+fn parsed(table: &ServedTable, text: &str) -> Result<SortKey, Failure> {
+    let name = table.sort_key_name();
+    SortKey::parse(table.sort_key_type(), text).map_err(|error| {
+        Failure::validation(if text.is_empty() {
+            format!(
+                "One or more parameter values are not valid. The AttributeValue for a key \
+                 attribute cannot contain an empty string value. Key: {name}"
+            )
+        } else if text.len() > MAX_SORT_KEY_BYTES {
+            format!(
+                "One or more parameter values were invalid: Aggregated size of all range keys has \
+                 exceeded the size limit of {MAX_SORT_KEY_BYTES} bytes"
+            )
+        } else {
+            format!("One or more parameter values were invalid: the key {name}: {error}")
+        })
+    })
+}
+
+/// Refuses a value that has several types.
+pub(crate) fn check_one_type(value: Option<&Value>) -> Result<(), Failure> {
+    let types = value.and_then(Value::as_object).map_or(1, Members::len);
+    if types == 1 {
+        return Ok(());
+    }
+    Err(Failure::validation(
+        "Supplied AttributeValue has more than one datatypes set, must contain exactly one of the \
+         supported datatypes",
+    ))
 }
 
 pub(crate) fn sort_key_value(sort_key: &SortKey) -> Value {

@@ -27,8 +27,10 @@ use crate::write::check_members;
 const CONCURRENCY: usize = 64;
 /// The bytes at which a page ends. (DynamoDB developer guide, "Query".)
 const PAGE_BYTES: usize = 1_024 * 1_024;
-/// The read units of a page of this size, eventually consistent.
-const PAGE_UNITS: f64 = 128.0;
+/// The read units at which a page ends that has hardly an item.
+const MOST_UNITS: f64 = 4_096.0;
+/// Fewer read units say little of the size of items, because they are rounded up.
+const SURE_UNITS: f64 = 4.0;
 /// The items that a page without a limit may have.
 const UNLIMITED: usize = 1_000_000;
 /// The most items that are asked of all shards together at a time.
@@ -312,8 +314,6 @@ impl Query<'_> {
             PageMerge::new(limit, self.order, self.start.clone()).sharing_at_most(ASKED_AT_ONCE);
         merge.add_shards(view.layout.read_shards.shards());
         let (mut units, mut era, mut bytes) = (0.0, 0, 0);
-        let is_consistent = self.body.get("ConsistentRead").and_then(Value::as_bool);
-        let most_units = if is_consistent == Some(true) { 2.0 } else { 1.0 } * PAGE_UNITS;
         while !merge.is_complete() {
             let requests = merge.requests();
             let asked: Vec<_> = requests
@@ -348,8 +348,8 @@ impl Query<'_> {
                 }
                 None => {}
             }
-            // A page of DynamoDB evaluates one megabyte, whatever it shows of it.
-            if units >= most_units && merge.has_begun() {
+            // Tombstones are no items of the page.
+            if units >= MOST_UNITS && merge.has_begun() {
                 break;
             }
         }
@@ -376,7 +376,12 @@ impl Query<'_> {
         let (bytes, mut answer) = (reply.body.len(), reply.members());
         let found: Vec<Members> = objects(answer.remove("Items"));
         let era = crate::read::highest_era(&found);
-        let bytes = bytes / found.len().max(1);
+        // What DynamoDB has evaluated, also of items of which it shows little.
+        let is_consistent = self.body.get("ConsistentRead").and_then(Value::as_bool);
+        let unit_bytes = if is_consistent == Some(true) { 4_096.0 } else { 8_192.0 };
+        let units = consumed(&answer);
+        let evaluated = if units > SURE_UNITS { (units * unit_bytes) as usize } else { bytes };
+        let bytes = evaluated.max(bytes) / found.len().max(1);
         let mut items = Vec::with_capacity(found.len());
         for stored in found {
             let sort_key = item::sort_key(self.table, &stored)?;
@@ -400,7 +405,7 @@ impl Query<'_> {
                 next = None;
             }
         }
-        Ok((shard, ShardPage { items, next }, consumed(&answer), era))
+        Ok((shard, ShardPage { items, next }, units, era))
     }
 
     /// The items of the page that the filter lets through.

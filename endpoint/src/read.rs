@@ -178,6 +178,7 @@ pub(crate) async fn get(
 ) -> Result<Reply, Failure> {
     check_members("GetItem", body, &GET_MEMBERS)?;
     let wanted = body.get("Key").and_then(Value::as_object).cloned().unwrap_or_default();
+    item::check_is_key(&wanted)?;
     let sort_key = item::sort_key(table, &wanted)?;
     let mut placeholders = Placeholders::of(body);
     let text = body.get("ProjectionExpression").and_then(Value::as_str);

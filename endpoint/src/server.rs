@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -151,8 +152,7 @@ impl Server {
         let mut response = Response::new(Full::new(reply.body));
         *response.status_mut() = reply.status;
         *response.headers_mut() = reply.headers;
-        let id = || HeaderValue::from_static("sharding-endpoint");
-        response.headers_mut().entry(REQUEST_ID).or_insert_with(id);
+        response.headers_mut().entry(REQUEST_ID).or_insert_with(request_id);
         Ok(response)
     }
 
@@ -203,6 +203,14 @@ impl Server {
 async fn until(mut stopped: watch::Receiver<bool>) {
     // It fails only once the server is gone.
     let _ = stopped.wait_for(|stopped| *stopped).await;
+}
+
+/// An id that no other request has: the time and the request's number in this process.
+fn request_id() -> HeaderValue {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let id = format!("{:016X}{number:016X}", api::since_epoch().as_micros());
+    HeaderValue::try_from(id).unwrap_or(HeaderValue::from_static("0"))
 }
 
 /// The region of a signature's credential scope.

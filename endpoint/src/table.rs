@@ -11,6 +11,7 @@ use sharding::internal::{Patterns, ShardKeys, TableEngine};
 use sharding::{PartitionKey, Placement, ShardNumber, SortKeyType, TableConfig, Writes};
 use tokio::time::Instant;
 
+use crate::item;
 use crate::read::{CHECKED_AFTER, repeated};
 use crate::reply::{Failure, Members};
 use crate::upstream::{Upstream, UpstreamError};
@@ -181,6 +182,7 @@ impl ServedTable {
     /// What the patterns say of the partition key of an item or of a key.
     pub(crate) fn named(&self, patterns: &Patterns, key: &Members) -> Result<Named, Failure> {
         let value = key.get(self.partition_key_name());
+        item::check_one_type(value)?;
         let text = value.and_then(Value::as_object).and_then(|value| value.get("S"));
         text.and_then(Value::as_str)
             .map_or(Ok(Named::NotArmed), |text| self.of_text(patterns, text))

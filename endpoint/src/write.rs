@@ -91,11 +91,12 @@ impl<'a> ClientWrite<'a> {
         let of = if operation == "PutItem" { "Item" } else { "Key" };
         let item = body.get(of).and_then(Value::as_object).cloned().unwrap_or_default();
         item::check_names(item.keys().map(String::as_str))?;
-        let sort_key = item::sort_key(table, &item)?;
-        if of == "Key" && item.len() != 2 {
-            let why = "The provided key element does not match the schema";
-            return Err(Failure::validation(why));
-        }
+        let sort_key = if of == "Key" {
+            item::check_is_key(&item)?;
+            item::sort_key(table, &item)?
+        } else {
+            item::sort_key_to_put(table, &item)?
+        };
         let placeholders = Placeholders::of(body);
         for name in ["ConditionExpression", "UpdateExpression"] {
             let text = member(body, name).unwrap_or_default();

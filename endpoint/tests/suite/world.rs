@@ -38,7 +38,7 @@ impl World {
         let engine = Engine::in_memory().expect("a database");
         let unlimited =
             PartitionLimits { write_units: 1e9, read_units: 1e9, ..PartitionLimits::default() };
-        engine.set_limits([(SHARDED.to_owned(), unlimited)]);
+        engine.set_limits([(SHARDED.to_owned(), unlimited), (PLAIN.to_owned(), unlimited)]);
         let aws = engine.sdk_config();
         let client = Client::new(&aws);
         create_tables(&client, &config()).await.expect("the tables");
