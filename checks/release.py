@@ -88,7 +88,7 @@ def rehearse_version(folder):
     good = prepared("good")
     done = script("version.py", "check", f"v{following}", good)
     expect(done.returncode == 0, f"v{following} passes once it is prepared", done.stderr)
-    for part in ("admin", "adviser", "cli", "engine", "functions", "local", "shared", "stream", "tests"):
+    for part in ("admin", "adviser", "cli", "endpoint", "engine", "functions", "local", "shared", "stream", "tests"):
         shutil.copytree(ROOT / part, good / part, ignore=shutil.ignore_patterns("data", "target"))
     locked = run("cargo", "metadata", "--locked", "--format-version", "1", cwd=good)
     expect(locked.returncode == 0, "Cargo accepts the prepared Cargo.lock without a change", locked.stderr)
