@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::cases::{CASES, Case, GROWN, attributes, comparable, keyed, leaks, sort_keys};
+use crate::cases::{CASES, Case, GROWN, comparable, keyed, leaks, sort_keys};
 use crate::world::{PLAIN, SHARDED, World};
 
 /// Conditions, with their placeholders.
@@ -184,5 +184,4 @@ async fn every_form_answers_as_on_one_unsharded_item() {
         wrong.len(),
         wrong.iter().take(25).cloned().collect::<Vec<_>>().join("\n")
     );
-    let _ = attributes;
 }
