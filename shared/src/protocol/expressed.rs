@@ -139,9 +139,9 @@ pub enum Next {
 /// How a write ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// It was applied. `on_item` tells whether it found an item.
+    /// It was applied. `on_item`: it found an item.
     Applied { on_item: bool },
-    /// The caller's condition does not hold. `on_item` tells whether it was asked of an item.
+    /// The caller's condition does not hold. `on_item`: there was an item.
     Refused { on_item: bool },
     /// It may have been applied, or may be applied later.
     Unknown,
