@@ -100,9 +100,17 @@ pub async fn open(
                 .await
                 .map_err(|error| UpstreamError(format!("the table {metadata}: {error}")))?;
         }
-        // That also refuses a table whose metadata is being rebuilt.
+        // If another process claimed an empty table later, it would arm all keys at once, and this
+        // process would still pass their writes. That also refuses a table whose metadata is being
+        // rebuilt.
         let maintenance = ShardedTable::over(table.engine.clone()).maintenance();
-        maintenance.deadline(deadline).check().await.map_err(|error| {
+        let maintenance = maintenance.deadline(deadline);
+        let claimed = match (table.can_be_armed(), creates_metadata) {
+            (false, _) => maintenance.check().await,
+            (true, false) => maintenance.claim().await,
+            (true, true) => maintenance.claim_unarmed().await,
+        };
+        claimed.map_err(|error| {
             UpstreamError(format!(
                 "the table {name} cannot be served: {error}. If {metadata} does not exist, start \
                  once with --create-metadata-table"

@@ -101,6 +101,11 @@ impl ServedTable {
         Self { engine, name, arn: None, keys: Some(keys), indexes: Arc::default() }
     }
 
+    /// Whether the table has keys of types that can have shards.
+    pub(crate) fn can_be_armed(&self) -> bool {
+        self.keys.is_some()
+    }
+
     /// Whether a request that names a table means this one.
     pub(crate) fn is_named(&self, name: &str) -> bool {
         let bare = |arn: &str| arn.rsplit_once(":table/").map(|(_, bare)| bare == self.name);

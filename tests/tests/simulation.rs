@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use system_tests::large_or;
-use system_tests::simulation::{Failure, Plan, Shrinking, Totals, run};
+use system_tests::simulation::{EndpointBuild, Failure, Plan, Shrinking, Totals, run};
 use tokio::time::Instant;
 
 /// The number of seeds of a large run and of a small one.
@@ -40,6 +40,7 @@ fn as_built(seed: u64) -> Plan {
         minutes_late: false,
         crowded: false,
         restoring: false,
+        endpoint: None,
     }
 }
 
@@ -140,6 +141,42 @@ fn no_seed_finds_a_violation() {
             && totals.reads > 10 * count
             && totals.faults > 10 * count
     });
+}
+
+/// The number of seeds with clients of endpoints: with growth only, and with shrinking.
+const ENDPOINT_SEEDS: [(u64, u64); 2] = [(24, 4), (6, 1)];
+
+fn endpoint_enough(count: u64, totals: &Totals) -> bool {
+    totals.native_applied > 100 * count
+        && totals.native_refused > 10 * count
+        && totals.native_unknown > count
+        && totals.native_reads > 20 * count
+}
+
+#[test]
+fn no_seed_finds_a_violation_through_endpoints() {
+    let plan = |seed| Plan { endpoint: Some(EndpointBuild::AsBuilt), ..as_built(seed) };
+    hold("endpoints, growth", seeds(ENDPOINT_SEEDS[0]), plan, |count, totals| {
+        totals.growths >= count && endpoint_enough(count, totals)
+    });
+}
+
+#[test]
+fn no_seed_finds_a_violation_through_endpoints_of_shrinking_keys() {
+    let plan = |seed| of_endpoints(seed, EndpointBuild::AsBuilt);
+    hold("endpoints, shrinking and settling", seeds(ENDPOINT_SEEDS[1]), plan, |count, totals| {
+        totals.shrinks + totals.settlings > 0 && endpoint_enough(count, totals)
+    });
+}
+
+/// Endpoints of this build, while keys also shrink.
+fn of_endpoints(seed: u64, build: EndpointBuild) -> Plan {
+    Plan {
+        endpoint: Some(build),
+        shrinking: Shrinking::AsBuilt,
+        settling: seed.is_multiple_of(2),
+        ..as_built(seed)
+    }
 }
 
 /// Clients race with `If-Match`, and add to counters under keys that they repeat.
@@ -309,6 +346,18 @@ fn a_settling_that_does_not_wait_for_requests_is_caught() {
         ..as_built(seed)
     };
     caught("settling without waiting for requests", 12, broken);
+}
+
+#[test]
+fn an_endpoint_without_eras_is_caught() {
+    let broken = |seed| of_endpoints(seed, EndpointBuild::WithoutEra);
+    caught("an endpoint that accepts items of any era", 1, broken);
+}
+
+#[test]
+fn an_endpoint_that_pulls_over_anything_is_caught() {
+    let broken = |seed| Plan { endpoint: Some(EndpointBuild::PullsOverAnything), ..as_built(seed) };
+    caught("an endpoint that pulls over anything", 1, broken);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The endpoint over the embedded engine, beside the engine itself.
 
 mod cases;
+mod claim;
 mod expressions;
 mod http_checks;
 mod reads;

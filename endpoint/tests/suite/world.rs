@@ -24,6 +24,13 @@ pub(crate) struct World {
     pub(crate) service: Service,
 }
 
+async fn serve(engine: &Engine, creates_metadata: bool) -> Service {
+    let aws = engine.sdk_config();
+    let connector = SharedHttpConnector::new(InProcess::new(engine.clone()));
+    let upstream = Upstream::over(&aws, connector).await.expect("an upstream");
+    open(&aws, upstream, vec![config()], creates_metadata).await.expect("the table is served")
+}
+
 pub(crate) fn config() -> TableConfig {
     TableConfig::new(SHARDED, "orders-metadata").with(|config| {
         config.partition_key_name = "pk".to_owned();
@@ -44,14 +51,26 @@ impl World {
         create_tables(&client, &config()).await.expect("the tables");
         engine.create_table(PLAIN, "pk", Some("sk")).expect("a table");
         let table = ShardedTable::new(&client, config());
-        if is_armed {
-            table.maintenance().claim().await.expect("the table is claimed");
-        }
-        let connector = SharedHttpConnector::new(InProcess::new(engine.clone()));
-        let upstream = Upstream::over(&aws, connector).await.expect("an upstream");
-        let service =
-            open(&aws, upstream, vec![config()], false).await.expect("the table is served");
+        let maintenance = table.maintenance();
+        let claimed =
+            if is_armed { maintenance.claim().await } else { maintenance.claim_unarmed().await };
+        claimed.expect("the table is claimed");
+        let service = serve(&engine, false).await;
         Self { engine, table, service }
+    }
+
+    /// Over an empty table that no process has used yet. With `creates_metadata`, the endpoint
+    /// makes the metadata table.
+    pub(crate) async fn unclaimed(creates_metadata: bool) -> Self {
+        let engine = Engine::in_memory().expect("a database");
+        let client = Client::new(&engine.sdk_config());
+        if creates_metadata {
+            engine.create_table(SHARDED, "pk", Some("sk")).expect("a table");
+        } else {
+            create_tables(&client, &config()).await.expect("the tables");
+        }
+        let service = serve(&engine, creates_metadata).await;
+        Self { engine, table: ShardedTable::new(&client, config()), service }
     }
 
     /// A request to the engine itself.

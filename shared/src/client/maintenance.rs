@@ -94,6 +94,14 @@ impl Maintenance {
         self.table.engine().claim_mode(self.until()).await
     }
 
+    /// As [`claim`](Self::claim), but a new table begins without an armed key, even if it is empty.
+    ///
+    /// # Errors
+    /// As [`claim`](Self::claim).
+    pub async fn claim_unarmed(&self) -> Result<(), TableError> {
+        self.table.engine().claim_unarmed(self.until()).await
+    }
+
     /// As [`claim`](Self::claim), for a process that only reads: it never stores settings.
     ///
     /// # Errors

@@ -28,8 +28,12 @@ pub(super) enum Kind {
     Create(u64),
     /// It stores this value if there is none, and otherwise changes nothing.
     Once(u64),
-    /// It replaces the first value by the second one, and fails if there is another value or none.
-    Change(u64, u64),
+    /// It finds the first value, or none, and leaves the second one. On anything else it fails.
+    Swap(Option<u64>, Option<u64>),
+    /// It replaces any value by this one, or removes the item, and fails if there is none.
+    Over(Option<u64>),
+    /// It adds this number to the value, or stores it.
+    Add(u64),
     /// Its response is that the value is not this one; there may be none.
     Differs(u64),
     /// Its response is that there is another value than this one.
@@ -65,7 +69,9 @@ impl Kind {
             Self::Set(left) => Some(left),
             Self::Create(own) => (value.is_none() || value == Some(own)).then_some(Some(own)),
             Self::Once(own) => Some(value.or(Some(own))),
-            Self::Change(from, to) => (value == Some(from)).then_some(Some(to)),
+            Self::Swap(from, to) => (value == from).then_some(to),
+            Self::Over(left) => value.is_some().then_some(left),
+            Self::Add(more) => Some(Some(value.unwrap_or_default() + more)),
             Self::Differs(from) => (value != Some(from)).then_some(value),
             Self::Exists(own) => value.is_some_and(|value| value != own).then_some(value),
             Self::Read(seen) => (value == seen).then_some(value),
@@ -213,11 +219,11 @@ impl Search<'_> {
         {
             values.push(Some(own));
         }
-        if let Kind::Change(from, to) = operation.kind
-            && state.value != Some(from)
+        if let Kind::Swap(_, to) = operation.kind
+            && values.is_empty()
             && state.late_since.is_some_and(|since| since > operation.sent)
         {
-            values.push(Some(to));
+            values.push(to);
         }
         values.into_iter().map(|value| self.reached(state, value, index)).collect()
     }
@@ -225,7 +231,7 @@ impl Search<'_> {
     fn reached(&self, state: &State, value: Option<u64>, index: usize) -> State {
         let operation = self.operations[index];
         let is_acknowledged = operation.ended.is_some()
-            && matches!(operation.kind, Kind::Set(_) | Kind::Create(_) | Kind::Change(..));
+            && matches!(operation.kind, Kind::Set(_) | Kind::Create(_) | Kind::Swap(..));
         let late_since = match (value == state.value, operation.ended) {
             _ if is_acknowledged => None,
             (true, _) => state.late_since,
@@ -272,14 +278,14 @@ mod tests {
 
     #[test]
     fn exactly_the_linearizable_histories_pass() {
-        use Kind::{Change, Create, Differs, Exists, Once, Read, Set};
+        use Kind::{Add, Create, Differs, Exists, Once, Over, Read, Set, Swap};
         let put = |value| Set(Some(value));
         let rows: Vec<(&str, Vec<Operation>, Result<bool, usize>)> = vec![
             (
                 "one of two changes of the same value is rejected",
                 vec![
                     operation(put(1), 0, 1),
-                    operation(Change(1, 2), 2, 4),
+                    operation(Swap(Some(1), Some(2)), 2, 4),
                     operation(Differs(1), 3, 5),
                 ],
                 Ok(true),
@@ -288,8 +294,8 @@ mod tests {
                 "two changes of the same value are not both applied",
                 vec![
                     operation(put(1), 0, 1),
-                    operation(Change(1, 2), 2, 4),
-                    operation(Change(1, 3), 3, 5),
+                    operation(Swap(Some(1), Some(2)), 2, 4),
+                    operation(Swap(Some(1), Some(3)), 3, 5),
                 ],
                 Err(2),
             ),
@@ -297,6 +303,30 @@ mod tests {
                 "a change is not rejected without another change",
                 vec![operation(put(1), 0, 1), operation(Differs(1), 2, 3)],
                 Err(1),
+            ),
+            (
+                "a write returns the value that it has replaced",
+                vec![
+                    operation(put(1), 0, 1),
+                    operation(Swap(Some(1), None), 2, 5),
+                    operation(Swap(None, Some(2)), 3, 4),
+                ],
+                Err(2),
+            ),
+            (
+                "an item is replaced only if there is one",
+                vec![operation(Over(Some(1)), 0, 1)],
+                Err(0),
+            ),
+            (
+                "a lost addition is made once or never",
+                vec![
+                    operation(Add(1), 0, None),
+                    operation(Swap(Some(1), Some(2)), 1, 2),
+                    operation(Read(Some(2)), 3, 4),
+                    operation(Read(Some(3)), 5, 6),
+                ],
+                Err(3),
             ),
             (
                 "a read returns the last write",

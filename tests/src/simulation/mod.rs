@@ -9,10 +9,13 @@ mod crowd;
 mod disturbing;
 mod drains;
 mod ending;
+mod endpoint;
 mod failure;
 mod faults;
 mod history;
 mod linearizability;
+mod native;
+mod native_write;
 mod network;
 mod reading;
 mod record;
@@ -40,6 +43,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 pub use drains::Shrinking;
+pub use endpoint::EndpointBuild;
 pub use failure::Failure;
 pub use totals::Totals;
 
@@ -49,6 +53,7 @@ use crowd::CROWD;
 use disturbing::disturb;
 use drains::drain;
 use ending::{finish, newcomer, soon};
+use endpoint::ENDPOINTS;
 use faults::FaultRates;
 use network::{Connection, Instance, InstanceClock};
 use reading::read;
@@ -83,6 +88,8 @@ pub struct Plan {
     pub crowded: bool,
     /// Whether tables are restored at the end to a backup from the run, and rebuilt.
     pub restoring: bool,
+    /// Whether there are also clients of endpoints, and how these are built.
+    pub endpoint: Option<EndpointBuild>,
 }
 
 impl Plan {
@@ -212,6 +219,11 @@ async fn simulate(plan: Plan) -> Result<Totals, Failure> {
     if plan.adopting {
         adopting::store_and_arm(&engine, &world).await?;
     }
+    if plan.endpoint.is_some() {
+        // An endpoint claims its table when it starts.
+        let claimed = newcomer(&world, 3).claim_mode(soon()).await;
+        claimed.map_err(|error| Failure::Harness(error.to_string()))?;
+    }
     if plan.begins_with_copies() {
         let raised = newcomer(&world, 2).raise_directory_copies(2, soon()).await;
         raised.map_err(|error| Failure::Harness(error.to_string()))?;
@@ -221,6 +233,14 @@ async fn simulate(plan: Plan) -> Result<Totals, Failure> {
     let tables: Vec<_> =
         instances.iter().map(|instance| table(instance, plan, rng.random())).collect();
     let mut work = start_actors((&engine, limits), (&instances, &tables), &world, plan, &mut rng);
+    if let Some(build) = plan.endpoint {
+        let first = instances.len() - ENDPOINTS;
+        for (index, (instance, table)) in instances.iter().zip(&tables).skip(first).enumerate() {
+            let service = endpoint::start(&engine, instance, table.clone(), build).await?;
+            let (instance, world) = (Arc::clone(instance), Arc::clone(&world));
+            work.spawn(native::ask(index, instance, service, world, rng.random()));
+        }
+    }
     work.spawn(disturb(instances.clone(), Arc::clone(&world), plan, rng.random()));
     let backup = if plan.restoring {
         sleep(rng.random_range(HOT / 16..HOT)).await;
@@ -241,7 +261,7 @@ async fn simulate(plan: Plan) -> Result<Totals, Failure> {
     world.verdict()
 }
 
-/// The instances: writers, readers and drainers, in this order, and then the crowd.
+/// The instances: writers, readers and drainers, in this order, and then the crowd or the endpoints.
 fn instances(drainers: usize, world: &World, rng: &mut StdRng) -> Vec<Arc<Instance>> {
     let plan = world.plan;
     let of_run = (0..WRITERS + READERS + drainers).map(|index| match index {
@@ -253,8 +273,14 @@ fn instances(drainers: usize, world: &World, rng: &mut StdRng) -> Vec<Arc<Instan
         _ => FaultRates::SERVING,
     });
     let crowd = if plan.crowded { CROWD + 1 } else { 0 };
+    let endpoints = if plan.endpoint.is_some() { ENDPOINTS } else { 0 };
     of_run
         .chain(std::iter::repeat_n(FaultRates::SERVING, crowd))
+        .chain(
+            [FaultRates::LATE, FaultRates::SERVING, FaultRates::SERVING]
+                .into_iter()
+                .take(endpoints),
+        )
         .enumerate()
         .map(|(index, rates)| Instance::new((index, rng.random()), &world.network, rates))
         .collect()
@@ -276,6 +302,8 @@ fn start_actors(
             work.spawn(write(index, instance, table, world, plan, seed));
         } else if index < WRITERS + READERS {
             work.spawn(read(instance, table, world, plan, seed));
+        } else if plan.endpoint.is_some() && index + ENDPOINTS >= instances.len() {
+            // An endpoint has clients of its own.
         } else if plan.shrinking != Shrinking::Never {
             work.spawn(drain(instance, table, world, plan, seed));
         } else if index + 1 < instances.len() {

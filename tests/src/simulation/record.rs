@@ -215,6 +215,9 @@ fn write_text(operation: &str, request: &Value) -> String {
     let stored = match (operation, item["_sh:d"].is_null()) {
         ("PutItem", true) => format!("put {}", item["value"]["N"].as_str().unwrap_or("?")),
         ("PutItem", false) => "tombstone".to_owned(),
+        ("UpdateItem", _) => {
+            format!("update {}", request["UpdateExpression"].as_str().unwrap_or_default())
+        }
         _ => "remove".to_owned(),
     };
     let version =

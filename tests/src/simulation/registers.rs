@@ -70,13 +70,21 @@ impl Registers {
             (Outcome::Done, _) => operation.ended = Some(now),
             (Outcome::Unknown, _) => {}
             (Outcome::Exists, Kind::Create(own)) => *operation = of_this_request(Kind::Exists(own)),
-            (Outcome::Differs, Kind::Change(from, _)) => {
+            (Outcome::Differs, Kind::Swap(Some(from), _)) => {
                 *operation = of_this_request(Kind::Differs(from));
             }
             (Outcome::Refused | Outcome::Exists | Outcome::Differs, _) => {
                 operation.kind = Kind::Nothing;
             }
         }
+    }
+
+    /// A write ends, and its response shows what it has found.
+    pub(super) fn showed(&mut self, write: &Sent, kind: Kind) {
+        let now = self.now();
+        let Some(operations) = self.operations.get_mut(&write.sort_key) else { return };
+        let Some(operation) = operations.get_mut(write.index) else { return };
+        *operation = Operation { kind, sent: write.tick, ended: Some(now) };
     }
 
     /// A write whose outcome is unknown has sent several attempts, and each may still arrive. If the
@@ -122,7 +130,9 @@ impl Registers {
                 Kind::Create(_) | Kind::Exists(_) => "I3",
                 Kind::Set(_)
                 | Kind::Once(_)
-                | Kind::Change(..)
+                | Kind::Swap(..)
+                | Kind::Over(_)
+                | Kind::Add(_)
                 | Kind::Differs(_)
                 | Kind::Read(_)
                 | Kind::Nothing => "I1",

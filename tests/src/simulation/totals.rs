@@ -58,6 +58,14 @@ totals! {
     unknown_additions: "additions: unknown outcome",
     /// Requests of additions that were sent again under their key.
     repeated_additions: "additions repeated with their key",
+    /// Writes of registers through an endpoint that were applied.
+    native_applied: "writes through an endpoint: applied",
+    /// Those whose condition did not hold.
+    native_refused: "writes through an endpoint: refused",
+    /// Those with an unknown outcome.
+    native_unknown: "writes through an endpoint: unknown",
+    /// Reads through an endpoint that were checked.
+    native_reads: "reads through an endpoint",
     /// Scans and point reads that were checked.
     reads: "reads checked",
     /// Registers whose whole history was checked.

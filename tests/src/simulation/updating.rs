@@ -162,7 +162,7 @@ async fn change(table: &TableEngine, world: &World, which: usize, name: &str, va
     world.registers(which).read(name, from, tick);
     let (kind, conditions) = match (from, found) {
         (Some(from), Some((_, tag))) => (
-            Kind::Change(from, value),
+            Kind::Swap(Some(from), Some(value)),
             Conditions { matches: Some(ETags::Of(vec![tag])), differs: None },
         ),
         _ => (Kind::Create(value), Conditions { matches: None, differs: Some(ETags::Any) }),

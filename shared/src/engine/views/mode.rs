@@ -26,6 +26,16 @@ pub(in crate::engine) struct FoundDirectory {
     copies: u32,
 }
 
+/// How a table is claimed that has no table item.
+#[derive(Clone, Copy)]
+enum New<'a> {
+    /// If it is empty, all its keys are armed.
+    ArmedIfEmpty,
+    Unarmed,
+    /// It is not new: its metadata is rebuilt from this directory.
+    Rebuilt(&'a FoundDirectory),
+}
+
 impl TableEngine {
     /// Checks that the table accepts the writes that this process is configured for: `WRITES`, and
     /// the placement. The first process of a table stores its settings and creates the directory;
@@ -39,6 +49,17 @@ impl TableEngine {
     /// [`TableError`] if the metadata table did not respond.
     pub async fn claim_mode(&self, deadline: Deadline) -> Result<(), TableError> {
         self.inner.claim_once(None, deadline).await
+    }
+
+    /// As [`claim_mode`](Self::claim_mode), but a new table begins without an armed key, even if it
+    /// is empty.
+    ///
+    /// # Errors
+    /// As [`claim_mode`](Self::claim_mode).
+    pub async fn claim_unarmed(&self, deadline: Deadline) -> Result<(), TableError> {
+        let inner = &self.inner;
+        let claim = || inner.claim(New::Unarmed, deadline);
+        inner.directory.claim.get_or_try_init(claim).await.copied()
     }
 
     /// As [`claim_mode`](Self::claim_mode), for a process that only reads: it never stores
@@ -82,14 +103,12 @@ impl Inner {
         found: Option<&FoundDirectory>,
         deadline: Deadline,
     ) -> Result<(), TableError> {
-        self.directory.claim.get_or_try_init(|| self.claim(found, deadline)).await.copied()
+        let new = found.map_or(New::ArmedIfEmpty, New::Rebuilt);
+        self.directory.claim.get_or_try_init(|| self.claim(new, deadline)).await.copied()
     }
 
-    async fn claim(
-        &self,
-        found: Option<&FoundDirectory>,
-        deadline: Deadline,
-    ) -> Result<(), TableError> {
+    async fn claim(&self, how: New<'_>, deadline: Deadline) -> Result<(), TableError> {
+        let found = if let New::Rebuilt(found) = how { Some(found) } else { None };
         let is_new = found.is_none();
         let read = || self.read_table_item(deadline);
         let mut table = read().await?;
@@ -111,7 +130,7 @@ impl Inner {
                 || Division { pages: PAGES, seed: u64::from_be_bytes(self.environment.bytes()) };
             let own = TableItem {
                 mode: self.own_mode(),
-                armed: self.first_patterns(is_new, is_empty),
+                armed: self.first_patterns(how, is_empty),
                 division: found.and_then(|found| found.division).unwrap_or_else(new),
                 next_pages: found.and_then(|found| found.next_pages),
                 copies: found.map_or(1, |found| found.copies),
@@ -158,14 +177,14 @@ impl Inner {
 
     /// The patterns of a table that this process claims. All keys are armed where no other program
     /// has stored anything, or where another one has sharded every key.
-    fn first_patterns(&self, is_new: bool, is_empty: bool) -> Armed {
+    fn first_patterns(&self, how: New<'_>, is_empty: bool) -> Armed {
         if self.config.shard_keys != ShardKeys::KeyFirst {
             return Armed::all();
         }
-        match (is_new, is_empty) {
-            (true, true) => Armed::all(),
-            (true, false) => Armed::default(),
-            (false, _) => Armed::lost(),
+        match (how, is_empty) {
+            (New::ArmedIfEmpty, true) => Armed::all(),
+            (New::ArmedIfEmpty, false) | (New::Unarmed, _) => Armed::default(),
+            (New::Rebuilt(_), _) => Armed::lost(),
         }
     }
 
