@@ -431,11 +431,12 @@ impl Query<'_> {
                 let version = item::version(&stored);
                 merged.era = merged.era.max(version.era());
                 let places = session.places(&sort_key, view);
-                // An item of this era at home is the newest copy. Elsewhere nobody writes.
+                // An item of this era at home is the newest copy. Elsewhere only a request arrives
+                // that was sent long before, and replaces the copy by a higher one.
                 let is_at_home = shard == places.home
                     && (places.old.is_empty() || version.era() == view.layout.era);
                 let is_newest = !item::is_tombstone(&stored)
-                    && (is_at_home || version == *seen && entry.shard == shard);
+                    && (is_at_home || version >= *seen && entry.shard == shard);
                 if is_newest {
                     let entry = Entry { item: stored, shard, bytes: 0 };
                     hits.push((sort_key, (entry, version)));

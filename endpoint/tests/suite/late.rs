@@ -1,0 +1,80 @@
+//! A write without a response arrives at an old place, between the two requests of a query with a
+//! filter.
+
+use aws_smithy_runtime_api::client::http::{
+    HttpConnector, HttpConnectorFuture, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
+use embedded_dynamodb::{Engine, InProcess};
+use endpoint::{Upstream, open};
+use http::{HeaderMap, HeaderValue};
+use serde_json::{Value, json};
+
+use crate::world::{SHARDED, World, config};
+
+const ITEMS: usize = 8;
+
+/// Before a request with a filter, every stored item of the key itself gets a higher version.
+#[derive(Debug, Clone)]
+struct Late {
+    engine: Engine,
+}
+
+impl Late {
+    fn request(&self, operation: &str, body: &Value) -> Value {
+        let target = format!("DynamoDB_20120810.{operation}");
+        let answer = self.engine.respond("/", Some(&target), body.to_string().as_bytes());
+        assert_eq!(answer.status, 200);
+        serde_json::from_slice(&answer.body).expect("JSON")
+    }
+}
+
+impl HttpConnector for Late {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let body: Value =
+            serde_json::from_slice(request.body().bytes().unwrap_or_default()).unwrap_or_default();
+        if body["FilterExpression"].is_string() {
+            let stored = self.request("Scan", &json!({ "TableName": SHARDED }));
+            for item in stored["Items"].as_array().expect("items") {
+                let mut item = item.clone();
+                let version: u128 = item["_sh:v"]["N"]
+                    .as_str()
+                    .and_then(|text| text.parse().ok())
+                    .expect("a version");
+                item["_sh:v"] = json!({ "N": (version + 1).to_string() });
+                self.request("PutItem", &json!({ "TableName": SHARDED, "Item": item }));
+            }
+        }
+        InProcess::new(self.engine.clone()).call(request)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_put_between_two_requests_hides_no_item() {
+    let world = World::new(true).await;
+    for number in 0..ITEMS {
+        let item = json!({ "pk": {"S": "k"}, "sk": {"S": number.to_string()}, "n": {"N": "1"} });
+        let (status, answer) =
+            world.endpoint("PutItem", &json!({ "TableName": SHARDED, "Item": item })).await;
+        assert_eq!(status, 200, "{answer}");
+    }
+    world.grow("k", 4).await;
+    let aws = world.engine.sdk_config();
+    let connector = SharedHttpConnector::new(Late { engine: world.engine.clone() });
+    let upstream = Upstream::over(&aws, connector).await.expect("an upstream");
+    let service = open(&aws, upstream, vec![config()], false).await.expect("it is served");
+    let query = json!({
+        "TableName": SHARDED,
+        "KeyConditionExpression": "pk = :k",
+        "FilterExpression": "n > :zero",
+        "ExpressionAttributeValues": { ":k": {"S": "k"}, ":zero": {"N": "0"} },
+        "ConsistentRead": true,
+    });
+    let headers = HeaderMap::from_iter([(
+        http::HeaderName::from_static("x-amz-target"),
+        HeaderValue::from_static("DynamoDB_20120810.Query"),
+    )]);
+    let reply = service.respond(&headers, query.to_string().into()).await;
+    let answer: Value = serde_json::from_slice(&reply.body).expect("JSON");
+    assert_eq!(answer["Count"], json!(ITEMS), "{answer}");
+}
