@@ -418,7 +418,10 @@ impl Query<'_> {
     ) -> Result<Merged, Failure> {
         let mut merged = Merged { entries: Vec::new(), next: None, units: 0.0, era: 0 };
         let Some(last) = last else { return Ok(merged) };
-        let shards: BTreeSet<ShardNumber> = newest.values().map(|(entry, _)| entry.shard).collect();
+        // A drain may remove a copy at an old place once the item's home has it.
+        let homes = newest.keys().map(|sort_key| session.places(sort_key, view).home);
+        let shards: BTreeSet<ShardNumber> =
+            newest.values().map(|(entry, _)| entry.shard).chain(homes).collect();
         let asked: Vec<_> =
             shards.into_iter().map(|shard| self.hits(session, shard, last).boxed()).collect();
         let mut answers = stream::iter(asked).buffer_unordered(CONCURRENCY);
@@ -427,16 +430,17 @@ impl Query<'_> {
             merged.units += units;
             for stored in found {
                 let sort_key = item::sort_key(self.table, &stored)?;
-                let Some((entry, seen)) = newest.get(&sort_key) else { continue };
+                let Some((_, seen)) = newest.get(&sort_key) else { continue };
                 let version = item::version(&stored);
                 merged.era = merged.era.max(version.era());
                 let places = session.places(&sort_key, view);
-                // An item of this era at home is the newest copy. Elsewhere only a request arrives
-                // that was sent long before, and replaces the copy by a higher one.
+                if !places.contains(shard) || !item::counts(self.table, &stored, self.key, shard) {
+                    continue;
+                }
+                // An item of this era at home is the newest copy, whatever its version.
                 let is_at_home = shard == places.home
                     && (places.old.is_empty() || version.era() == view.layout.era);
-                let is_newest = !item::is_tombstone(&stored)
-                    && (is_at_home || version >= *seen && entry.shard == shard);
+                let is_newest = !item::is_tombstone(&stored) && (is_at_home || version >= *seen);
                 if is_newest {
                     let entry = Entry { item: stored, shard, bytes: 0 };
                     hits.push((sort_key, (entry, version)));

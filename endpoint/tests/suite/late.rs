@@ -1,5 +1,5 @@
-//! A write without a response arrives at an old place, between the two requests of a query with a
-//! filter.
+//! What happens at an old place between the two requests of a query with a filter: a write without
+//! a response arrives, or a drain removes what it has moved.
 
 use aws_smithy_runtime_api::client::http::{
     HttpConnector, HttpConnectorFuture, SharedHttpConnector,
@@ -14,10 +14,19 @@ use crate::world::{SHARDED, World, config};
 
 const ITEMS: usize = 8;
 
-/// Before a request with a filter, every stored item of the key itself gets a higher version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Event {
+    /// Every item of the first shard gets a higher version.
+    LatePut,
+    /// Every item of the first shard is removed. The other shards have it in the same version.
+    Removal,
+}
+
+/// The event comes before a request with a filter.
 #[derive(Debug, Clone)]
 struct Late {
     engine: Engine,
+    event: Event,
 }
 
 impl Late {
@@ -35,7 +44,13 @@ impl HttpConnector for Late {
             serde_json::from_slice(request.body().bytes().unwrap_or_default()).unwrap_or_default();
         if body["FilterExpression"].is_string() {
             let stored = self.request("Scan", &json!({ "TableName": SHARDED }));
-            for item in stored["Items"].as_array().expect("items") {
+            let of_first = |item: &&Value| item["pk"]["S"] == "k";
+            for item in stored["Items"].as_array().expect("items").iter().filter(of_first) {
+                if self.event == Event::Removal {
+                    let key = json!({ "pk": item["pk"], "sk": item["sk"] });
+                    self.request("DeleteItem", &json!({ "TableName": SHARDED, "Key": key }));
+                    continue;
+                }
                 let mut item = item.clone();
                 let version: u128 = item["_sh:v"]["N"]
                     .as_str()
@@ -51,6 +66,15 @@ impl HttpConnector for Late {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_put_between_two_requests_hides_no_item() {
+    all_are_found(Event::LatePut).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removal_between_two_requests_hides_no_item() {
+    all_are_found(Event::Removal).await;
+}
+
+async fn all_are_found(event: Event) {
     let world = World::new(true).await;
     for number in 0..ITEMS {
         let item = json!({ "pk": {"S": "k"}, "sk": {"S": number.to_string()}, "n": {"N": "1"} });
@@ -60,10 +84,22 @@ async fn a_late_put_between_two_requests_hides_no_item() {
     }
     world.grow("k", 4).await;
     let aws = world.engine.sdk_config();
-    let connector = SharedHttpConnector::new(Late { engine: world.engine.clone() });
+    let late = Late { engine: world.engine.clone(), event };
+    if event == Event::Removal {
+        let stored = late.request("Scan", &json!({ "TableName": SHARDED }));
+        for item in stored["Items"].as_array().expect("items") {
+            for shard in 2..=4 {
+                let mut copy = item.clone();
+                copy["pk"] = json!({ "S": format!("k\u{1f}s{shard}") });
+                copy["_sh:k"] = json!({ "S": "k" });
+                world.store(SHARDED, &copy);
+            }
+        }
+    }
+    let connector = SharedHttpConnector::new(late);
     let upstream = Upstream::over(&aws, connector).await.expect("an upstream");
     let service = open(&aws, upstream, vec![config()], false).await.expect("it is served");
-    let query = json!({
+    let mut query = json!({
         "TableName": SHARDED,
         "KeyConditionExpression": "pk = :k",
         "FilterExpression": "n > :zero",
@@ -76,5 +112,10 @@ async fn a_late_put_between_two_requests_hides_no_item() {
     )]);
     let reply = service.respond(&headers, query.to_string().into()).await;
     let answer: Value = serde_json::from_slice(&reply.body).expect("JSON");
-    assert_eq!(answer["Count"], json!(ITEMS), "{answer}");
+    // Items whose home is the first shard are gone after a removal.
+    query["ExpressionAttributeValues"] = json!({ ":k": {"S": "k"} });
+    query.as_object_mut().expect("an object").remove("FilterExpression");
+    let (_, left) = world.endpoint("Query", &query).await;
+    assert!(left["Count"].as_u64() > Some(ITEMS as u64 / 2), "{left}");
+    assert_eq!(answer["Count"], left["Count"], "{answer}");
 }
