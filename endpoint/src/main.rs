@@ -3,17 +3,22 @@
 use std::error::Error;
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use admin::{ArmOptions, ArmingTable, DisarmOptions, arm, disarm, status};
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use cli::output::{exit_code, write_out};
 use connection::configuration;
 use connection::endpoint::configuration_for;
 use connection::signals::stop_signal;
-use endpoint::{ServeOptions, Server, Upstream, open};
+use endpoint::{ServeOptions, Server, Upstream, observations, open};
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
+
+/// How often metrics are written.
+const METRICS_PERIOD: Duration = Duration::from_secs(60);
 
 /// A DynamoDB endpoint on this machine that spreads armed hot keys over shards
 ///
@@ -39,8 +44,17 @@ enum Command {
     Arm(ArmOptions),
     /// Remove a pattern of armed keys that does not count yet
     Disarm(DisarmOptions),
-    /// Show the patterns of armed keys
-    Status(ArmingTable),
+    /// Show the patterns of armed keys, and what an endpoint saw of keys that are not armed
+    Status(StatusOptions),
+}
+
+#[derive(Args)]
+struct StatusOptions {
+    #[command(flatten)]
+    table: ArmingTable,
+    /// Address of the running endpoint whose observations are shown
+    #[arg(long, default_value = "127.0.0.1:8000", value_name = "ADDRESS")]
+    endpoint: SocketAddr,
 }
 
 #[tokio::main]
@@ -58,7 +72,10 @@ async fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
     write_out(&match command {
         Command::Arm(options) => arm(&options, config).await?,
         Command::Disarm(options) => disarm(&options, config).await?,
-        Command::Status(options) => status(&options, config).await?.to_string(),
+        Command::Status(options) => {
+            let patterns = status(&options.table, config).await?;
+            format!("{patterns}{}", observations(options.endpoint).await)
+        }
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -86,6 +103,19 @@ async fn serve(options: &ServeOptions) -> Result<ExitCode, Box<dyn Error>> {
     let tables = options.table.join(", ");
     write_out(&format!("DynamoDB endpoint http://{address} for {tables} in {region}\n"))?;
     let server = Server::new(service, &options.allowed_host);
-    server.serve(listener, stop_signal()).await?;
+    let metrics = options.metrics.then(|| api::Telemetry::start(&tables)).transpose();
+    let metrics = metrics.map_err(|error| error.to_string())?;
+    let flushes = metrics.map(|metrics| {
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(METRICS_PERIOD).await;
+                metrics.flush_period();
+            }
+        })
+    });
+    let served = server.serve(listener, stop_signal()).await;
+    flushes.inspect(JoinHandle::abort);
+    metrics.inspect(|metrics| metrics.flush_period());
+    served?;
     Ok(ExitCode::SUCCESS)
 }

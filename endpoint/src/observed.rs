@@ -1,15 +1,15 @@
-//! What the endpoint sees of keys that are not armed: which of them are throttled, and how many
-//! shards they would need.
+//! What the endpoint sees of keys that are not armed: which of them are throttled, how many shards
+//! they would need, and what would be refused for them.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use metrics::counter;
 use quick_cache::sync::Cache;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sharding::{CapacityScope, PARTITION_WRITE_UNITS};
-
-use crate::reply::Members;
 
 /// The largest number of keys that are counted. The cache keeps those that are written often.
 const MAX_KEYS: usize = 4_096;
@@ -17,12 +17,16 @@ const MAX_KEYS: usize = 4_096;
 pub(crate) const PERIOD: Duration = Duration::from_secs(60);
 /// The most keys in one report.
 const REPORTED_KEYS: usize = 20;
+/// The reports that are kept: those of an hour.
+const REPORTS: usize = 60;
 
 /// The counts of one key in a period.
 #[derive(Debug, Default)]
 struct Counts {
     units: AtomicU64,
     throttled: AtomicU64,
+    /// What its clients use that is refused for armed keys.
+    refused: Mutex<BTreeSet<&'static str>>,
 }
 
 /// A key that was throttled in a period.
@@ -38,36 +42,68 @@ pub struct HotKey {
     pub throttled: u64,
     /// The number of shards that would carry these write units, with a fifth of room.
     pub shards: u32,
+    /// Operations and parameters that its clients have used, and that are refused once it is armed.
+    pub refused: BTreeSet<&'static str>,
+}
+
+impl HotKey {
+    /// The key as JSON, as `GET /observed` returns it.
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "table": self.table,
+            "key": self.key,
+            "write_units": self.write_units,
+            "throttled": self.throttled,
+            "shards": self.shards,
+            "refused": self.refused,
+        })
+    }
 }
 
 /// The counts of all keys. Clones share them.
 #[derive(Debug, Clone)]
-pub struct Observed(Arc<Cache<(String, String), Arc<Counts>>>);
+pub struct Observed(Arc<Seen>);
+
+#[derive(Debug)]
+struct Seen {
+    keys: Cache<(String, String), Arc<Counts>>,
+    reports: Mutex<VecDeque<Vec<HotKey>>>,
+}
 
 impl Default for Observed {
     fn default() -> Self {
-        Self(Arc::new(Cache::new(MAX_KEYS)))
+        Self(Arc::new(Seen { keys: Cache::new(MAX_KEYS), reports: Mutex::default() }))
     }
 }
 
 impl Observed {
-    /// Counts a write.
+    fn counts(&self, table: &str, key: &str) -> Arc<Counts> {
+        let of_key = (table.to_owned(), key.to_owned());
+        let Ok(counts) = self
+            .0
+            .keys
+            .get_or_insert_with(&of_key, || Ok::<_, std::convert::Infallible>(Arc::default()));
+        counts
+    }
+
+    /// Counts a write of this many write units.
     pub(crate) fn note(
         &self,
-        table: &str,
-        key: &str,
-        item: &Members,
+        (table, key): (&str, &str),
+        units: u64,
         throttled: Option<CapacityScope>,
     ) {
-        let counted = self.0.get_or_insert_with(&(table.to_owned(), key.to_owned()), || {
-            Ok::<_, std::convert::Infallible>(Arc::default())
-        });
-        let Ok(counts) = counted;
-        let bytes: usize = item.values().map(|value: &Value| value.to_string().len()).sum();
-        counts.units.fetch_add((bytes as u64).div_ceil(1_024).max(1), Ordering::Relaxed);
+        let counts = self.counts(table, key);
+        counts.units.fetch_add(units, Ordering::Relaxed);
         if throttled.is_some_and(CapacityScope::is_cured_by_shards) {
             counts.throttled.fetch_add(1, Ordering::Relaxed);
+            counter!("ShardingThrottlesOfUnarmedKeys").increment(1);
         }
+    }
+
+    /// Notes what is refused for armed keys.
+    pub(crate) fn note_refused(&self, (table, key): (&str, &str), what: &'static str) {
+        locked(&self.counts(table, key).refused).insert(what);
     }
 
     /// The keys that were throttled since the last call, hottest first, and begins a new period.
@@ -75,6 +111,7 @@ impl Observed {
     pub fn take(&self, period: Duration) -> Vec<HotKey> {
         let mut hot: Vec<HotKey> = self
             .0
+            .keys
             .iter()
             .filter_map(|((table, key), counts)| {
                 let units = counts.units.swap(0, Ordering::Relaxed) as f64;
@@ -82,13 +119,41 @@ impl Observed {
                 let write_units = units / period.as_secs_f64();
                 let shards =
                     (write_units * 1.2 / PARTITION_WRITE_UNITS as f64).ceil().max(2.0) as u32;
-                (throttled > 0).then_some(HotKey { table, key, write_units, throttled, shards })
+                let refused = locked(&counts.refused).clone();
+                let hot = HotKey { table, key, write_units, throttled, shards, refused };
+                (throttled > 0).then_some(hot)
             })
             .collect();
         hot.sort_by(|one, other| other.write_units.total_cmp(&one.write_units));
         hot.truncate(REPORTED_KEYS);
+        let mut reports = locked(&self.0.reports);
+        reports.push_back(hot.clone());
+        let old = reports.len().saturating_sub(REPORTS);
+        reports.drain(..old);
         hot
     }
+
+    /// The keys of the reports of the last hour, hottest first, each with its hottest period.
+    #[must_use]
+    pub fn hottest(&self) -> Vec<HotKey> {
+        let mut by_key = BTreeMap::<(String, String), HotKey>::new();
+        for hot in locked(&self.0.reports).iter().flatten() {
+            let of_key = (hot.table.clone(), hot.key.clone());
+            let known = by_key.entry(of_key).or_insert_with(|| hot.clone());
+            if hot.write_units > known.write_units {
+                (known.write_units, known.shards) = (hot.write_units, hot.shards);
+                known.throttled = hot.throttled;
+            }
+            known.refused.extend(&hot.refused);
+        }
+        let mut hot: Vec<HotKey> = by_key.into_values().collect();
+        hot.sort_by(|one, other| other.write_units.total_cmp(&one.write_units));
+        hot
+    }
+}
+
+fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -97,16 +162,35 @@ mod tests {
 
     #[test]
     fn a_throttled_key_is_reported_once_with_its_shards() {
-        let (observed, item) = (Observed::default(), Members::new());
+        let observed = Observed::default();
         for number in 0..3_000 {
             let throttled = (number % 3 == 0).then_some(CapacityScope::KeyRange);
-            observed.note("t", "hot", &item, throttled);
-            observed.note("t", "cold", &item, None);
-            observed.note("t", "short", &item, Some(CapacityScope::Table));
+            observed.note(("t", "hot"), 1, throttled);
+            observed.note(("t", "cold"), 1, None);
+            observed.note(("t", "short"), 1, Some(CapacityScope::Table));
         }
+        observed.note_refused(("t", "hot"), "TransactWriteItems");
         let hot = observed.take(Duration::from_secs(1));
         let [hot] = &hot[..] else { panic!("{hot:?}") };
         assert_eq!((hot.key.as_str(), hot.throttled, hot.shards), ("hot", 1_000, 4));
+        assert_eq!(hot.refused, BTreeSet::from(["TransactWriteItems"]));
         assert!(observed.take(Duration::from_secs(1)).is_empty(), "a new period");
+    }
+
+    #[test]
+    fn the_hottest_period_of_an_hour_is_kept() {
+        let observed = Observed::default();
+        for writes in [10, 5_000, 20] {
+            for _ in 0..writes {
+                observed.note(("t", "hot"), 1, Some(CapacityScope::KeyRange));
+            }
+            assert_eq!(observed.take(Duration::from_secs(1)).len(), 1);
+        }
+        let hottest = observed.hottest();
+        assert_eq!((hottest.len(), hottest[0].throttled, hottest[0].shards), (1, 5_000, 6));
+        for _ in 0..REPORTS {
+            assert!(observed.take(Duration::from_secs(1)).is_empty());
+        }
+        assert!(observed.hottest().is_empty(), "an hour later");
     }
 }

@@ -151,6 +151,11 @@ impl Failure {
         self.0.throttled().is_some()
     }
 
+    /// Whether it is an error of the server: the outcome of a write is unknown.
+    pub(crate) fn is_internal(&self) -> bool {
+        self.0.status.is_server_error()
+    }
+
     pub(crate) fn into_reply(self) -> Reply {
         *self.0
     }

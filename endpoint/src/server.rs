@@ -15,12 +15,13 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::observed;
+use crate::observed::{self, HotKey};
 use crate::reply::{Failure, Reply};
 use crate::service::Service;
 use crate::upstream::TARGET;
@@ -34,6 +35,10 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_CONNECTIONS: usize = 16_384;
 /// When the process stops, open requests get this time to finish, and then background work does.
 const GRACE_PERIOD: Duration = Duration::from_secs(5);
+/// What was observed of keys that are not armed, as JSON.
+pub(crate) const OBSERVED_PATH: &str = "/observed";
+/// A process that did not run for this long was frozen, and its connections may be dead.
+const FREEZE: Duration = Duration::from_secs(5);
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
 
 /// A server of an endpoint.
@@ -64,6 +69,7 @@ impl Server {
         let (mut connections, mut stop) = (JoinSet::new(), std::pin::pin!(stop));
         let mut report = JoinSet::new();
         report.spawn(report_hot_keys(Arc::clone(&self.service)));
+        report.spawn(renew_connections(Arc::clone(&self.service)));
         loop {
             while connections.try_join_next().is_some() {}
             let accepting = async {
@@ -133,7 +139,7 @@ impl Server {
         request: Request<Incoming>,
     ) -> Result<Response<Full<Bytes>>, Infallible> {
         let (parts, body) = request.into_parts();
-        let reply = match self.rejection(&parts.method, &parts.headers) {
+        let reply = match self.rejection(&parts.method, parts.uri.path(), &parts.headers) {
             Some(reply) => reply,
             None => {
                 let body = Limited::new(body, MAX_BODY_BYTES).collect();
@@ -156,8 +162,9 @@ impl Server {
         Ok(response)
     }
 
-    /// The answer to a request that is not looked at.
-    fn rejection(&self, method: &Method, headers: &HeaderMap) -> Option<Reply> {
+    /// The answer to a request that is not DynamoDB's: to one that is not accepted, and to a
+    /// question about this process.
+    fn rejection(&self, method: &Method, path: &str, headers: &HeaderMap) -> Option<Reply> {
         let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
         let forbidden = |why: &str| Some(Reply::text(StatusCode::FORBIDDEN, why));
         let host = text(HOST).unwrap_or_default();
@@ -169,6 +176,11 @@ impl Server {
         }
         if headers.contains_key(ORIGIN) {
             return forbidden("this server is not for web pages\n");
+        }
+        if *method == Method::GET && path == OBSERVED_PATH {
+            let keys: Vec<Value> =
+                self.service.observed().hottest().iter().map(HotKey::json).collect();
+            return Some(Reply::json(StatusCode::OK, &json!({ "keys": keys })));
         }
         if *method == Method::GET {
             let region = self.service.region();
@@ -238,9 +250,26 @@ async fn report_hot_keys(service: Arc<Service>) {
                 write_units = hot.write_units,
                 throttled = hot.throttled,
                 shards = hot.shards,
+                refused = ?hot.refused,
                 "a key that is not armed is throttled"
             );
         }
+    }
+}
+
+/// Drops idle connections after a freeze: the server has closed them meanwhile, and a write that is
+/// sent on one has an unknown outcome. A frozen machine stops one clock, a frozen process none.
+async fn renew_connections(service: Arc<Service>) {
+    let now = || (Instant::now(), api::since_epoch());
+    let mut last = now();
+    loop {
+        sleep(Duration::from_secs(1)).await;
+        let (instant, wall) = now();
+        if (instant - last.0).max(wall.saturating_sub(last.1)) > FREEZE {
+            tracing::warn!("this process was frozen; its connections are renewed");
+            service.upstream.renew();
+        }
+        last = (instant, wall);
     }
 }
 

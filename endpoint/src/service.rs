@@ -20,7 +20,7 @@ use crate::reply::{Failure, Members, Reply};
 use crate::table::{Named, ServedTable};
 use crate::upstream::{TARGET, TARGET_PREFIX, Upstream, answered};
 use crate::write::ClientWrite;
-use crate::{batch, entries, query, read};
+use crate::{batch, entries, passed, query, read};
 
 /// How long a request about armed keys may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -119,7 +119,7 @@ impl Service {
             if patterns.iter().any(|patterns| !patterns.are_none()) {
                 return Err(Failure::serialization());
             }
-            return self.pass(headers, raw, patterns).await;
+            return self.pass(headers, raw, patterns, None).await;
         };
         match operation {
             "GetItem" | "PutItem" | "UpdateItem" | "DeleteItem" => {
@@ -128,11 +128,13 @@ impl Service {
             "Query" | "Scan" => self.many_items(operation, headers, raw, &body, deadline).await,
             "BatchGetItem" => match batch::read(self, &body, deadline).await? {
                 Batch::Answered(reply) => Ok(reply),
-                Batch::Native(patterns) => self.pass(headers, raw, patterns).await,
+                Batch::Native(patterns) => self.pass(headers, raw, patterns, None).await,
             },
             "BatchWriteItem" => match batch::write(self, &body, deadline).await? {
                 Batch::Answered(reply) => Ok(reply),
-                Batch::Native(patterns) => self.pass(headers, raw, patterns).await,
+                Batch::Native(patterns) => {
+                    self.pass(headers, raw, patterns, Some((operation, &body))).await
+                }
             },
             "TransactGetItems" | "TransactWriteItems" => {
                 self.transaction(operation, headers, raw, &body, deadline).await
@@ -141,15 +143,22 @@ impl Service {
         }
     }
 
-    /// Passes a request as it came, while these patterns may be relied on.
+    /// Passes a request as it came, while these patterns may be relied on. Of a request about a
+    /// served table, its keys are observed.
     async fn pass(
         &self,
         headers: &HeaderMap,
         raw: Bytes,
         patterns: Vec<Patterns>,
+        of: Option<(&str, &Members)>,
     ) -> Result<Reply, Failure> {
+        let is_served = !patterns.is_empty();
         let lasts = move || patterns.iter().all(|patterns| patterns.last());
-        answered(self.upstream.send(headers, raw, &lasts).await)
+        let reply = answered(self.upstream.send(headers, raw, &lasts).await)?;
+        if let Some(of) = of.filter(|_| is_served) {
+            passed::note((&self.observed, &self.tables), of, &reply);
+        }
+        Ok(reply)
     }
 
     /// The served table of a name, with its patterns. `None` if requests to it pass.
@@ -201,18 +210,12 @@ impl Service {
     ) -> Result<Reply, Failure> {
         let name = body.get("TableName").and_then(Value::as_str).unwrap_or_default();
         let Some((table, patterns)) = self.patterns_of(name, deadline).await? else {
-            return self.pass(headers, raw, Vec::new()).await;
+            return self.pass(headers, raw, Vec::new(), None).await;
         };
         let of = if operation == "PutItem" { "Item" } else { "Key" };
         let item = body.get(of).and_then(Value::as_object).cloned().unwrap_or_default();
         let Some(key) = Self::armed(&table, &patterns, &item)? else {
-            let reply = self.pass(headers, raw, vec![patterns]).await?;
-            if operation != "GetItem" {
-                let key = item.get(table.partition_key_name()).and_then(|key| key.get("S"));
-                let key = key.and_then(Value::as_str).unwrap_or_default();
-                self.observed.note(&table.name, key, &item, reply.throttled());
-            }
-            return Ok(reply);
+            return self.pass(headers, raw, vec![patterns], Some((operation, body))).await;
         };
         let operation = match operation {
             "GetItem" => {
@@ -236,10 +239,10 @@ impl Service {
     ) -> Result<Reply, Failure> {
         let name = body.get("TableName").and_then(Value::as_str).unwrap_or_default();
         let Some((table, patterns)) = self.patterns_of(name, deadline).await? else {
-            return self.pass(headers, raw, Vec::new()).await;
+            return self.pass(headers, raw, Vec::new(), None).await;
         };
         if patterns.are_none() {
-            return self.pass(headers, raw, vec![patterns]).await;
+            return self.pass(headers, raw, vec![patterns], Some((operation, body))).await;
         }
         let of = (&table, &self.upstream);
         let index = body.get("IndexName").and_then(Value::as_str);
@@ -256,7 +259,9 @@ impl Service {
         let named = query::partition_key(&table, body)?;
         let key = match named.map(|text| table.of_text(&patterns, &text)).transpose()? {
             Some(Named::Armed(key)) => key,
-            Some(Named::NotArmed) | None => return self.pass(headers, raw, vec![patterns]).await,
+            Some(Named::NotArmed) | None => {
+                return self.pass(headers, raw, vec![patterns], Some((operation, body))).await;
+            }
         };
         match index {
             None => query::query(of, &key, body, deadline).await,
@@ -289,7 +294,7 @@ impl Service {
         }
         if !is_armed {
             let patterns: Vec<Patterns> = all.into_iter().map(|(_, patterns)| patterns).collect();
-            return self.pass(headers, raw, patterns).await;
+            return self.pass(headers, raw, patterns, Some((operation, body))).await;
         }
         if operation == "TransactWriteItems" {
             return Err(Failure::unsupported("TransactWriteItems"));
@@ -329,7 +334,7 @@ impl Service {
         }
         let name = body.get("TableName").and_then(Value::as_str).unwrap_or_default();
         self.patterns_of(name, deadline).await?;
-        self.pass(headers, raw, relied_on).await
+        self.pass(headers, raw, relied_on, None).await
     }
 }
 

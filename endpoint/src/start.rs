@@ -42,6 +42,9 @@ pub struct ServeOptions {
     /// Another accepted host name of this machine; its addresses and localhost are always accepted
     #[arg(long, value_name = "NAME")]
     pub allowed_host: Vec<String>,
+    /// Write metrics to stdout once a minute, in CloudWatch's embedded metric format
+    #[arg(long)]
+    pub metrics: bool,
     /// Seconds for which a throttled write is repeated; then the client gets DynamoDB's error
     #[arg(long, default_value_t = 2, value_name = "SECONDS",
         value_parser = clap::value_parser!(u32).range(0..=60))]

@@ -1,6 +1,6 @@
 //! The DynamoDB behind this endpoint: requests are signed with this process's credentials.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use aws_credential_types::Credentials;
@@ -63,7 +63,9 @@ pub(crate) enum Sent {
 /// The server behind the endpoint, and how requests to it are signed.
 #[derive(Debug, Clone)]
 pub struct Upstream {
-    connector: SharedHttpConnector,
+    connector: Arc<RwLock<SharedHttpConnector>>,
+    /// Makes a connector without connections.
+    fresh: Option<fn() -> SharedHttpConnector>,
     credentials: SharedCredentialsProvider,
     kept: Arc<Mutex<Option<Credentials>>>,
     region: Region,
@@ -78,10 +80,15 @@ impl Upstream {
     /// # Errors
     /// [`UpstreamError`] if the configuration has no region or no credentials.
     pub async fn new(aws: &api::SdkConfig) -> Result<Self, UpstreamError> {
-        let settings = HttpConnectorSettings::builder().connect_timeout(CONNECT_TIMEOUT).build();
-        let tls = tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring);
-        let connector = Connector::builder().connector_settings(settings).tls_provider(tls).build();
-        Self::over(aws, SharedHttpConnector::new(connector)).await
+        let upstream = Self::over(aws, connector()).await?;
+        Ok(Self { fresh: Some(connector), ..upstream })
+    }
+
+    /// Drops all idle connections.
+    pub(crate) fn renew(&self) {
+        if let Some(fresh) = self.fresh {
+            *self.connector.write().unwrap_or_else(PoisonError::into_inner) = fresh();
+        }
     }
 
     /// As [`new`](Self::new), through this connector.
@@ -120,7 +127,8 @@ impl Upstream {
             .and_then(|host| HeaderValue::try_from(host).ok())
             .ok_or_else(|| UpstreamError(format!("the endpoint URL {url} has no host")))?;
         let kept = Arc::default();
-        Ok(Self { connector, credentials, kept, region, url, host, has_region })
+        let connector = Arc::new(RwLock::new(connector));
+        Ok(Self { connector, fresh: None, credentials, kept, region, url, host, has_region })
     }
 
     /// Also accepts requests that are signed for another region: a server on this machine has none.
@@ -161,7 +169,8 @@ impl Upstream {
             return Sent::Unsent("the lease was over before the request was sent".to_owned());
         }
         let answer = async {
-            let response = match self.connector.call(request).await {
+            let connector = self.connector.read().unwrap_or_else(PoisonError::into_inner).clone();
+            let response = match connector.call(request).await {
                 Ok(response) => response,
                 Err(error) => return Sent::Unanswered(error.to_string()),
             };
@@ -237,6 +246,14 @@ impl Upstream {
         instructions.apply_to_request_http1x(&mut request);
         HttpRequest::try_from(request).map_err(|error| failed(&error))
     }
+}
+
+/// A connector of its own connections.
+pub(crate) fn connector() -> SharedHttpConnector {
+    let settings = HttpConnectorSettings::builder().connect_timeout(CONNECT_TIMEOUT).build();
+    let tls = tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring);
+    let connector = Connector::builder().connector_settings(settings).tls_provider(tls).build();
+    SharedHttpConnector::new(connector)
 }
 
 /// The headers without those of one connection, of the signature, and of the host.

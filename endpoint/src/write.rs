@@ -200,6 +200,18 @@ impl<'a> ClientWrite<'a> {
     }
 
     async fn expressed(&self, mut session: KeySession<'_>) -> Result<Reply, Failure> {
+        let reply = self.attempts(&mut session).await;
+        let is_throttled = match &reply {
+            Ok(reply) => reply.throttled().is_some(),
+            Err(failure) => failure.is_throttled(),
+        };
+        if is_throttled || reply.as_ref().is_err_and(Failure::is_internal) {
+            session.failed(!is_throttled);
+        }
+        reply
+    }
+
+    async fn attempts(&self, session: &mut KeySession<'_>) -> Result<Reply, Failure> {
         let now = || self.table.engine.now();
         let mut write =
             ExpressedWrite::new(self.operation(), session.waits(), session.tie_breaker());
@@ -212,7 +224,7 @@ impl<'a> ClientWrite<'a> {
             match write.next(&view, &places, now()) {
                 Next::Done(outcome) => {
                     session.end().await;
-                    return self.end(outcome, last, &session, &view);
+                    return self.end(outcome, last, session, &view);
                 }
                 Next::Look(None) => view = session.view().await?,
                 Next::Look(Some(since)) => {
@@ -232,7 +244,7 @@ impl<'a> ClientWrite<'a> {
                     view = session.view().await?;
                 }
                 Next::Read => {
-                    pulled = self.copies(&session, &places).await?;
+                    pulled = self.copies(session, &places).await?;
                     let copies: Vec<(ShardNumber, Copy)> =
                         pulled.iter().map(|(shard, raw)| (*shard, item::copy(raw))).collect();
                     write.read(&copies, &places, &view, now());
@@ -242,7 +254,7 @@ impl<'a> ClientWrite<'a> {
                         return Err(Failure::throttled(OUT_OF_TIME));
                     }
                     let (answer, reply) =
-                        self.send(&mut session, &request, (&places, &view), &pulled).await?;
+                        self.send(session, &request, (&places, &view), &pulled).await?;
                     // Another writer is changing the same item.
                     refusals += u32::from(matches!(answer, Answer::Refused(_)));
                     let waits = answer == Answer::Rejected

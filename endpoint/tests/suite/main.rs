@@ -5,6 +5,7 @@ mod claim;
 mod expressions;
 mod http_checks;
 mod late;
+mod observed;
 mod reads;
 mod recorded;
 mod world;

@@ -31,6 +31,13 @@ impl Telemetry {
         collector.map(Self).map_err(|error| error.to_string().into())
     }
 
+    /// Writes the metrics since the last call, in a process that is not invoked.
+    pub fn flush_period(self) {
+        if let Err(error) = self.0.flush(std::io::stdout()) {
+            tracing::warn!(%error, "the metrics of a period could not be written");
+        }
+    }
+
     /// Writes the metrics of one invocation, with its request and trace as properties.
     pub fn flush(self, context: &Context) {
         self.0.set_property("RequestId", context.request_id.clone());

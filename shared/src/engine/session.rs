@@ -223,9 +223,18 @@ impl KeySession<'_> {
 
     /// Notes that a write of this many write units was applied.
     pub fn wrote(&self, view: &View, sort_key: &SortKey, units: u64) {
+        telemetry::retried(self.count);
+        telemetry::written();
         self.job.note_load(Some(view), || units);
         self.job.note_written(sort_key);
         self.job.after_write();
+    }
+
+    /// Notes that a write was not acknowledged: its outcome is unknown, or there was no capacity.
+    pub fn failed(&self, is_unknown: bool) {
+        telemetry::retried(self.count);
+        telemetry::failed(if is_unknown { "unknown" } else { "no-capacity" });
+        telemetry::missed_deadline();
     }
 
     /// Whether the result of a read that began then is correct. It has copies up to this era. If it

@@ -13,9 +13,9 @@ use crate::values::key::ShardCount;
 /// Counts a write: its attempts beyond the first, and whether it succeeded in time.
 pub(crate) fn write(result: &Result<Written, WriteError>) {
     let attempts = result.as_ref().map_or_else(|error| error.attempts, |written| written.attempts);
-    counter!("ShardingRetries").increment(u64::from(attempts.saturating_sub(1)));
+    retried(attempts);
     let (outcome, in_time) = match result.as_ref().map_err(|error| &error.kind) {
-        Ok(_) => return counter!("ShardingWrites").increment(1),
+        Ok(_) => return written(),
         // A defined result is not a failure.
         Err(
             WriteErrorKind::Exists
@@ -35,10 +35,25 @@ pub(crate) fn write(result: &Result<Written, WriteError>) {
         Err(WriteErrorKind::Unknown(_)) => ("unknown", false),
         Err(WriteErrorKind::Table(_)) => ("failed", true),
     };
-    counter!("ShardingFailedWrites", "Outcome" => outcome).increment(1);
+    failed(outcome);
     if !in_time {
         missed_deadline();
     }
+}
+
+/// Counts the attempts of a write beyond the first.
+pub(crate) fn retried(attempts: u32) {
+    counter!("ShardingRetries").increment(u64::from(attempts.saturating_sub(1)));
+}
+
+/// Counts a write that was carried out.
+pub(crate) fn written() {
+    counter!("ShardingWrites").increment(1);
+}
+
+/// Counts a write that was not acknowledged.
+pub(crate) fn failed(outcome: &'static str) {
+    counter!("ShardingFailedWrites", "Outcome" => outcome).increment(1);
 }
 
 /// Counts a throttled request.
