@@ -3,7 +3,9 @@
 
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
-use sharding::internal::protocol::names::LOGICAL_KEY;
+use sharding::internal::protocol::layout::Places;
+use sharding::internal::protocol::names::{LOGICAL_KEY, VERSION};
+use sharding::internal::protocol::view::View;
 use sharding::internal::{KeySession, Patterns};
 use sharding::{PartitionKey, ShardNumber, SortKey};
 use tokio::time::Instant;
@@ -199,17 +201,12 @@ impl Entry<'_> {
         }
         let view = session.view().await?;
         let places = session.places(sort_key, &view);
-        if !places.contains(*shard) {
-            return Ok(None);
-        }
-        let is_seen = entry.contains_key(sharding::internal::protocol::names::VERSION);
-        // An index may not have our attributes.
-        if places.old.is_empty() && (is_seen || !how.is_index) {
-            return Ok((!item::is_tombstone(&entry)).then_some(entry));
-        }
-        let is_of_this_era = is_seen && item::version(&entry).era() == view.layout.era;
-        if as_it_is && is_of_this_era && *shard == places.home && !item::is_tombstone(&entry) {
-            return Ok(Some(entry));
+        let is_seen = entry.contains_key(VERSION);
+        match Standing::of(&entry, is_seen || !how.is_index, *shard, (&places, &view)) {
+            Standing::Hidden => return Ok(None),
+            Standing::OnlyCopy => return Ok(Some(entry)),
+            Standing::AtHome if as_it_is => return Ok(Some(entry)),
+            Standing::AtHome | Standing::Unknown => {}
         }
         let all: Vec<ShardNumber> = places.all().into_iter().collect();
         let mut how = projection.members.clone();
@@ -228,6 +225,41 @@ impl Entry<'_> {
             return Ok(is_same.then_some(entry));
         }
         Ok((first_old.unwrap_or(places.home) == *shard).then_some(newest))
+    }
+}
+
+/// What an entry by itself says of the copy that it shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It is no copy, or a deleted item.
+    Hidden,
+    /// It is the item's only copy.
+    OnlyCopy,
+    /// It is the newest of several copies: at home, and of the view's era.
+    AtHome,
+    /// Read all copies.
+    Unknown,
+}
+
+impl Standing {
+    /// Of an entry that shows our attributes, or of one of an index that does not have them.
+    pub(crate) fn of(
+        entry: &Members,
+        is_seen: bool,
+        shard: ShardNumber,
+        (places, view): (&Places, &View),
+    ) -> Self {
+        if !places.contains(shard) {
+            return Self::Hidden;
+        }
+        let is_only = places.old.is_empty();
+        let is_at_home = shard == places.home && item::version(entry).era() == view.layout.era;
+        match (is_seen, is_only, is_at_home) {
+            (true, true, _) | (true, _, true) if item::is_tombstone(entry) => Self::Hidden,
+            (true, true, _) => Self::OnlyCopy,
+            (true, false, true) => Self::AtHome,
+            (true, false, false) | (false, ..) => Self::Unknown,
+        }
     }
 }
 

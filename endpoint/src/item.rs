@@ -62,15 +62,19 @@ pub(crate) fn counts(
 
 /// Leaves the product's attributes out of an answer, and shows the client's key.
 pub(crate) fn strip(table: &ServedTable, item: &mut Members, key: &PartitionKey) {
-    item.retain(|name, _| !name.starts_with(RESERVED_PREFIX));
+    item.retain(|name, _| !is_ours(name));
     if let Some(stored) = item.get_mut(table.partition_key_name()) {
         *stored = string(key.as_str());
     }
 }
 
+pub(crate) fn is_ours(name: &str) -> bool {
+    name.starts_with(RESERVED_PREFIX)
+}
+
 /// Refuses attributes with the product's prefix.
 pub(crate) fn check_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<(), Failure> {
-    match names.into_iter().find(|name| name.starts_with(RESERVED_PREFIX)) {
+    match names.into_iter().find(|name| is_ours(name)) {
         None => Ok(()),
         Some(name) => Err(Failure::validation(format!(
             "the attribute {name} is not allowed: names that begin with {RESERVED_PREFIX} are the \

@@ -1,5 +1,6 @@
 //! Reads of single items of armed keys: the newest copy of all its places.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -9,6 +10,7 @@ use sharding::{PartitionKey, ShardNumber, SortKey};
 use tokio::time::{Instant, sleep};
 
 use crate::expression::{self, Placeholders};
+use crate::index::Index;
 use crate::item;
 use crate::query::object;
 use crate::reply::{Failure, Members, Reply};
@@ -56,7 +58,7 @@ pub(crate) struct Projection {
     /// `ProjectionExpression` and `ExpressionAttributeNames`; empty for all attributes.
     pub(crate) members: Members,
     /// The keys that the client did not ask for.
-    hidden: Vec<String>,
+    hidden: BTreeSet<String>,
     /// The placeholders of the projection.
     names: Members,
 }
@@ -68,22 +70,33 @@ impl Projection {
         text: Option<&str>,
         placeholders: &mut Placeholders,
     ) -> Result<Self, Failure> {
+        Self::in_index(table, (None, true), text, placeholders)
+    }
+
+    /// As [`of`](Self::of), of what an index shows: with its keys, and with our attributes if it has
+    /// them.
+    pub(crate) fn in_index(
+        table: &ServedTable,
+        (index, has_ours): (Option<&Index>, bool),
+        text: Option<&str>,
+        placeholders: &mut Placeholders,
+    ) -> Result<Self, Failure> {
         let Some(text) = text else {
             return Ok(Self::default());
         };
         let named: Vec<String> =
             expression::attributes(text, placeholders).into_iter().map(str::to_owned).collect();
         item::check_names(named.iter().map(String::as_str))?;
-        let keys = [table.partition_key_name(), table.sort_key_name()];
-        let hidden: Vec<String> = keys
+        let of_index = index.into_iter().flat_map(|index| &index.keys);
+        let keys = [table.partition_key_name(), table.sort_key_name()]
             .into_iter()
-            .filter(|key| !named.iter().any(|name| name == key))
-            .map(str::to_owned)
-            .collect();
-        let ours = [VERSION, DELETED, LOGICAL_KEY].map(str::to_owned);
-        let added: Vec<String> =
-            hidden.iter().chain(&ours).map(|name| placeholders.name(name)).collect();
-        let text = format!("{text}, {}", added.join(", "));
+            .chain(of_index.map(|(name, _)| name.as_str()));
+        let hidden: BTreeSet<String> =
+            keys.filter(|key| !named.iter().any(|name| name == key)).map(str::to_owned).collect();
+        let ours: &[&str] = if has_ours { &[VERSION, DELETED, LOGICAL_KEY] } else { &[] };
+        let added = hidden.iter().map(String::as_str).chain(ours.iter().copied());
+        let added: Vec<String> = added.map(|name| placeholders.name(name)).collect();
+        let text = [text.to_owned()].into_iter().chain(added).collect::<Vec<_>>().join(", ");
         let used = expression::placeholders(&[text.as_str()]);
         let names = placeholders.names.iter().filter(|(name, _)| used.contains(name));
         let names = names.map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -94,7 +107,7 @@ impl Projection {
 
     /// Whether it hides an attribute that only this endpoint asked for.
     pub(crate) fn hides(&self, name: &str) -> bool {
-        self.hidden.iter().any(|hidden| hidden == name)
+        self.hidden.contains(name)
     }
 
     /// `ExpressionAttributeNames`, for a request that has no other expression.

@@ -249,24 +249,18 @@ impl Service {
         if operation == "Scan" {
             return entries::page(of, &patterns, operation, body, deadline).await;
         }
-        let is_of_the_key = match index {
-            Some(index) => table.sorts_the_same_keys(&self.upstream, index).await?,
-            None => true,
+        let own = match index {
+            Some(index) => table.own_index(&self.upstream, index).await?,
+            None => None,
         };
-        if !is_of_the_key {
+        if index.is_some() && own.is_none() {
             return entries::page(of, &patterns, operation, body, deadline).await;
         }
         let named = query::partition_key(&table, body)?;
-        let key = match named.map(|text| table.of_text(&patterns, &text)).transpose()? {
-            Some(Named::Armed(key)) => key,
+        match named.map(|text| table.of_text(&patterns, &text)).transpose()? {
+            Some(Named::Armed(key)) => query::query(of, own.as_deref(), &key, body, deadline).await,
             Some(Named::NotArmed) | None => {
-                return self.pass(headers, raw, vec![patterns], Some((operation, body))).await;
-            }
-        };
-        match index {
-            None => query::query(of, &key, body, deadline).await,
-            Some(_) => {
-                Err(Failure::unsupported("Query on an index with the table's own partition key"))
+                self.pass(headers, raw, vec![patterns], Some((operation, body))).await
             }
         }
     }

@@ -11,6 +11,7 @@ use sharding::internal::{Patterns, ShardKeys, TableEngine};
 use sharding::{PartitionKey, Placement, ShardNumber, SortKeyType, TableConfig, Writes};
 use tokio::time::Instant;
 
+use crate::index::Index;
 use crate::item;
 use crate::read::{CHECKED_AFTER, repeated};
 use crate::reply::{Failure, Members};
@@ -31,8 +32,8 @@ pub(crate) struct ServedTable {
     arn: Option<String>,
     /// `None` if its keys cannot be armed, so that every request passes as it came.
     keys: Option<SortKeyType>,
-    /// Whether each index has the table's own partition key. It may be made while this runs.
-    indexes: Arc<Mutex<HashMap<String, bool>>>,
+    /// The indexes, `None` for one with another partition key. They may be made while this runs.
+    indexes: Arc<Mutex<HashMap<String, Option<Arc<Index>>>>>,
 }
 
 /// A partition key in a request.
@@ -142,34 +143,29 @@ impl ServedTable {
         }
     }
 
-    /// Whether an index has the table's own partition key.
-    pub(crate) async fn sorts_the_same_keys(
+    /// An index, if it has the table's own partition key.
+    pub(crate) async fn own_index(
         &self,
         upstream: &Upstream,
         index: &str,
-    ) -> Result<bool, Failure> {
+    ) -> Result<Option<Arc<Index>>, Failure> {
         let known = || self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known().get(index) {
-            return Ok(*known);
+            return Ok(known.clone());
         }
         let mut body = Members::new();
         body.insert("TableName".to_owned(), Value::from(self.name.as_str()));
         let answer = repeated(upstream, "DescribeTable", &body, CHECKED_AFTER).await?.members();
         let of = |kind: &str| answer.get("Table")?.get(kind)?.as_array().cloned();
+        let definitions = of("AttributeDefinitions").unwrap_or_default();
         let lists = [of("LocalSecondaryIndexes"), of("GlobalSecondaryIndexes")];
         for described in lists.into_iter().flatten().flatten() {
             let name = described.get("IndexName").and_then(Value::as_str).unwrap_or_default();
-            let keys = described.get("KeySchema").and_then(Value::as_array);
-            let is_own = keys.into_iter().flatten().any(|key| {
-                let is = |member: &str, value: &str| {
-                    key.get(member).and_then(Value::as_str) == Some(value)
-                };
-                is("KeyType", "HASH") && is("AttributeName", self.partition_key_name())
-            });
-            known().insert(name.to_owned(), is_own);
+            let own = Index::of(&described, &definitions, self.partition_key_name());
+            known().insert(name.to_owned(), own.map(Arc::new));
         }
         // An index that does not exist: DynamoDB says so.
-        Ok(known().get(index).copied().unwrap_or(false))
+        Ok(known().get(index).cloned().flatten())
     }
 
     pub(crate) fn is_key_itself(&self, shard: ShardNumber) -> bool {

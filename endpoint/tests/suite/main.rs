@@ -4,6 +4,7 @@ mod cases;
 mod claim;
 mod expressions;
 mod http_checks;
+mod indexes;
 mod late;
 mod observed;
 mod reads;

@@ -42,14 +42,32 @@ pub(crate) fn config() -> TableConfig {
 impl World {
     /// With all keys armed from the beginning, or with none.
     pub(crate) async fn new(is_armed: bool) -> Self {
+        let key = |name: &str, kind: &str| json!({ "AttributeName": name, "KeyType": kind });
+        let typed = |name: &str| json!({ "AttributeName": name, "AttributeType": "S" });
+        let table = json!({
+            "KeySchema": [key("pk", "HASH"), key("sk", "RANGE")],
+            "AttributeDefinitions": [typed("pk"), typed("sk")],
+            "BillingMode": "PAY_PER_REQUEST",
+        });
+        Self::of(is_armed, &table).await
+    }
+
+    /// As [`new`](Self::new), with both tables as a request describes them.
+    pub(crate) async fn of(is_armed: bool, described: &Value) -> Self {
         let engine = Engine::in_memory().expect("a database");
         let unlimited =
             PartitionLimits { write_units: 1e9, read_units: 1e9, ..PartitionLimits::default() };
         engine.set_limits([(SHARDED.to_owned(), unlimited), (PLAIN.to_owned(), unlimited)]);
         let aws = engine.sdk_config();
         let client = Client::new(&aws);
-        create_tables(&client, &config()).await.expect("the tables");
-        engine.create_table(PLAIN, "pk", Some("sk")).expect("a table");
+        for table in [SHARDED, PLAIN] {
+            let mut body = described.clone();
+            body["TableName"] = json!(table);
+            let created = "DynamoDB_20120810.CreateTable";
+            let answer = engine.respond("/", Some(created), body.to_string().as_bytes());
+            assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
+        }
+        create_tables(&client, &config()).await.expect("the metadata table");
         let table = ShardedTable::new(&client, config());
         let maintenance = table.maintenance();
         let claimed =

@@ -3,6 +3,8 @@
 //! Querying every shard for the whole page would read the page n times. Instead each shard is
 //! queried for its *share* of the page, in whole read units. Only the shards that run out before
 //! the page is full are queried again, up to the last sort key that can be on the page.
+//!
+//! The order is that of the sort keys, or of any other type of position, such as that in an index.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -20,9 +22,9 @@ const AMPLE_DEVIATIONS: f64 = 3.0;
 
 /// An item on its way through the merge.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Stored<T> {
+pub struct Stored<T, K = SortKey> {
     /// Its position in the order.
-    pub sort_key: SortKey,
+    pub sort_key: K,
     /// Of two copies, the copy with the higher version is the item.
     pub version: Version,
     /// The item. `None` for a deleted one, which hides older copies on other shards.
@@ -31,51 +33,51 @@ pub struct Stored<T> {
 
 /// A page to request from one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ShardPageRequest {
+pub struct ShardPageRequest<K = SortKey> {
     /// The shard to query.
     pub shard: ShardNumber,
     /// Start after this sort key.
-    pub after: Option<SortKey>,
+    pub after: Option<K>,
     /// Stop at this sort key, inclusive: items beyond it cannot be on the page.
-    pub until: Option<SortKey>,
+    pub until: Option<K>,
     /// The largest number of items to request.
     pub limit: usize,
 }
 
 /// One shard's response.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ShardPage<T> {
+pub struct ShardPage<T, K = SortKey> {
     /// In the query's order.
-    pub items: Vec<Stored<T>>,
+    pub items: Vec<Stored<T, K>>,
     /// Where the shard's next page starts. `None` at the end of the requested range.
-    pub next: Option<SortKey>,
+    pub next: Option<K>,
 }
 
 /// The state of a shard's further items.
 #[derive(Debug)]
-enum Source {
+enum Source<K> {
     /// The shard was not queried yet.
     Fresh,
     /// A query is in progress. The shard is known up to `after`.
-    Asked { after: Option<SortKey>, until: Option<SortKey> },
+    Asked { after: Option<K>, until: Option<K> },
     /// The shard is known up to this sort key, inclusive. It may have more items beyond it.
-    More { after: SortKey },
+    More { after: K },
     /// The shard is known to its end.
     End,
 }
 
 #[derive(Debug)]
-struct Shard<T> {
-    source: Source,
+struct Shard<T, K> {
+    source: Source<K>,
     /// Items that have arrived and are not merged yet. The first one is in the heap.
-    waiting: VecDeque<Stored<T>>,
+    waiting: VecDeque<Stored<T, K>>,
 }
 
 /// How far the order is known: up to there, every item of every shard has arrived.
 #[derive(Debug, PartialEq)]
-enum Horizon {
+enum Horizon<K> {
     Nothing,
-    UpTo(SortKey),
+    UpTo(K),
     Everything,
 }
 
@@ -89,11 +91,6 @@ pub(crate) struct Forecast {
 }
 
 impl Forecast {
-    /// Whether the query has nothing beyond this position.
-    fn ends_at(&self, order: Order, place: &SortKey) -> bool {
-        self.end.as_ref().is_some_and(|end| order.compare(place, end).is_ge())
-    }
-
     fn until(&self, order: Order, after: Option<&SortKey>, wanted: usize) -> Option<SortKey> {
         let until = self.spacing.forecast(order, after?, wanted)?;
         let inside = self.end.as_ref().is_none_or(|end| order.compare(&until, end).is_lt());
@@ -107,42 +104,55 @@ impl Forecast {
 
 /// Merges shard pages into one page.
 #[derive(Debug)]
-pub struct PageMerge<T> {
+pub struct PageMerge<T, K = SortKey> {
     limit: usize,
     order: Order,
-    start: Option<SortKey>,
+    start: Option<K>,
     items_per_unit: f64,
     /// The largest number of items to request at a time.
     most: usize,
-    forecast: Forecast,
-    shards: BTreeMap<ShardNumber, Shard<T>>,
-    horizon: Horizon,
+    /// The predicted end of the page, and the query's own end.
+    foreseen: Option<K>,
+    end: Option<K>,
+    shards: BTreeMap<ShardNumber, Shard<T, K>>,
+    horizon: Horizon<K>,
     /// Each shard's next item. Of copies, the highest version comes first.
-    heads: BinaryHeap<(Rank, Version, Reverse<ShardNumber>)>,
+    heads: BinaryHeap<(Rank<K>, Version, Reverse<ShardNumber>)>,
     page: Vec<(T, Version)>,
     /// The last merged sort key, of an item of the page or of a deleted one.
-    reached: Option<SortKey>,
+    reached: Option<K>,
     closed: bool,
 }
 
 /// A sort key in the heap. The greatest is the next one of the page.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Rank {
-    Ascending(Reverse<SortKey>),
-    Descending(SortKey),
+enum Rank<K> {
+    Ascending(Reverse<K>),
+    Descending(K),
 }
 
 impl<T> PageMerge<T> {
+    /// Adds a predicted end of the page, so that each shard is queried for exactly its part.
+    #[must_use]
+    pub(crate) fn with_forecast(mut self, forecast: Forecast) -> Self {
+        self.foreseen = forecast.until(self.order, self.start.as_ref(), self.limit);
+        self.end = forecast.end;
+        self
+    }
+}
+
+impl<T, K: Ord + Clone> PageMerge<T, K> {
     /// An empty page of at most `limit` items that starts after `start`.
     #[must_use]
-    pub fn new(limit: usize, order: Order, start: Option<SortKey>) -> Self {
+    pub fn new(limit: usize, order: Order, start: Option<K>) -> Self {
         Self {
             limit,
             order,
             start,
             items_per_unit: 1.0,
             most: usize::MAX,
-            forecast: Forecast::default(),
+            foreseen: None,
+            end: None,
             shards: BTreeMap::new(),
             horizon: Horizon::Everything,
             heads: BinaryHeap::new(),
@@ -168,13 +178,6 @@ impl<T> PageMerge<T> {
         self
     }
 
-    /// Adds a predicted end of the page, so that each shard is queried for exactly its part.
-    #[must_use]
-    pub(crate) fn with_forecast(mut self, forecast: Forecast) -> Self {
-        self.forecast = forecast;
-        self
-    }
-
     /// Adds new shards. Call this only before the first item was merged, so that no item comes too
     /// late.
     pub fn add_shards(&mut self, shards: impl IntoIterator<Item = ShardNumber>) {
@@ -195,7 +198,7 @@ impl<T> PageMerge<T> {
 
     /// The pages to request now, each once: from new shards, and after all responses from those
     /// that the page still needs.
-    pub fn requests(&mut self) -> Vec<ShardPageRequest> {
+    pub fn requests(&mut self) -> Vec<ShardPageRequest<K>> {
         if self.is_full() || self.next_shard().is_some() {
             return Vec::new();
         }
@@ -203,13 +206,13 @@ impl<T> PageMerge<T> {
         let all_in =
             !self.shards.values().any(|shard| matches!(shard.source, Source::Asked { .. }));
         let (last, likely) = if all_in { self.reach(wanted) } else { (None, None) };
-        let foreseen = self.forecast.until(self.order, self.start.as_ref(), wanted);
+        let foreseen = &self.foreseen;
         let order = self.order;
         // Too few items have arrived to fill the page, so the next items of every shard are needed.
-        let is_needed = |after: &SortKey| {
+        let is_needed = |after: &K| {
             all_in && likely.as_ref().is_none_or(|likely| order.compare(after, likely).is_lt())
         };
-        let is_asked = |shard: &&Shard<T>| match &shard.source {
+        let is_asked = |shard: &&Shard<T, K>| match &shard.source {
             Source::Fresh => true,
             Source::More { after } => is_needed(after),
             Source::Asked { .. } | Source::End => false,
@@ -235,7 +238,8 @@ impl<T> PageMerge<T> {
     }
 
     /// Takes one shard's response.
-    pub fn supply(&mut self, number: ShardNumber, answer: ShardPage<T>) {
+    pub fn supply(&mut self, number: ShardNumber, answer: ShardPage<T, K>) {
+        let (order, end) = (self.order, self.end.as_ref());
         let Some(shard) = self.shards.get_mut(&number) else { return };
         let Source::Asked { until, .. } = &mut shard.source else { return };
         let until = until.take();
@@ -243,11 +247,10 @@ impl<T> PageMerge<T> {
         shard.waiting.extend(answer.items);
         // At the query's own end there is nothing left to request, and DynamoDB refuses to start
         // there.
-        shard.source =
-            match answer.next.or(until).filter(|place| !self.forecast.ends_at(self.order, place)) {
-                Some(after) => Source::More { after },
-                None => Source::End,
-            };
+        shard.source = match answer.next.or(until).filter(|place| !ends_at(order, end, place)) {
+            Some(after) => Source::More { after },
+            None => Source::End,
+        };
         if !had_head {
             self.raise_head(number);
         }
@@ -292,14 +295,14 @@ impl<T> PageMerge<T> {
     /// The page, each item with its version, and where the next page starts: after the last merged
     /// sort key, unless every shard is at its end.
     #[must_use]
-    pub fn finish(self) -> (Vec<(T, Version)>, Option<SortKey>) {
+    pub fn finish(self) -> (Vec<(T, Version)>, Option<K>) {
         let last = self.reached;
-        let is_copy = |stored: &Stored<T>| Some(&stored.sort_key) == last.as_ref();
-        let is_at_end = |shard: &Shard<T>| {
+        let is_copy = |stored: &Stored<T, K>| Some(&stored.sort_key) == last.as_ref();
+        let is_at_end = |shard: &Shard<T, K>| {
             matches!(shard.source, Source::End) && shard.waiting.iter().all(is_copy)
         };
         let next = if self.shards.values().all(is_at_end) { None } else { last.or(self.start) };
-        let next = next.filter(|place| !self.forecast.ends_at(self.order, place));
+        let next = next.filter(|place| !ends_at(self.order, self.end.as_ref(), place));
         (self.page, next)
     }
 
@@ -338,7 +341,7 @@ impl<T> PageMerge<T> {
     /// Determines how far the order is known. A shard with an item in the heap hides nothing before
     /// that item.
     fn look_out(&mut self) {
-        let mut nearest = None::<&SortKey>;
+        let mut nearest = None::<&K>;
         for shard in self.shards.values().filter(|shard| shard.waiting.is_empty()) {
             match &shard.source {
                 Source::Fresh | Source::Asked { after: None, .. } => {
@@ -373,18 +376,18 @@ impl<T> PageMerge<T> {
     /// The last sort key that can be on a page with `wanted` more items, and its predicted end from
     /// the items so far. Placement spreads items evenly, so an item stands for n / (shards of n
     /// that have arrived up to its position) items.
-    fn reach(&self, wanted: usize) -> (Option<SortKey>, Option<SortKey>) {
+    fn reach(&self, wanted: usize) -> (Option<K>, Option<K>) {
         // An older copy of the last merged item is not on the page.
         let waiting = self
             .shards
             .values()
             .flat_map(|shard| shard.waiting.iter().map(|stored| &stored.sort_key));
-        let mut arrived: Vec<&SortKey> =
+        let mut arrived: Vec<&K> =
             waiting.filter(|place| self.reached.as_ref() != Some(*place)).collect();
         arrived.sort_unstable_by(|one, other| self.order.compare(one, other));
         arrived.dedup();
         let until = arrived.get(wanted - 1).map(|sort_key| (*sort_key).clone());
-        let mut ends: Vec<&SortKey> = self
+        let mut ends: Vec<&K> = self
             .shards
             .values()
             .filter_map(
@@ -404,6 +407,11 @@ impl<T> PageMerge<T> {
         });
         (until, likely.cloned())
     }
+}
+
+/// Whether the query has nothing beyond this position.
+fn ends_at<K: Ord>(order: Order, end: Option<&K>, place: &K) -> bool {
+    end.is_some_and(|end| order.compare(place, end).is_ge())
 }
 
 #[cfg(test)]
@@ -445,12 +453,11 @@ mod tests {
     /// Responds to the current requests of a page, each with at most `cap` items.
     fn answer(merge: &mut PageMerge<(u32, u32)>, table: &Table, cap: usize) {
         for request in merge.requests() {
-            assert!(
-                request
-                    .after
-                    .as_ref()
-                    .is_none_or(|after| !merge.forecast.ends_at(merge.order, after))
-            );
+            assert!(request.after.as_ref().is_none_or(|after| !ends_at(
+                merge.order,
+                merge.end.as_ref(),
+                after
+            )));
             let page = query(table, merge.order, &request, cap);
             merge.supply(request.shard, page);
         }

@@ -25,9 +25,9 @@ pub enum Order {
 }
 
 impl Order {
-    /// Compares two sort keys in this order.
+    /// Compares two sort keys, or two of anything else that has an order, in this order.
     #[must_use]
-    pub fn compare(self, one: &SortKey, other: &SortKey) -> std::cmp::Ordering {
+    pub fn compare<K: Ord + ?Sized>(self, one: &K, other: &K) -> std::cmp::Ordering {
         match self {
             Self::Ascending => one.cmp(other),
             Self::Descending => other.cmp(one),

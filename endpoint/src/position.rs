@@ -1,0 +1,175 @@
+//! Where an entry stands in the order of a query: by the keys of the index, then by the table's sort
+//! key. DynamoDB continues a query at such a position, at any shard.
+
+use std::cmp::Ordering;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::Value;
+use sharding::{Number, SortKey};
+
+use crate::index::Index;
+use crate::item;
+use crate::reply::{Failure, Members};
+use crate::table::ServedTable;
+
+/// The position of an entry. A query of the table itself has no keys of an index.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Position {
+    index: Vec<IndexKey>,
+    pub(crate) sort_key: SortKey,
+}
+
+/// A key of the index, as DynamoDB wrote it, and in its order.
+#[derive(Debug, Clone)]
+struct IndexKey {
+    written: Value,
+    order: InOrder,
+}
+
+/// DynamoDB's order: strings and binary values by their bytes, and numbers by value.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum InOrder {
+    String(String),
+    Number(Number),
+    Binary(Vec<u8>),
+}
+
+impl InOrder {
+    fn of(value: &Value, letter: &str) -> Option<Self> {
+        let members = value.as_object().filter(|members| members.len() == 1)?;
+        let text = members.get(letter)?.as_str()?;
+        match letter {
+            "S" => Some(Self::String(text.to_owned())),
+            "N" => text.parse().ok().map(Self::Number),
+            _ => BASE64_STANDARD.decode(text).ok().map(Self::Binary),
+        }
+    }
+}
+
+impl Ord for IndexKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.order.cmp(&other.order)
+    }
+}
+
+impl PartialOrd for IndexKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for IndexKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.order == other.order
+    }
+}
+
+impl Eq for IndexKey {}
+
+impl Position {
+    /// The position of an entry, or of an item that an index may show.
+    ///
+    /// # Errors
+    /// [`Failure`] if a key is absent or has another type.
+    pub(crate) fn of(
+        table: &ServedTable,
+        index: Option<&Index>,
+        entry: &Members,
+    ) -> Result<Self, Failure> {
+        let sort_key = item::sort_key(table, entry)?;
+        let invalid = || Failure::validation("The provided starting key is invalid");
+        let mut keys = Vec::new();
+        for (name, letter) in index.into_iter().flat_map(|index| &index.keys) {
+            let written = entry.get(name).ok_or_else(invalid)?;
+            let order = InOrder::of(written, letter).ok_or_else(invalid)?;
+            keys.push(IndexKey { written: written.clone(), order });
+        }
+        Ok(Self { index: keys, sort_key })
+    }
+
+    /// The position at which a client continues.
+    ///
+    /// # Errors
+    /// [`Failure`] if it is of another partition key, or has not exactly the keys.
+    pub(crate) fn of_start(
+        table: &ServedTable,
+        index: Option<&Index>,
+        key: &str,
+        start: &Members,
+    ) -> Result<Self, Failure> {
+        let position = Self::of(table, index, start)?;
+        let Value::Object(expected) = position.key(table, index, key) else {
+            return Err(Failure::internal("sharding-endpoint: a key is no object"));
+        };
+        let is_of_the_key =
+            start.get(table.partition_key_name()) == expected.get(table.partition_key_name());
+        if !is_of_the_key || start.len() != expected.len() {
+            return Err(Failure::validation("The provided starting key is invalid"));
+        }
+        Ok(position)
+    }
+
+    /// The keys of this position under a partition key.
+    pub(crate) fn key(&self, table: &ServedTable, index: Option<&Index>, key: &str) -> Value {
+        let mut members = Members::new();
+        members.insert(table.partition_key_name().to_owned(), item::string(key));
+        let names = index.into_iter().flat_map(|index| &index.keys);
+        for ((name, _), value) in names.zip(&self.index) {
+            members.insert(name.clone(), value.written.clone());
+        }
+        let sort_key = item::sort_key_value(&self.sort_key);
+        members.insert(table.sort_key_name().to_owned(), sort_key);
+        Value::Object(members)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn keys_of_an_index_are_in_dynamodbs_order() {
+        let rows: [(&str, &[&str]); 3] = [
+            ("S", &["", "A", "a", "aa", "b", "\u{e9}", "\u{ffff}", "\u{10000}"]),
+            (
+                "N",
+                &[
+                    "-9.9E+125",
+                    "-10",
+                    "-9",
+                    "-0.5",
+                    "0",
+                    "1E-130",
+                    "9",
+                    "10",
+                    "12345678901234567890123456789012345677",
+                    "12345678901234567890123456789012345678",
+                    "1E+100",
+                ],
+            ),
+            // 00, 00 ff, 7f, 80, ff 00
+            ("B", &["AA==", "AP8=", "fw==", "gA==", "/wA="]),
+        ];
+        for (letter, values) in rows {
+            let keys: Vec<InOrder> = values
+                .iter()
+                .map(|value| InOrder::of(&json!({ letter: value }), letter).expect("a key"))
+                .collect();
+            assert!(keys.is_sorted_by(|one, other| one < other), "{values:?}");
+        }
+        let number = |text: &str| InOrder::of(&json!({ "N": text }), "N");
+        assert_eq!(number("1"), number("1.00"));
+        for (value, letter) in [
+            (json!({ "S": "1" }), "N"),
+            (json!({ "N": "x" }), "N"),
+            (json!({ "B": "?" }), "B"),
+            (json!({ "S": "a", "N": "1" }), "S"),
+            (json!({ "S": 1 }), "S"),
+            (json!("S"), "S"),
+        ] {
+            assert_eq!(InOrder::of(&value, letter), None, "{value}");
+        }
+    }
+}

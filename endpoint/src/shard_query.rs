@@ -1,0 +1,121 @@
+//! What a query asks of one shard: the client's request under the stored key of the shard, with what
+//! decides which copy is the newest.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use sharding::ShardNumber;
+use sharding::internal::KeySession;
+
+use crate::expression::{self, Placeholders};
+use crate::index::Index;
+use crate::item;
+use crate::position::Position;
+use crate::query::Query;
+use crate::read::Projection;
+use crate::reply::{Failure, Members};
+
+/// What is asked of a shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// The keys, and what decides which copy is the newest.
+    Keys,
+    /// The items as the client wants them.
+    Items,
+    /// The same with the client's filter.
+    Filtered,
+}
+
+impl Query<'_> {
+    /// The request to one shard.
+    pub(crate) fn request(
+        &self,
+        session: &KeySession<'_>,
+        shard: ShardNumber,
+        what: &What,
+    ) -> Result<(Members, Projection), Failure> {
+        let stored = session
+            .shard_key(shard)
+            .map_err(|error| Failure::validation(format!("the partition key: {error}")))?;
+        let mut placeholders = Placeholders::of(self.body);
+        let own = placeholders.value(item::string(&stored));
+        let (before, after) = self.condition.split_at(self.key_at);
+        let condition = format!("{before}{own}{}", &after[self.key_value.len()..]);
+        let of_client = self.body.get("ProjectionExpression").and_then(Value::as_str);
+        let shown = self.shown(what, &mut placeholders);
+        let has_ours = self.index.is_none_or(Index::shows_ours);
+        let of = (self.index, has_ours);
+        let projection = Projection::in_index(self.table, of, shown.as_deref(), &mut placeholders)?;
+        let mut body = Members::new();
+        body.insert("TableName".to_owned(), Value::from(self.table.name.as_str()));
+        let select = (*what != What::Keys && self.select() != Some("COUNT")).then_some("Select");
+        for name in ["IndexName", "ConsistentRead", "ScanIndexForward"].into_iter().chain(select) {
+            body.extend(self.body.get(name).map(|value| (name.to_owned(), value.clone())));
+        }
+        body.extend(projection.members.clone());
+        let filter = self.body.get("FilterExpression").filter(|_| *what == What::Filtered);
+        body.extend(filter.map(|text| ("FilterExpression".to_owned(), text.clone())));
+        let text =
+            |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (projected, filtered) = (text("ProjectionExpression"), text("FilterExpression"));
+        let used = [condition.as_str(), projected.as_str(), filtered.as_str()];
+        // The other expressions of the client use the rest. DynamoDB has no part in those here.
+        let mut left_out: Vec<String> = vec![self.key_value.clone()];
+        let whole = [self.condition.as_str(), of_client.unwrap_or_default()];
+        let of_filter = self.body.get("FilterExpression").and_then(Value::as_str);
+        left_out.extend(expression::placeholders(
+            whole.into_iter().chain(of_filter).collect::<Vec<_>>().as_slice(),
+        ));
+        placeholders.into_body(&mut body, &left_out, &used);
+        body.insert("KeyConditionExpression".to_owned(), Value::from(condition));
+        body.insert("ReturnConsumedCapacity".to_owned(), Value::from("TOTAL"));
+        Ok((body, projection))
+    }
+
+    pub(crate) fn select(&self) -> Option<&str> {
+        self.body.get("Select").and_then(Value::as_str)
+    }
+
+    /// The projection without what the endpoint adds; `None` for all that there is.
+    fn shown(&self, what: &What, placeholders: &mut Placeholders) -> Option<String> {
+        if *what == What::Keys || (*what == What::Items && self.select() == Some("COUNT")) {
+            return Some(placeholders.name(self.table.sort_key_name()));
+        }
+        let of_client = self.body.get("ProjectionExpression").and_then(Value::as_str);
+        of_client.map(str::to_owned)
+    }
+
+    /// How the copies of an item are read: as the index shows it, with what decides which copy is
+    /// the newest.
+    pub(crate) fn copies(&self, what: &What) -> Result<Value, Failure> {
+        let mut placeholders = Placeholders::of(self.body);
+        let mut shown = self.shown(what, &mut placeholders);
+        if let (None, Some(index)) = (&shown, self.index)
+            && self.select() != Some("ALL_ATTRIBUTES")
+            && let Some(included) = &index.included
+        {
+            let names = [self.table.partition_key_name(), self.table.sort_key_name()]
+                .into_iter()
+                .chain(index.keys.iter().map(|(name, _)| name.as_str()))
+                .chain(included.iter().map(String::as_str).filter(|name| !item::is_ours(name)));
+            let names: BTreeSet<String> = names.map(|name| placeholders.name(name)).collect();
+            shown = Some(names.into_iter().collect::<Vec<_>>().join(", "));
+        }
+        let of = (self.index, true);
+        let projection = Projection::in_index(self.table, of, shown.as_deref(), &mut placeholders)?;
+        let mut how = projection.members.clone();
+        how.extend(projection.names());
+        Ok(Value::Object(how))
+    }
+
+    /// Where a shard continues after a position.
+    pub(crate) fn start(
+        &self,
+        session: &KeySession<'_>,
+        shard: ShardNumber,
+        after: &Position,
+    ) -> Value {
+        let stored = session.shard_key(shard).unwrap_or_default();
+        after.key(self.table, self.index, &stored)
+    }
+}
