@@ -1,5 +1,5 @@
-//! `Scan`, and `Query` on a global index: DynamoDB's own pages, in which entries of armed keys are
-//! checked. Of an item with several copies, one entry stays.
+//! `Scan`, and `Query` on an index with another partition key: DynamoDB's own pages, in which entries
+//! of armed keys are checked. Of an item with several copies, one entry stays.
 
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ const MEMBERS: [&str; 15] = [
     "TotalSegments",
 ];
 
-/// A page of a scan, or of a query on an index.
+/// A page of a scan, or of a query on an index with another partition key.
 pub(crate) async fn page(
     (table, upstream): (&ServedTable, &Upstream),
     patterns: &Patterns,

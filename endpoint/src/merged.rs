@@ -233,9 +233,7 @@ impl Query<'_> {
         let found = copies(of, (self.key, &position.sort_key), &all, how).await?;
         let era = highest_era(found.iter().map(|(_, copy)| copy));
         let newest = newest(found).filter(|(_, copy)| !item::is_tombstone(copy));
-        let newest = newest.filter(|(_, copy)| {
-            Position::of(self.table, self.index, copy).is_ok_and(|it| it == position)
-        });
+        let newest = newest.filter(|(_, copy)| position.is_of(self.table, self.index, copy));
         let Some((at, copy)) = newest else {
             return Ok((stored(position, Version::NONE, None), era));
         };

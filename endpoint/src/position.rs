@@ -71,20 +71,18 @@ impl Position {
     /// The position of an entry, or of an item that an index may show.
     ///
     /// # Errors
-    /// [`Failure`] if a key is absent or has another type.
+    /// [`Failure`] if a key is absent or has another type. That of an index is so in an entry of an
+    /// index that was made anew.
     pub(crate) fn of(
         table: &ServedTable,
         index: Option<&Index>,
         entry: &Members,
     ) -> Result<Self, Failure> {
         let sort_key = item::sort_key(table, entry)?;
-        let invalid = || Failure::validation("The provided starting key is invalid");
-        let mut keys = Vec::new();
-        for (name, letter) in index.into_iter().flat_map(|index| &index.keys) {
-            let written = entry.get(name).ok_or_else(invalid)?;
-            let order = InOrder::of(written, letter).ok_or_else(invalid)?;
-            keys.push(IndexKey { written: written.clone(), order });
-        }
+        let keys = index_keys(index, entry).ok_or_else(|| {
+            table.forget_indexes();
+            Failure::internal("sharding-endpoint: an entry has not the keys of its index")
+        })?;
         Ok(Self { index: keys, sort_key })
     }
 
@@ -98,16 +96,24 @@ impl Position {
         key: &str,
         start: &Members,
     ) -> Result<Self, Failure> {
-        let position = Self::of(table, index, start)?;
+        let invalid = || Failure::validation("The provided starting key is invalid");
+        let keys = index_keys(index, start).ok_or_else(invalid)?;
+        let position = Self { index: keys, sort_key: item::sort_key(table, start)? };
         let Value::Object(expected) = position.key(table, index, key) else {
             return Err(Failure::internal("sharding-endpoint: a key is no object"));
         };
         let is_of_the_key =
             start.get(table.partition_key_name()) == expected.get(table.partition_key_name());
         if !is_of_the_key || start.len() != expected.len() {
-            return Err(Failure::validation("The provided starting key is invalid"));
+            return Err(invalid());
         }
         Ok(position)
+    }
+
+    /// Whether an item is here. It may have no keys in the index.
+    pub(crate) fn is_of(&self, table: &ServedTable, index: Option<&Index>, item: &Members) -> bool {
+        item::sort_key(table, item).is_ok_and(|it| it == self.sort_key)
+            && index_keys(index, item).is_some_and(|it| it == self.index)
     }
 
     /// The keys of this position under a partition key.
@@ -122,6 +128,16 @@ impl Position {
         members.insert(table.sort_key_name().to_owned(), sort_key);
         Value::Object(members)
     }
+}
+
+/// `None` if one is absent or has another type.
+fn index_keys(index: Option<&Index>, entry: &Members) -> Option<Vec<IndexKey>> {
+    let keys = index.into_iter().flat_map(|index| &index.keys);
+    let key = |(name, letter): &(String, String)| {
+        let written = entry.get(name)?.clone();
+        Some(IndexKey { order: InOrder::of(&written, letter)?, written })
+    };
+    keys.map(key).collect()
 }
 
 #[cfg(test)]

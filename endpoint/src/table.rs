@@ -168,6 +168,11 @@ impl ServedTable {
         Ok(known().get(index).cloned().flatten())
     }
 
+    /// Has the indexes described again: one was made anew with other keys.
+    pub(crate) fn forget_indexes(&self) {
+        self.indexes.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     pub(crate) fn is_key_itself(&self, shard: ShardNumber) -> bool {
         shard == ShardNumber::FIRST
     }
