@@ -428,6 +428,33 @@ async fn an_item_that_comes_home_meanwhile_is_not_missing() {
     tokio::join!(write, read);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_that_is_made_anew_is_described_again() {
+    let world = filled(ONE, &[1]).await;
+    let defined = &table()["AttributeDefinitions"];
+    let by_key = query(ONE, "g-text", "pk = :k", &json!({}));
+    assert_eq!(pages(&world, PLAIN, &by_key).await, pages(&world, SHARDED, &by_key).await);
+    let key = |name: &str, kind: &str| json!({ "AttributeName": name, "KeyType": kind });
+    let create = json!({
+        "IndexName": "g-text",
+        "KeySchema": [key("pk", "HASH"), key("n", "RANGE")],
+        "Projection": { "ProjectionType": "KEYS_ONLY" },
+    });
+    for table in [PLAIN, SHARDED] {
+        for change in
+            [json!({ "Delete": { "IndexName": "g-text" } }), json!({ "Create": create.clone() })]
+        {
+            let update = json!({ "TableName": table, "GlobalSecondaryIndexUpdates": [change],
+                "AttributeDefinitions": defined });
+            let (status, answer) = world.engine("UpdateTable", &update);
+            assert_eq!(status, 200, "{answer}");
+        }
+    }
+    let [expected, first] = answers(&world, &by_key).await;
+    assert_eq!((expected.0, first.0), (200, 500), "{first:?}");
+    assert_eq!(pages(&world, PLAIN, &by_key).await, pages(&world, SHARDED, &by_key).await);
+}
+
 /// A server whose entries of one index key are not in the order of the table's sort key.
 #[derive(Debug, Clone)]
 struct Unordered(InProcess);
