@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use serde_json::Value;
 use sharding::internal::KeySession;
+use sharding::internal::protocol::layout::Places;
 use sharding::internal::protocol::merge::{PageMerge, ShardPage, ShardPageRequest, Stored};
 use sharding::internal::protocol::names::VERSION;
 use sharding::internal::protocol::view::View;
@@ -228,12 +229,7 @@ impl Query<'_> {
             Standing::Hidden => return Ok((stored(position, Version::NONE, None), 0)),
             Standing::Unknown => {}
         }
-        let all: Vec<ShardNumber> = places.all().into_iter().collect();
-        let of = (self.table, self.upstream, session);
-        let found = copies(of, (self.key, &position.sort_key), &all, how).await?;
-        let era = highest_era(found.iter().map(|(_, copy)| copy));
-        let newest = newest(found).filter(|(_, copy)| !item::is_tombstone(copy));
-        let newest = newest.filter(|(_, copy)| position.is_of(self.table, self.index, copy));
+        let (newest, era) = self.newest(session, &places, &position, how).await?;
         let Some((at, copy)) = newest else {
             return Ok((stored(position, Version::NONE, None), era));
         };
@@ -245,6 +241,23 @@ impl Query<'_> {
         }
         (entry.shard, entry.version) = (at, of_copy);
         Ok((stored(position, rank, Some(entry)), era))
+    }
+
+    /// The newest copy of an item, with its place, if it is no tombstone and has this position. And
+    /// the highest era of the copies.
+    async fn newest(
+        &self,
+        session: &KeySession<'_>,
+        places: &Places,
+        position: &Position,
+        how: &Value,
+    ) -> Result<(Option<(ShardNumber, Members)>, u64), Failure> {
+        let all: Vec<ShardNumber> = places.all().into_iter().collect();
+        let of = (self.table, self.upstream, session);
+        let found = copies(of, (self.key, &position.sort_key), &all, how).await?;
+        let era = highest_era(found.iter().map(|(_, copy)| copy));
+        let newest = newest(found).filter(|(_, copy)| !item::is_tombstone(copy));
+        Ok((newest.filter(|(_, copy)| position.is_of(self.table, self.index, copy)), era))
     }
 
     /// Whether an entry shows what decides which copy is the newest.
@@ -264,23 +277,31 @@ impl Query<'_> {
     ) -> Result<Merged, Failure> {
         let mut merged = Merged { entries: Vec::new(), next: None, units: 0.0, era: 0 };
         let last = page.last().map(|(position, _)| position.clone());
-        let mut shards: BTreeSet<ShardNumber> = page.iter().map(|(_, it)| it.shard).collect();
+        // A drain may remove a copy at an old place once the item's home has it.
+        let home = |position: &Position| session.places(&position.sort_key, view).home;
+        let mut shards: BTreeSet<ShardNumber> =
+            page.iter().flat_map(|(position, it)| [it.shard, home(position)]).collect();
         if last.is_none() {
             // DynamoDB refuses a wrong filter of no items, too.
             shards.insert(ShardNumber::FIRST);
         }
-        let newest: BTreeMap<Position, Entry> = page.into_iter().collect();
+        let (wanted, how): (BTreeMap<Position, Entry>, _) =
+            (page.into_iter().collect(), self.copies(&What::Filtered)?);
         let asked: Vec<_> = shards
             .into_iter()
             .map(|shard| self.hits(session, shard, last.as_ref()).boxed())
             .collect();
-        let mut answers = stream::iter(asked).buffer_unordered(CONCURRENCY);
+        let answers: Vec<_> =
+            stream::iter(asked).buffer_unordered(CONCURRENCY).try_collect().await?;
         let mut hits = Vec::new();
-        while let Some((shard, found, units)) = answers.try_next().await? {
+        for (shard, found, units) in answers {
             merged.units += units;
             for stored in found {
                 let position = Position::of(self.table, self.index, &stored)?;
-                let Some(entry) = newest.get(&position) else { continue };
+                let Some(entry) = wanted.get(&position) else { continue };
+                if self.index.is_none() && !item::counts(self.table, &stored, self.key, shard) {
+                    continue;
+                }
                 let version = item::version(&stored);
                 merged.era = merged.era.max(version.era());
                 let places = session.places(&position.sort_key, view);
@@ -288,10 +309,14 @@ impl Query<'_> {
                 let is_newest = match Standing::of(&stored, is_seen, shard, (&places, view)) {
                     Standing::OnlyCopy | Standing::AtHome => true,
                     Standing::Hidden => false,
-                    // Nobody writes there but at home, and what is at home is the newest copy.
+                    Standing::Unknown if is_seen => {
+                        version >= entry.version && !item::is_tombstone(&stored)
+                    }
+                    Standing::Unknown if entry.shard == shard => true,
                     Standing::Unknown => {
-                        let is_same = !is_seen || version == entry.version;
-                        is_same && entry.shard == shard && !item::is_tombstone(&stored)
+                        let newest = self.newest(session, &places, &position, &how).await?;
+                        merged.era = merged.era.max(newest.1);
+                        newest.0.is_some_and(|(at, _)| at == shard)
                     }
                 };
                 if is_newest {

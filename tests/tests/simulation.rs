@@ -147,8 +147,8 @@ fn no_seed_finds_a_violation() {
 const ENDPOINT_SEEDS: [(u64, u64); 2] = [(24, 4), (6, 1)];
 
 fn endpoint_enough(count: u64, totals: &Totals) -> bool {
-    totals.native_applied > 100 * count
-        && totals.native_refused > 10 * count
+    totals.native_applied > 50 * count
+        && totals.native_refused > 5 * count
         && totals.native_unknown > count
         && totals.native_reads > 20 * count
 }

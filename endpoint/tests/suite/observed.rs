@@ -18,7 +18,7 @@ fn item(number: usize) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_throttled_key_is_shown_with_what_would_be_refused() {
     let world = World::new(false).await;
-    let slow = PartitionLimits { write_units: 1.0, ..PartitionLimits::default() };
+    let slow = PartitionLimits { partitions: 64, write_units: 100.0, ..PartitionLimits::default() };
     world.engine.set_limits([(SHARDED.to_owned(), slow)]);
     let (listener, service) =
         (TcpListener::bind("127.0.0.1:0").await.expect("a port"), world.service.clone());
@@ -36,8 +36,10 @@ async fn a_throttled_key_is_shown_with_what_would_be_refused() {
     world.endpoint("PutItem", &old).await;
     let mut unprocessed = 0;
     for batch in 0..40 {
-        let puts: Vec<Value> =
-            (0..25).map(|n| json!({ "PutRequest": { "Item": item(25 * batch + n) } })).collect();
+        let mut puts: Vec<Value> =
+            (0..24).map(|n| json!({ "PutRequest": { "Item": item(24 * batch + n) } })).collect();
+        let cool = json!({ "pk": {"S": "cool"}, "sk": {"S": batch.to_string()} });
+        puts.push(json!({ "PutRequest": { "Item": cool } }));
         let (_, answer) =
             world.endpoint("BatchWriteItem", &json!({ "RequestItems": { SHARDED: puts } })).await;
         unprocessed += answer["UnprocessedItems"][SHARDED].as_array().map_or(0, Vec::len);
@@ -46,12 +48,12 @@ async fn a_throttled_key_is_shown_with_what_would_be_refused() {
 
     let hot = world.service.observed().take(Duration::from_secs(1));
     let [hot] = &hot[..] else { panic!("{hot:?}") };
-    assert_eq!((hot.key.as_str(), hot.write_units), ("hot", 1_003.0));
+    assert_eq!((hot.key.as_str(), hot.write_units), ("hot", 963.0));
     assert_eq!(hot.refused, BTreeSet::from(["Expected", "TransactWriteItems"]));
     let shown = observations(address).await;
     assert!(
         shown.contains(
-            "orders \"hot\": 1003 write units a second, 2 shards; refused once it is armed: \
+            "orders \"hot\": 963 write units a second, 2 shards; refused once it is armed: \
              Expected, TransactWriteItems"
         ),
         "{shown}"
