@@ -357,7 +357,10 @@ async fn listen(
 }
 
 /// The endpoint over the engine of the table.
-async fn endpoint_over(engine: &Engine, table: &TableEngine) -> Result<Service, EditionError> {
+pub(crate) async fn endpoint_over(
+    engine: &Engine,
+    table: &TableEngine,
+) -> Result<Service, EditionError> {
     let connector = SharedHttpConnector::new(InProcess::new(engine.clone()));
     let upstream = Upstream::over(&engine.sdk_config(), connector).await;
     let upstream = upstream.map_err(|error| EditionError::Tables(error.to_string()))?;

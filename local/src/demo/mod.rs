@@ -4,6 +4,7 @@
 //! Both sides are complete editions in this process, each with its own engine. The load goes
 //! through the functions' handlers.
 
+mod boto3;
 mod check;
 mod report;
 mod screen;
@@ -14,7 +15,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use sharding::ShardCount;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -26,8 +27,19 @@ pub use side::{Outcome, Second};
 
 /// The key of the demo.
 const KEY: &str = "hot";
+/// The size of an item.
+const ITEM_BYTES: u32 = 1_000;
 /// The load before the step is the load after it, divided by this number.
 const CALM_DIVISOR: u32 = 10;
+
+/// Who writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Client {
+    /// Clients of the HTTP API that do not wait for each other
+    Api,
+    /// A Python program with boto3 and 64 threads, through the endpoint; it needs python3 and boto3
+    Boto3,
+}
 
 /// The options of the demo.
 #[derive(Debug, Clone, Args)]
@@ -54,6 +66,9 @@ pub struct DemoOptions {
     #[arg(long, default_value_t = 10, value_name = "SECONDS",
         value_parser = clap::value_parser!(u32).range(1..=600))]
     pub warming: u32,
+    /// Who writes
+    #[arg(long, value_enum, default_value_t = Client::Api)]
+    pub client: Client,
     /// Draw the result to this SVG file
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
@@ -113,8 +128,8 @@ pub async fn play(
     let say = |at: u32, text: &str| screen.say(&format!("{at:>3} s  {text}"), &print);
     let calm = (options.writes / CALM_DIVISOR).max(1);
     say(0, &format!("both keys get {calm} writes a second: calm"))?;
-    sharded.load(calm);
-    single.load(calm);
+    sharded.load(calm).await?;
+    single.load(calm).await?;
     let mut ticks = interval(Duration::from_secs(1));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks.tick().await;
@@ -135,8 +150,8 @@ pub async fn play(
                     options.writes
                 ),
             )?;
-            sharded.load(options.writes);
-            single.load(options.writes);
+            sharded.load(options.writes).await?;
+            single.load(options.writes).await?;
         }
     }
     screen.finish();

@@ -12,7 +12,7 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
 use super::side::FULL_LOAD_SHARE;
-use super::{Checked, Outcome, Second, Story};
+use super::{Checked, Client, Outcome, Second, Story};
 
 const OURS: RGBColor = RGBColor(0, 114, 178);
 const THEIRS: RGBColor = RGBColor(213, 94, 0);
@@ -32,7 +32,7 @@ pub fn table(story: &Story) -> String {
     });
     row("writes sent", |outcome| HumanCount(outcome.sent).to_string());
     row("writes stored", |outcome| HumanCount(outcome.stored).to_string());
-    row("writes rejected (503, nothing stored)", |outcome| HumanCount(outcome.failed).to_string());
+    row("writes rejected, nothing stored", |outcome| HumanCount(outcome.failed).to_string());
     row("writes without a response at the end", |outcome| HumanCount(outcome.pending).to_string());
     row("throttled attempts", |outcome| HumanCount(outcome.throttled).to_string());
     row("latency of a write, last third: median", |outcome| milliseconds(outcome, 0));
@@ -92,10 +92,11 @@ fn offered_only(story: &Story, outcome: &Outcome) -> Option<String> {
     let is_less = outcome.offered < FULL_LOAD_SHARE * f64::from(wanted);
     let offered = HumanCount(outcome.offered.round() as u64);
     is_less.then(|| {
-        format!(
-            "the machine could offer only {offered} of {} writes a second",
-            HumanCount(wanted.into())
-        )
+        let who = match story.options.client {
+            Client::Api => "the machine",
+            Client::Boto3 => "the program, whose threads wait for responses,",
+        };
+        format!("{who} could offer only {offered} of {} writes a second", HumanCount(wanted.into()))
     })
 }
 
@@ -269,6 +270,7 @@ mod tests {
             budget: 0,
             warming: 10,
             partition_write_units: 1_000,
+            client: Client::Api,
             svg: None,
         };
         Story { options, single: Outcome { offered: 5_000.0, ..outcome.clone() }, sharded: outcome }

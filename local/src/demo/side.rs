@@ -12,8 +12,9 @@ use tokio::sync::broadcast::Receiver;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::boto3::Boto3;
 use super::check::{Checked, check_on};
-use super::{DemoOptions, KEY};
+use super::{Client, DemoOptions, ITEM_BYTES, KEY};
 use crate::decisions::Decision;
 use crate::traffic::{Counts, Generated, LoadPlan, generate};
 use crate::{Edition, ServeOptions, shortage};
@@ -79,6 +80,9 @@ pub(super) struct Side {
     began: Instant,
     last_sample: Instant,
     load: Option<Load>,
+    boto3: Option<Boto3>,
+    /// The writes that the engine's partitions have rejected.
+    rejected: u64,
     seconds: Vec<Second>,
     late: Counts,
     ends: u32,
@@ -94,7 +98,8 @@ pub(super) struct Side {
 
 /// The current load.
 struct Load {
-    task: JoinHandle<()>,
+    /// `None` if a program of its own writes.
+    task: Option<JoinHandle<()>>,
     writes: u32,
     began: Instant,
     /// The totals of the loads before it.
@@ -160,6 +165,13 @@ impl Side {
         let now = Instant::now();
         let (generated, checked) = (Generated::keeping(), Arc::default());
         let checks = check_on(edition.functions().clone(), generated.clone(), Arc::clone(&checked));
+        let boto3 = match options.client {
+            Client::Api => None,
+            Client::Boto3 => {
+                let meter = edition.functions().meter.clone();
+                Some(Boto3::start(&edition, generated.clone(), meter).await?)
+            }
+        };
         Ok(Self {
             events: edition.table().maintenance().events(),
             warming: tokio::spawn(shortage::warm(edition.functions().scaler.clone())),
@@ -171,6 +183,8 @@ impl Side {
             began: now,
             last_sample: now,
             load: None,
+            boto3,
+            rejected: 0,
             seconds: Vec::new(),
             late: Counts::default(),
             ends: options.seconds,
@@ -179,9 +193,9 @@ impl Side {
     }
 
     /// Changes the load to this number of writes per second. The totals since the rise start here.
-    pub(super) fn load(&mut self, writes: u32) {
-        if let Some(load) = self.load.take() {
-            load.task.abort();
+    pub(super) async fn load(&mut self, writes: u32) -> std::io::Result<()> {
+        if let Some(task) = self.load.take().and_then(|load| load.task) {
+            task.abort();
         }
         let (before, began) = (Totals::of(&self.generated), Instant::now());
         let plan = LoadPlan {
@@ -189,18 +203,42 @@ impl Side {
             keys: 1,
             writes,
             reads: 0,
-            item_size: 1_000,
+            item_size: ITEM_BYTES,
             skew: 0.0,
         };
-        let task =
-            tokio::spawn(generate(self.edition.functions().clone(), plan, self.generated.clone()));
+        let task = match &mut self.boto3 {
+            Some(boto3) => {
+                boto3.load(writes).await?;
+                None
+            }
+            None => {
+                let functions = self.edition.functions().clone();
+                Some(tokio::spawn(generate(functions, plan, self.generated.clone())))
+            }
+        };
         self.load = Some(Load { task, writes, began, before });
+        Ok(())
+    }
+
+    /// The writes that the engine's partitions have rejected since the last call. A program behind
+    /// the endpoint does not see them.
+    fn newly_rejected(&mut self) -> u64 {
+        let table = &self.edition.table().config().table_name;
+        let Some(engine) = self.edition.engine() else { return 0 };
+        let rejected = engine.traffic(table).throttled_writes;
+        let new = rejected.saturating_sub(self.rejected);
+        self.rejected = rejected;
+        new
     }
 
     /// Records the last second. Returns the scaling decisions as text.
     pub(super) async fn record_second(&mut self) -> Result<Vec<String>, Box<dyn Error>> {
+        let mut counts = self.edition.functions().meter.take();
+        if self.boto3.is_some() {
+            counts.throttled = self.newly_rejected();
+            self.generated.throttled_some(counts.throttled);
+        }
         let functions = self.edition.functions();
-        let counts = functions.meter.take();
         let passed = self.last_sample.elapsed().as_secs_f64().max(0.1);
         self.last_sample = Instant::now();
         let at = self.began.elapsed();
@@ -250,7 +288,7 @@ impl Side {
         let (mut since, mut requested, mut seconds) =
             (Totals::of(&self.generated), 0.0, f64::INFINITY);
         if let Some(load) = self.load.take() {
-            load.task.abort();
+            load.task.inspect(JoinHandle::abort);
             since = since.since(load.before);
             (requested, seconds) = (f64::from(load.writes), load.began.elapsed().as_secs_f64());
         }
@@ -332,6 +370,7 @@ mod tests {
             budget: 40,
             warming: 10,
             partition_write_units: 50,
+            client: Client::Api,
             svg: None,
         };
         let mut side = Side::start(&options, None).await.expect("it starts");

@@ -67,7 +67,19 @@ impl Generated {
         keys
     }
 
-    fn stored_one(&self, sort_key: u64) {
+    pub(crate) fn sent_one(&self) {
+        self.0.sent.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn failed_one(&self) {
+        self.0.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn throttled_some(&self, attempts: u64) {
+        self.0.throttled.fetch_add(attempts, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stored_one(&self, sort_key: u64) {
         self.0.stored.fetch_add(1, Ordering::Relaxed);
         if let Some(acknowledged) = &self.0.acknowledged {
             acknowledged.lock().unwrap_or_else(PoisonError::into_inner).push(sort_key);
@@ -131,7 +143,7 @@ pub(crate) async fn generate(functions: Functions, plan: LoadPlan, generated: Ge
                 // The current time makes the sort key unique.
                 sort_key = epoch_micros().max(sort_key + 1);
                 let (request, sort_key) = (write(key, sort_key, sort_key_type, &data), sort_key);
-                generated.0.sent.fetch_add(1, Ordering::Relaxed);
+                generated.sent_one();
                 pending.spawn(async move {
                     send_write(&functions, request, sort_key, &generated).await;
                     drop(slot);
@@ -194,11 +206,11 @@ async fn send_write(
 ) {
     let response = functions.respond(request).await;
     let throttled = number(response.headers(), writer::THROTTLED_HEADER);
-    generated.0.throttled.fetch_add(throttled, Ordering::Relaxed);
+    generated.throttled_some(throttled);
     if response.status() == StatusCode::CREATED {
         generated.stored_one(sort_key);
     } else {
-        generated.0.failed.fetch_add(1, Ordering::Relaxed);
+        generated.failed_one();
     }
 }
 

@@ -98,6 +98,15 @@ impl Meter {
         });
     }
 
+    /// Counts a put that did not go through the API.
+    pub(crate) fn put(&self, is_stored: bool, took: Duration) {
+        self.count(|counts| {
+            counts.write_latency.record(took);
+            counts.accepted += u64::from(is_stored);
+            counts.failed += u64::from(!is_stored);
+        });
+    }
+
     fn count(&self, add: impl FnOnce(&mut Counts)) {
         add(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
