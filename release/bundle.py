@@ -45,94 +45,29 @@ class Loader(yaml.SafeLoader):
 Loader.add_multi_constructor("!", lambda loader, tag, node: {tag: node.value})
 
 
-def entries(node):
-    """Returns the keys of a mapping, each with its key node and value node."""
-    return {key.value: (key, value) for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
-
-
-def below(node, *path):
-    for name in path:
-        node = entries(node).get(name, (None, None))[1]
-        if node is None:
-            return None
-    return node
-
-
-class Edit:
-    """Edits a text at given positions and keeps the rest unchanged."""
-
-    def __init__(self, text):
-        self.source, self.lines = text, text.splitlines(keepends=True)
-        self.starts = [0]
-        for line in self.lines:
-            self.starts.append(self.starts[-1] + len(line))
-        self.changes = []
-
-    def write(self, node, new):
-        """Replaces a value."""
-        self.changes.append((node.start_mark.index, node.end_mark.index, new))
-
-    def remove(self, key, value):
-        """Removes a mapping's entry in block style: its lines, but no comment after it."""
-        if "{" in self.lines[key.start_mark.line][: key.start_mark.column]:
-            raise ValueError(f"line {key.start_mark.line + 1}: only an entry with lines of its own can be removed")
-        last = value.end_mark.line
-        # A block ends where the next token begins. Blank lines and comments before that token do
-        # not belong to the block.
-        if isinstance(value, yaml.CollectionNode) and not value.flow_style:
-            last -= 1
-            while last > key.start_mark.line and self.lines[last].strip()[:1] in ("", "#"):
-                last -= 1
-        self.changes.append((self.starts[key.start_mark.line], self.starts[last + 1], ""))
-
-    def insert_after(self, key, line):
-        at = self.starts[key.start_mark.line + 1]
-        self.changes.append((at, at, line))
-
-    def text(self):
-        parts, done = [], 0
-        for start, end, new in sorted(self.changes):
-            parts += [self.source[done:start], new]
-            done = end
-        return "".join(parts) + self.source[done:]
-
-
-def is_function(node):
-    kind = below(node, "Type")
-    return kind is not None and kind.value == "AWS::Serverless::Function"
+# How a template names the program of a function, and perhaps exceptions of other tools.
+BUILT = re.compile(
+    r"^    Metadata:\n      BuildMethod: .*\n      BuildProperties: \{Binary: (?P<program>[\w-]+)\}\n"
+    r"(?P<others>(?:      .*\n)*)    Properties:\n",
+    re.M,
+)
+# The setting's values, the default of a nested template, and the allowed values.
+CHOICES = re.compile(r"^ +Architecture: \{.*\}|^ +AllowedValues: \[arm64, x86_64\]$", re.M)
 
 
 def for_release(text, architecture, code_of):
     """Returns a template whose functions have their zips as code. `code_of` returns a zip's
     path."""
-    root, edit = yaml.compose(text, Loader), Edit(text)
-    defaults = entries(below(root, "Globals", "Function"))
-    if "CodeUri" in defaults:
-        edit.remove(*defaults["CodeUri"])
-    # Architecture has a setting in each profile, allowed values, and a default in a nested
-    # template.
-    for _, column in entries(below(root, "Mappings", "Settings", "Architecture")).values():
-        edit.write(column, f'"{architecture}"')
-    parameter = entries(below(root, "Parameters", "Architecture"))
-    for name, new in (("Default", architecture), ("AllowedValues", f"[{architecture}]")):
-        if name in parameter:
-            edit.write(parameter[name][1], new)
-    for name, (_, resource) in entries(below(root, "Resources")).items():
-        if not is_function(resource):
-            continue
-        metadata = entries(below(resource, "Metadata"))
-        binary = below(resource, "Metadata", "BuildProperties", "Binary")
-        if binary is None:
-            sys.exit(f"error: the function {name} does not name its program (Metadata.BuildProperties.Binary)")
-        if set(metadata) <= {"BuildMethod", "BuildProperties"}:
-            edit.remove(*entries(resource)["Metadata"])
-        else:
-            for key in ("BuildMethod", "BuildProperties"):
-                edit.remove(*metadata[key])
-        properties, values = entries(resource)["Properties"]
-        indent = values.value[0][0].start_mark.column
-        edit.insert_after(properties, f"{' ' * indent}CodeUri: {code_of(binary.value)}\n")
-    return edit.text()
+
+    def packed(function):
+        metadata = f"    Metadata:\n{function['others']}" if function["others"] else ""
+        return f"{metadata}    Properties:\n      CodeUri: {code_of(function['program'])}\n"
+
+    def chosen(choice):
+        return re.sub("arm64|x86_64", architecture, choice[0].replace("arm64, x86_64", architecture))
+
+    text = re.sub(r"^    CodeUri: .*\n", "", text, flags=re.M)
+    return CHOICES.sub(chosen, BUILT.sub(packed, text))
 
 
 def templates():
@@ -146,14 +81,10 @@ def bundle_name(version, architecture):
 
 
 def bundle(version, architecture, out):
-    functions = {
-        f"functions/{function}.zip": pack.zip_name(version, function, architecture) for function in pack.FUNCTIONS
-    }
-    functions |= {
-        f"functions/{function}.cdx.json": sbom.sbom_name(version, function, architecture) for function in pack.FUNCTIONS
-    }
-    files = {name: (out / source).read_bytes() for name, source in functions.items()}
-    taken = set()
+    files, taken = {}, set()
+    for function in pack.FUNCTIONS:
+        for ending, name_of in (("zip", pack.zip_name), ("cdx.json", sbom.sbom_name)):
+            files[f"functions/{function}.{ending}"] = (out / name_of(version, function, architecture)).read_bytes()
     for template in templates():
 
         def code_of(binary, folder=template.parent):
@@ -166,9 +97,7 @@ def bundle(version, architecture, out):
             sys.exit(f"error: {template} still has a build method")
         files[template.as_posix()] = released.encode()
     if taken != set(pack.FUNCTIONS):
-        sys.exit(
-            f"error: the templates have the functions {sorted(taken)}, but the zips are of {sorted(pack.FUNCTIONS)}"
-        )
+        sys.exit(f"error: the templates have the functions {sorted(taken)}, but the zips are of {pack.FUNCTIONS}")
     for name in BESIDE:
         files[name] = BUILDS_FIRST.sub("", (ROOT / name).read_text(encoding="utf-8")).encode()
     files["README.md"] = README.format(version=version, architecture=architecture).encode()
