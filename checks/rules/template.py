@@ -105,12 +105,8 @@ def text_of(value):
 # --- Rights.
 
 # These actions do not support resource-level permissions.
-EVERYWHERE = {
-    "cloudwatch:DescribeAlarms",
-    "cloudwatch:GetMetricData",
-    "xray:PutTelemetryRecords",
-    "xray:PutTraceSegments",
-}
+EVERYWHERE = {"cloudwatch:DescribeAlarms", "cloudwatch:GetMetricData"}
+EVERYWHERE |= {"xray:PutTelemetryRecords", "xray:PutTraceSegments"}
 # A pattern may continue the name of a resource of the stack, or that of the rules that DynamoDB makes.
 NARROW = re.compile(r"(\$\{(?!AWS::)[\w.]+\}[^*]*|DynamoDBContributorInsights)\*")
 
@@ -122,15 +118,12 @@ def rights(template, _):
         if "ManagedPolicyArns" in properties:
             yield place, f"{role} has rights that are not written out"
         policies = properties.get("Policies", [properties])
-        for statement in members(
-            [each["PolicyDocument"]["Statement"] for each in policies if "PolicyDocument" in each]
-        ):
+        documents = [each["PolicyDocument"]["Statement"] for each in policies if "PolicyDocument" in each]
+        for statement in members(documents):
             actions, resources = (list(members(statement.get(key))) for key in ("Action", "Resource"))
             title = f"{role}, {statement.get('Sid', 'a statement without Sid')}"
-            if (
-                statement.keys() - {"Sid", "Effect", "Action", "Resource", "Condition"}
-                or statement["Effect"] != "Allow"
-            ):
+            unknown = statement.keys() - {"Sid", "Effect", "Action", "Resource", "Condition"}
+            if unknown or statement["Effect"] != "Allow":
                 yield place, f"{title} does not simply allow"
             if "Sid" not in statement or not actions or not resources or any("*" in each for each in actions):
                 yield place, f"{title} lacks a name, an action or a resource, or has a pattern of actions"
@@ -163,10 +156,8 @@ def roles(template, _):
 
 
 def names_of_alarms(template):
-    return {
-        name: text_of(body["Properties"].get("AlarmName"))
-        for name, body in of_type(template, "AWS::CloudWatch::Alarm").items()
-    }
+    found = of_type(template, "AWS::CloudWatch::Alarm")
+    return {name: text_of(body["Properties"].get("AlarmName")) for name, body in found.items()}
 
 
 def replica(name):
@@ -302,38 +293,27 @@ def fingerprint(template, _):
     read = {*references([template["Globals"], given, [template["Conditions"][name] for name in deciding]])}
     # These are not part of a version.
     needed = read & template["Parameters"].keys() - {"CanaryDeployment", "ReserveShardScalerConcurrency"}
-    if lacking := needed - {*references(configuration["Of"])}:
-        yield (
-            ("Resources", "Configuration"),
-            f"Of lacks {', '.join(sorted(lacking))}: a change of it would publish no version",
-        )
+    if lacking := sorted(needed - {*references(configuration["Of"])}):
+        yield ("Resources", "Configuration"), f"Of lacks {lacking}: a change of it would publish no version"
+    hashed, deletes = {"Fn::GetAtt": ["Configuration", "Sha256"]}, template["Globals"]["Function"]
     for name, body in functions.items():
-        properties, hashed = body["Properties"], {"Fn::GetAtt": ["Configuration", "Sha256"]}
-        described = re.sub(r"\$\{Configuration.Sha256\}", "0" * 64, text_of(properties["Description"]))
-        if (
-            properties.get("VersionDescription") != hashed
-            or "0" * 64 not in described
-            or not 64 < len(described) <= 256
-        ):
-            yield (
-                ("Resources", name),
-                f"the version or the description of {name} lacks the hash of Configuration, or is too long",
-            )
-        if (
-            properties.get("AutoPublishAliasAllProperties") is not True
-            or template["Globals"]["Function"].get("VersionDeletionPolicy") != "Delete"
-        ):
-            yield ("Resources", name), f"{name} is not published with every change, or keeps its old versions"
+        place, properties = ("Resources", name), body["Properties"]
+        described = text_of(properties["Description"]).replace("${Configuration.Sha256}", "0" * 64)
+        is_named = properties.get("VersionDescription") == hashed and "0" * 64 in described
+        if not is_named or len(described) > 256:
+            yield place, f"the version or the description of {name} lacks the hash of Configuration, or is too long"
+        publishes = properties.get("AutoPublishAliasAllProperties") is True
+        if not publishes or deletes.get("VersionDeletionPolicy") != "Delete":
+            yield place, f"{name} is not published with every change, or keeps its old versions"
 
 
 @rule("E9007", "A deployment asks little; every setting is checked, and passed on under its own name")
 def settings(template, path):
     if "Settings" not in template.get("Mappings", {}):
         return
-    rows, profiles = template["Mappings"]["Settings"], template["Parameters"]["Profile"]["AllowedValues"]
-    if len(template["Parameters"]) > 11 or any(
-        "Default" not in each or "Description" not in each for each in template["Parameters"].values()
-    ):
+    rows, asked = template["Mappings"]["Settings"], template["Parameters"]
+    profiles = asked["Profile"]["AllowedValues"]
+    if len(asked) > 11 or any({"Default", "Description"} - each.keys() for each in asked.values()):
         yield ("Parameters",), "a deployment asks for at most eleven parameters, each with default and description"
     effective = set()
     for name, body in of_type(template, NESTED).items():
@@ -349,10 +329,7 @@ def settings(template, path):
             for key in rows:
                 limits = {"AllowedValues", "AllowedPattern", "MinValue"} & declared.get(key, {}).keys()
                 if not limits or "ConstraintDescription" not in declared[key]:
-                    yield (
-                        ("Mappings", "Settings", key),
-                        f"settings.yaml does not limit {key}, or does not describe the limit",
-                    )
+                    yield ("Mappings", "Settings", key), f"settings.yaml does not limit and describe {key}"
         else:
             effective |= {each[1] for each in inner(handed, "Fn::FindInMap")}
     others = [template["Conditions"], [body for body in template["Resources"].values() if body["Type"] != NESTED]]
@@ -397,11 +374,8 @@ def metrics(template, _):
 def prices(template, _):
     if "Settings" not in template.get("Mappings", {}):
         return
-    known = {
-        name: each["tiers"][0]["usd"]
-        for name, each in json.loads(code("adviser/prices.json")).items()
-        if "tiers" in each
-    }
+    listed = json.loads(code("adviser/prices.json"))
+    known = {name: each["tiers"][0]["usd"] for name, each in listed.items() if "tiers" in each}
     unit, rows = known["dynamodb_warm_write_units"], template["Mappings"]["Settings"]
     peak = f"about ${1000 * unit:.2f} per 1,000 units above 4,000 (${16_000 * unit:.0f} for 20,000)"
     if peak not in template["Parameters"]["ExpectedPeakWriteUnits"]["Description"]:
