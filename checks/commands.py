@@ -6,17 +6,14 @@ These commands need an account, or another check runs them against an emulator. 
 AWS CLI 2 (the given program) and SAM must accept each, by their own parsers. bash itself finds the
 commands: it runs the blocks of a document, with functions that record in place of `aws` and `sam`
 and with no other program, so that words are quoted, expanded and read from files as on a user's
-machine. The two versions of the AWS CLI send their requests to a server of this check. A command of
-which no request arrives was not accepted. SAM's parser is called without its command.
+machine. The two versions of the AWS CLI accept a command if they report that nothing listens where
+they would send its request. SAM's parser is called without its command.
 """
 
 import argparse
-import base64
 import collections
 import contextlib
-import http.server
 import io
-import itertools
 import logging
 import os
 import pathlib
@@ -24,7 +21,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -59,111 +55,55 @@ ENVIRONMENT = {
     "AWS_CONFIG_FILE": "/dev/null",
     "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
     "AWS_EC2_METADATA_DISABLED": "true",
+    # Nothing listens there. The proxy is for requests that go elsewhere.
+    "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+    "HTTPS_PROXY": "http://127.0.0.1:1",
     "AWS_MAX_ATTEMPTS": "1",
     "AWS_PAGER": "",
     "HOME": "/nonexistent",
     "SAM_CLI_TELEMETRY": "0",
 }
+AWS_1, AWS_2, SAM = "the AWS CLI 1", "the AWS CLI 2", "SAM"
 # Each parser must refuse these, or it is not asked.
 BROKEN = {
-    "the AWS CLI 1": ["aws", "logs", "tail", "/aws/lambda/function"],
-    "the AWS CLI 2": ["aws", "lambda", "invoke", "--function-name", "function"],
-    "SAM": ["sam", "deploy", "--no-such-option"],
+    AWS_1: "logs tail /aws/lambda/function",
+    AWS_2: "lambda invoke --function-name function",
+    SAM: "deploy --no-such-option",
 }
 
 
-class Server:
-    """Notes who has sent a request, and refuses it. It is also the proxy, for requests that go
-    elsewhere."""
-
-    def __enter__(self):
-        arrived = self.arrived = set()
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def refuse(self):
-                proxied = self.headers.get("proxy-authorization", "").removeprefix("Basic ")
-                user, _, _ = base64.b64decode(proxied).decode().partition(":")
-                arrived.add(user or self.path.split("/")[1])
-                self.send_response(400)
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_CONNECT = refuse
-
-            def log_message(self, *_):
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_):
-        self.server.shutdown()
-        self.server.server_close()
-
-    def environment(self, name):
-        here = f"127.0.0.1:{self.server.server_port}"
-        return {"AWS_ENDPOINT_URL": f"http://{here}/{name}", "HTTPS_PROXY": f"http://{name}:x@{here}"}
-
-
-class Parsers:
-    """Each method returns why a parser refuses the words of a command, or None. The working
-    directory is that of the command."""
-
-    def __init__(self, server, aws_2):
-        self.server, self.aws_2, self.numbers = server, aws_2, itertools.count()
-
-    def of(self, program):
-        if program == "sam":
-            return {"SAM": self.by_sam}
-        found = {"the AWS CLI 1": self.by_aws_1, "the AWS CLI 2": self.by_aws_2}
-        return found if self.aws_2 else {"the AWS CLI 1": self.by_aws_1}
-
-    def started(self, pool, parse, words):
-        """Returns a function that returns the result. Only the AWS CLI 2 is a program of its own."""
-        return pool.submit(parse, words).result if parse == self.by_aws_2 else partial(parse, words)
-
-    def refused(self, name, printed):
-        return None if name in self.server.arrived else reason(printed)
-
-    def by_aws_1(self, words):
-        name = f"1-{next(self.numbers)}"
-        os.environ |= self.server.environment(name)
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-            # argparse ends a program.
-            with contextlib.suppress(SystemExit):
-                create_clidriver().main(list(words[1:]))
-        return self.refused(name, printed.getvalue())
-
-    def by_aws_2(self, words):
-        name = f"2-{next(self.numbers)}"
-        done = subprocess.run(
-            [self.aws_2, *words[1:]],
-            # Not os.environ, in which the other version puts its own data path.
-            env=ENVIRONMENT | self.server.environment(name),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return self.refused(name, done.stdout + done.stderr)
-
-    def by_sam(self, words):
-        try:
-            with sam.make_context("sam", list(words[1:])) as context:
-                rest = [*context.protected_args, *context.args]
-                name, command, rest = sam.resolve_command(context, rest)
-                command.make_context(name, rest, parent=context)
-        except click.ClickException as error:
-            return error.format_message()
+def refused(printed):
+    """Returns why a version of the AWS CLI has sent no request, or None."""
+    if re.search("Could not connect to the endpoint URL|Failed to connect to proxy URL", printed):
         return None
-
-
-def reason(printed):
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     told = [line for line in lines if re.search("error|unknown|invalid|bad", line, re.I)]
-    return " ".join((told or lines)[-2:])
+    return " ".join((told or lines)[-2:]) or "it printed nothing"
+
+
+def by_aws_1(words):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        # argparse ends a program.
+        with contextlib.suppress(SystemExit):
+            create_clidriver().main(list(words[1:]))
+    return refused(printed.getvalue())
+
+
+def by_aws_2(program, words):
+    # Not os.environ, in which the other version puts its own data path.
+    options = {"env": ENVIRONMENT, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return refused(subprocess.run([program, *words[1:]], text=True, check=False, **options).stdout)
+
+
+def by_sam(words):
+    try:
+        with sam.make_context("sam", list(words[1:])) as context:
+            name, command, rest = sam.resolve_command(context, [*context.protected_args, *context.args])
+            command.make_context(name, rest, parent=context)
+    except click.ClickException as error:
+        return error.format_message()
+    return None
 
 
 def recorded(blocks, folder):
@@ -221,16 +161,18 @@ def check(document, parsers, counts):
         for line, words in called:
             lines.setdefault(tuple(words), line)
         with contextlib.chdir(project), ThreadPoolExecutor(os.cpu_count()) as pool:
+            # Only the AWS CLI 2 is a program of its own, so only it runs beside the others.
             parses = [
-                (words, parser, parsers.started(pool, parse, words))
+                (words, name, pool.submit(parse, words).result if name == AWS_2 else partial(parse, words))
                 for words in lines
-                for parser, parse in parsers.of(words[0]).items()
+                for name, (program, parse) in parsers.items()
+                if words[0] == program
             ]
-            for words, parser, refused in parses:
-                if why := refused():
-                    yield f"the block of line {lines[words]}: {parser} refuses {' '.join(words)}\n  {why}"
+            for words, name, parse in parses:
+                if why := parse():
+                    yield f"the block of line {lines[words]}: {name} refuses {' '.join(words)}\n  {why}"
                 else:
-                    counts[parser] += 1
+                    counts[name] += 1
 
 
 def main():
@@ -241,17 +183,17 @@ def main():
     os.environ |= ENVIRONMENT
     logging.disable()
     failed, counts = 0, collections.Counter()
-    with Server() as server:
-        parsers = Parsers(server, given.aws_2)
-        for name, words in BROKEN.items():
-            parse = parsers.of(words[0]).get(name)
-            if parse and not parse(words):
-                failed += 1
-                print(f"WRONG {name} accepts {' '.join(words)}", flush=True)
-        for document in given.documents or documentation.documents():
-            for wrong in check(document, parsers, counts):
-                failed += 1
-                print(f"WRONG {os.path.relpath(document, ROOT)}: {wrong}", flush=True)
+    parsers = {AWS_1: ("aws", by_aws_1), SAM: ("sam", by_sam)}
+    if given.aws_2:
+        parsers[AWS_2] = ("aws", partial(by_aws_2, given.aws_2))
+    for name, (program, parse) in parsers.items():
+        if not parse([program, *BROKEN[name].split()]):
+            failed += 1
+            print(f"WRONG {name} accepts {program} {BROKEN[name]}", flush=True)
+    for document in given.documents or documentation.documents():
+        for wrong in check(document, parsers, counts):
+            failed += 1
+            print(f"WRONG {os.path.relpath(document, ROOT)}: {wrong}", flush=True)
     for name, count in counts.items():
         print(f"{count} commands accepted by {name}")
     if not given.aws_2:
