@@ -20,20 +20,20 @@ The check also covers links to files and headings.
 """
 
 import collections
+import contextlib
 import os
 import pathlib
 import re
-import selectors
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
+import threading
 import time
 import urllib.parse
-
-from ports import free_port
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PATIENCE = 240  # seconds for one command
@@ -49,10 +49,14 @@ if [ "$1" = load ]; then set -- "$@" --url "http://127.0.0.1:$(cat {scratch}/api
 exec {programs}/"$program" "$@"
 """
 
-FENCE = re.compile(r"^(\s*)```(.*)$")
+# A block, perhaps with a comment before it.
+FENCED = re.compile(
+    r"^(?:(?P<comment>[ ]*<!-- .* -->)\s*\n)?(?P<fence> *```)(?P<language>.*)\n(?P<body>(?:.*\n)*?) *```[ ]*$", re.M
+)
 COMMENT = re.compile(
     r"^\s*<!-- (not run: (?P<reason>.+)|run by (?P<by>\S+)|ends with (?P<status>[1-9]\d*)"
-    r"|(?P<vary>figures vary)) -->\s*$"
+    r"|(?P<vary>figures vary)) -->\s*$",
+    re.M,
 )
 LOCAL = re.compile(
     r"^(?P<set>(?:[A-Z_]+=\S+ )*)cargo run(?: --release)? --bin local(?: -- (?P<rest>.*))?$", re.S
@@ -62,7 +66,7 @@ EXAMPLE = re.compile(
 )
 LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 # In a document these ports are the local edition's.
-PORTS = {"api": 3000, "dynamodb": 8000, "endpoint": 8001}
+PORTS = {"API": 3000, "DynamoDB": 8000, "endpoint": 8001}
 
 
 class Wrong(Exception):
@@ -78,9 +82,7 @@ class Block:
         for part in re.split(r"^\$ ", self.text, flags=re.M)[1:]:
             lines = part.rstrip("\n").split("\n")
             taken = 1
-            while lines[taken - 1].endswith("\\") or (
-                taken < len(lines) and lines[taken].startswith("> ")
-            ):
+            while lines[taken - 1].endswith("\\") or (taken < len(lines) and lines[taken].startswith("> ")):
                 taken += 1
             command = "\n".join(line.removeprefix("> ") for line in lines[:taken])
             yield command, "\n".join(lines[taken:]) or None
@@ -88,69 +90,49 @@ class Block:
 
 def blocks_of(text):
     """Returns the console blocks of a document, each with the comment before it."""
-    mark = body = None
     found = []
-    for number, line in enumerate(text.split("\n"), 1):
-        fence = FENCE.match(line)
-        if body is not None:
-            if fence and not fence[2]:
-                if language == "console":
-                    if not any(each.startswith("$ ") for each in body):
-                        raise Wrong(f"line {begun}: a console block without a command")
-                    found.append(Block(begun, "\n".join(body), mark))
-                elif mark:
-                    raise Wrong(
-                        f"line {begun}: a block of {language or 'no language'} is never run, and "
-                        "needs no comment"
-                    )
-                mark = body = None
-            else:
-                body.append(line.removeprefix(indent))
-        elif fence:
-            indent, language, body, begun = fence[1], fence[2].strip(), [], number
-            if language in ("sh", "bash", "shell"):
-                raise Wrong(
-                    f"line {number}: commands belong into a block of language console, not "
-                    f"{language}"
-                )
-        elif comment := COMMENT.match(line):
-            mark = comment
-        elif line.strip():
-            if mark:
-                raise Wrong(f"line {number}: the comment before it belongs to no block")
-    if body is not None:
-        raise Wrong(f"line {begun}: the block has no end")
+    for block in FENCED.finditer(text):
+        line, language = text.count("\n", 0, block.start("fence")) + 1, block["language"].strip()
+        mark, body = COMMENT.match(block["comment"] or ""), textwrap.dedent(block["body"]).removesuffix("\n")
+        if language in ("sh", "bash", "shell"):
+            raise Wrong(f"line {line}: commands belong into a block of language console, not {language}")
+        if language == "console":
+            if not re.search(r"^\$ ", body, re.M):
+                raise Wrong(f"line {line}: a console block without a command")
+            found.append(Block(line, body, mark))
+        elif mark:
+            raise Wrong(f"line {line}: a block of {language or 'no language'} is never run, and needs no comment")
+    if stray := COMMENT.search(prose := prose_of(text)) or re.search("^ *```.*", prose, re.M):
+        raise Wrong(f"it belongs to no block, or the block has no end: {stray[0].strip()}")
     return found
+
+
+def prose_of(text):
+    return FENCED.sub("", text)
 
 
 def pattern_of(shown, vary):
     """Returns a pattern that must match a whole output."""
     piece = figures_apart if vary else re.escape
-    lines = []
-    for line in shown.split("\n"):
-        if line.strip() == "…":
-            lines.append(r"(?:.*\n)*")
-        else:
-            lines.append(".*".join(map(piece, line.rstrip().split("…"))) + "[ ]*\n")
-    return re.compile("".join(lines))
+
+    def line_of(line):
+        return r"(?:.*\n)*" if line.strip() == "…" else ".*".join(map(piece, line.rstrip().split("…"))) + "[ ]*\n"
+
+    return re.compile("".join(map(line_of, shown.split("\n"))))
 
 
 # The lengths of a table's lines and blanks depend on its figures.
-FIGURE = re.compile(r"(?P<figure>\d[\d,.]*)|(?P<line>--+)|(?P<blanks> +)")
+VARYING = (r"\d[\d,.]*", "--+", " +")
 
 
 def figures_apart(text):
     """Returns a pattern of the text with arbitrary figures."""
-    pattern, done = "", 0
-    for match in FIGURE.finditer(text):
-        pattern += re.escape(text[done : match.start()])
-        done = match.end()
-        pattern += (
-            "0"
-            if match[0] == "0"
-            else {"figure": r"\d[\d,.]*", "line": "--+", "blanks": " +"}[match.lastgroup]
-        )
-    return pattern + re.escape(text[done:])
+
+    def pattern(number, part):
+        is_fixed = number % 2 == 0 or part == "0"
+        return re.escape(part) if is_fixed else next(each for each in VARYING if re.fullmatch(each, part))
+
+    return "".join(pattern(*each) for each in enumerate(re.split(f"({'|'.join(VARYING)})", text)))
 
 
 def copy_project(folder):
@@ -162,11 +144,7 @@ def copy_project(folder):
 
 
 def documents():
-    return [
-        *sorted(ROOT.glob("*.md")),
-        ROOT / "shared/README.md",
-        *sorted((ROOT / "docs").rglob("*.md")),
-    ]
+    return [*sorted(ROOT.glob("*.md")), ROOT / "shared/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 class Shell:
@@ -175,32 +153,21 @@ class Shell:
     END = "\036"
 
     def __init__(self, binary, folder):
-        self.binary, self.folder = binary, pathlib.Path(folder)
-        self.ports = {}
-        self.serving = None
-        self.scratch = tempfile.TemporaryDirectory()
-        cargo = pathlib.Path(self.scratch.name) / "bin/cargo"
+        self.binary, self.folder, self.ports, self.serving = binary, pathlib.Path(folder), {}, None
+        self.temporary = tempfile.TemporaryDirectory()
+        self.scratch = pathlib.Path(self.temporary.name)
+        cargo = self.scratch / "bin/cargo"
         cargo.parent.mkdir()
-        cargo.write_text(
-            CARGO.format(
-                scratch=shlex.quote(self.scratch.name),
-                programs=shlex.quote(os.path.dirname(binary)),
-            ),
-            encoding="utf-8",
-        )
+        places = {"scratch": shlex.quote(str(self.scratch)), "programs": shlex.quote(os.path.dirname(binary))}
+        cargo.write_text(CARGO.format(**places), encoding="utf-8")
         cargo.chmod(0o755)
         copy_project(self.folder)
         # Nothing here may reach an AWS account, whatever the caller has configured, nor read the
         # configuration of a function.
-        environment = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("AWS_", "SAM_", "OTEL_", "RUST_LOG"))
-        }
+        private = ("AWS_", "SAM_", "OTEL_", "RUST_LOG")
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(private)}
         environment |= {
-            "PATH": os.pathsep.join(
-                [str(cargo.parent), str(ROOT / ".tools/python/bin"), os.environ["PATH"]]
-            ),
+            "PATH": os.pathsep.join([str(cargo.parent), str(ROOT / ".tools/python/bin"), os.environ["PATH"]]),
             "AWS_CONFIG_FILE": "/dev/null",
             "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
             "AWS_EC2_METADATA_DISABLED": "true",
@@ -209,53 +176,46 @@ class Shell:
             "HISTFILE": "/dev/null",
             "NO_COLOR": "1",
         }
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        command, texts = ["bash", "--norc", "--noprofile"], {"text": True, "errors": "replace"}
         self.bash = subprocess.Popen(
-            ["bash", "--norc", "--noprofile"],
-            cwd=self.folder,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+            command, cwd=self.folder, env=environment, start_new_session=True, **pipes, **texts
         )
 
-    def close(self):
+    def stop(self, how=signal.SIGKILL):
         # The group contains the remaining processes of its commands, including the local edition.
+        os.killpg(self.bash.pid, how)
+
+    def close(self):
         try:
-            os.killpg(self.bash.pid, signal.SIGTERM)
-            self.bash.stdin.close()
-            self.bash.wait(10)
+            self.stop(signal.SIGTERM)
+            self.bash.communicate(timeout=10)
         except (ProcessLookupError, BrokenPipeError):
             pass
         except subprocess.TimeoutExpired:
-            os.killpg(self.bash.pid, signal.SIGKILL)
+            self.stop()
             self.bash.wait()
-        self.scratch.cleanup()
+        self.temporary.cleanup()
 
     def run(self, command, patience=PATIENCE, status="0"):
         """Returns the output of the command, with the documents' ports."""
-        file = pathlib.Path(self.scratch.name) / "command"
+        file, printed, ended = self.scratch / "command", "", None
         file.write_text(command + "\n", encoding="utf-8")
-        line = f". {shlex.quote(str(file))} </dev/null; printf '\\n{self.END}%s\\n' $?\n"
-        self.bash.stdin.write(line.encode())
+        timer = threading.Timer(patience, self.stop)
+        timer.start()
+        self.bash.stdin.write(f". {shlex.quote(str(file))} </dev/null; printf '\\n{self.END}%s\\n' $?\n")
         self.bash.stdin.flush()
-        printed, until = b"", time.monotonic() + patience
-        end = re.compile(rb"\n" + self.END.encode() + rb"(\d+)\n$")
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.bash.stdout, selectors.EVENT_READ)
-            while not (ended := end.search(printed)):
-                if not selector.select(max(0, until - time.monotonic())):
-                    raise Wrong(
-                        f"no end within {patience} seconds; printed so "
-                        f"far:\n{printed.decode(errors='replace')}"
-                    )
-                got = os.read(self.bash.stdout.fileno(), 1 << 16)
-                if not got:
-                    raise Wrong(f"it ended the shell:\n{printed.decode(errors='replace')}")
-                printed += got
-        output = self.with_documents_ports(printed[: ended.start()].decode(errors="replace"))
-        if ended[1].decode() != status:
-            raise Wrong(f"it ends with {ended[1].decode()}:\n{output}")
+        for line in self.bash.stdout:
+            if line.startswith(self.END):
+                ended = line.strip(f"{self.END}\n")
+                break
+            printed += line
+        timer.cancel()
+        if ended is None:
+            raise Wrong(f"it ended the shell, or takes more than {patience} seconds:\n{printed}")
+        output = self.with_documents_ports(printed.removesuffix("\n"))
+        if ended != status:
+            raise Wrong(f"it ends with {ended}:\n{output}")
         return output
 
     def with_documents_ports(self, text):
@@ -282,11 +242,8 @@ class Shell:
             target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
             built = target / "debug/examples" / example["name"]
             if not built.exists():
-                manifest = ["--manifest-path", str(ROOT / "Cargo.toml")]
-                subprocess.run(
-                    ["cargo", "build", "--locked", "--quiet", *manifest, *example["which"].split()],
-                    check=True,
-                )
+                build = ["cargo", "build", "--locked", "--quiet", "--manifest-path", str(ROOT / "Cargo.toml")]
+                subprocess.run([*build, *example["which"].split()], check=True)
             command = shlex.quote(str(built)) + example["rest"]
         elif command.startswith(("checks/", "sam ")):
             raise Wrong("this check cannot run it; add a comment before the block that names the check that does")
@@ -297,33 +254,24 @@ class Shell:
         listens."""
         if self.serving:
             self.run(f"kill {self.serving}; wait {self.serving} || true")
-        self.ports = {name: free_port() for name in PORTS}
-        (pathlib.Path(self.scratch.name) / "api").write_text(
-            str(self.ports["api"]), encoding="utf-8"
-        )
-        log = pathlib.Path(self.scratch.name) / "serve.log"
-        ports = f"--port {self.ports['api']} --dynamodb-port {self.ports['dynamodb']} --endpoint-port {self.ports['endpoint']}"
-        options = " ".join(part for part in options.split() if part != "serve")
-        started = self.run(
-            f"{variables}{shlex.quote(self.binary)} serve {ports} {options} "
-            f">{shlex.quote(str(log))} 2>&1 & echo $!"
-        )
-        self.serving = int(started.split()[-1])
-        until = time.monotonic() + START
-        while "stop with" not in (
-            printed := log.read_text(encoding="utf-8") if log.exists() else ""
-        ):
+        log, self.ports = self.scratch / "serve.log", {}
+        log.unlink(missing_ok=True)  # It may have the ports of an earlier one.
+        command = f"{variables}{shlex.quote(self.binary)} serve --port 0 --dynamodb-port 0 --endpoint-port 0 "
+        command += options.removeprefix("serve")
+        started = self.run(f"{command} >{shlex.quote(str(log))} 2>&1 & echo $!")
+        self.serving, until = int(started.split()[-1]), time.monotonic() + START
+        while "stop with" not in (printed := log.read_text(encoding="utf-8") if log.exists() else ""):
             if time.monotonic() > until or not pathlib.Path(f"/proc/{self.serving}").exists():
                 raise Wrong(f"it does not serve:\n{printed}")
             time.sleep(0.05)
+        self.ports = dict(re.findall(r"^(\w+) +http://127\.0\.0\.1:(\d+)\b(?!/)", printed, re.M))
+        (self.scratch / "api").write_text(self.ports["API"], encoding="utf-8")
         return self.with_documents_ports(printed)
 
 
 def serves(rest):
     words = (rest or "serve").split()
-    return words[0] == "serve" or (
-        words[0].startswith("--") and not {"--help", "--version"} & set(words)
-    )
+    return words[0] == "serve" or (words[0].startswith("--") and not {"--help", "--version"} & set(words))
 
 
 def compare(shown, printed, vary):
@@ -358,24 +306,18 @@ def anchor_of(heading):
 
 
 def anchors_of(text):
-    prose = re.sub(r"^\s*```.*?^\s*```", "", text, flags=re.S | re.M)
-    return {anchor_of(heading) for heading in re.findall(r"^#+ (.*)$", prose, re.M)}
+    return {anchor_of(heading) for heading in re.findall(r"^#+ (.*)$", prose_of(text), re.M)}
 
 
 def broken_links(document, text):
-    prose = re.sub(r"^\s*```.*?^\s*```", "", text, flags=re.S | re.M)
-    for target in LINK.findall(prose):
+    for target in LINK.findall(prose_of(text)):
         if re.match(r"[a-z]+:", target):
             continue
         path, _, anchor = target.partition("#")
         file = (document.parent / urllib.parse.unquote(path)).resolve() if path else document
         if not file.exists():
             yield f"{target}: the file does not exist"
-        elif (
-            anchor
-            and file.suffix == ".md"
-            and anchor not in anchors_of(file.read_text(encoding="utf-8"))
-        ):
+        elif anchor and file.suffix == ".md" and anchor not in anchors_of(file.read_text(encoding="utf-8")):
             yield f"{target}: {file.name} has no such heading"
 
 
@@ -396,30 +338,21 @@ def check(document, binary, counts):
     if not is_run(document):
         counts["documents of which only links and blocks were checked"] += 1
         return
-    with tempfile.TemporaryDirectory() as folder:
-        shell = Shell(binary, folder)
-        try:
-            for block in blocks:
-                for command, shown in block.commands():
-                    try:
-                        if block.mark and block.mark["by"]:
-                            runner_of(block.mark["by"], command, document)
-                            counts[f"run by {block.mark['by']}"] += 1
-                        elif block.mark and block.mark["reason"]:
-                            counts[f"not run: {block.mark['reason']}"] += 1
-                        else:
-                            counts["run"] += 1
-                            status, vary = (
-                                (block.mark["status"], block.mark["vary"])
-                                if block.mark
-                                else (None, None)
-                            )
-                            compare(shown, shell.execute(command, status or "0"), vary)
-                            counts["compared"] += shown is not None
-                    except Wrong as wrong:
-                        yield f"the block of line {block.line}: {command}\n  {wrong}"
-        finally:
-            shell.close()
+    with tempfile.TemporaryDirectory() as folder, contextlib.closing(Shell(binary, folder)) as shell:
+        for block, command, shown in ((block, *each) for block in blocks for each in block.commands()):
+            mark = block.mark.groupdict() if block.mark else collections.defaultdict(str)
+            try:
+                if mark["by"]:
+                    runner_of(mark["by"], command, document)
+                    counts[f"run by {mark['by']}"] += 1
+                elif mark["reason"]:
+                    counts[f"not run: {mark['reason']}"] += 1
+                else:
+                    counts["run"] += 1
+                    compare(shown, shell.execute(command, mark["status"] or "0"), mark["vary"])
+                    counts["compared"] += shown is not None
+            except Wrong as wrong:
+                yield f"the block of line {block.line}: {command}\n  {wrong}"
 
 
 def main():
@@ -432,11 +365,8 @@ def main():
             failed += 1
             print(f"WRONG {os.path.relpath(document, ROOT)}: {wrong}", flush=True)
         if counts and is_run(document):
-            print(
-                f"{os.path.relpath(document, ROOT)}: {counts['run']} commands run in "
-                f"{time.monotonic() - began:.0f} s",
-                flush=True,
-            )
+            took = time.monotonic() - began
+            print(f"{os.path.relpath(document, ROOT)}: {counts['run']} commands run in {took:.0f} s", flush=True)
         total += counts
     print(f"{total['run']} commands were run, the output of {total['compared']} compared")
     for reason, count in sorted(total.items()):
