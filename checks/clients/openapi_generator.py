@@ -5,28 +5,11 @@ Usage: openapi_generator.py URL
 
 import sys
 
-from openapi_client import (
-    Additions,
-    AdditionsAddValue,
-    ApiClient,
-    ApiException,
-    Configuration,
-    Count,
-    ItemsApi,
-    MergePatch,
-    NewItem,
-    NewItems,
-    Page,
-    Replacement,
-    ShardsApi,
-    SortKey,
-    StringSet,
-    UpdateItemRequest,
-)
+import openapi_client as generated
 
 KEY = "openapi-generator"
 ADD = "application/vnd.dynamodb-write-sharding.add+json"
-api = ItemsApi(ApiClient(Configuration(host=sys.argv[1])))
+api = generated.ItemsApi(generated.ApiClient(generated.Configuration(host=sys.argv[1])))
 ATTRIBUTES = {
     "number": 1,
     "digits": 12345678901234567890123456789012345678,
@@ -40,39 +23,41 @@ def code_of(request, *arguments, **named):
     """Returns the code of the problem that a request ends in."""
     try:
         raise AssertionError(f"a problem is expected, and not {request(*arguments, **named)}")
-    except ApiException as problem:
+    except generated.ApiException as problem:
         return problem.data.code
 
 
-item = NewItem(partition_key=KEY, sort_key=SortKey("0"), attributes=ATTRIBUTES)
+item = generated.NewItem(partition_key=KEY, sort_key=generated.SortKey("0"), attributes=ATTRIBUTES)
 stored = api.store_item_with_http_info(item)
 assert stored.data.sort_key.actual_instance == "0", stored
 assert code_of(api.store_item, item, if_none_match="*") == "already_exists"
 assert api.get_item(KEY, "0").attributes == ATTRIBUTES
 
-replacement = Replacement(attributes={"number": 2, "old": True, "set": {"$string_set": ["a"]}})
+replacement = generated.Replacement(attributes={"number": 2, "old": True, "set": {"$string_set": ["a"]}})
 api.replace_item(KEY, "0", replacement, if_match=stored.headers["etag"])
 assert code_of(api.replace_item, KEY, "0", replacement, if_match=stored.headers["etag"]) == "precondition_failed"
 
-patch = UpdateItemRequest(MergePatch(attributes={"old": None, "new": [1.5]}))
+patch = generated.UpdateItemRequest(generated.MergePatch(attributes={"old": None, "new": [1.5]}))
 patched = api.update_item(KEY, "0", patch)
 assert patched.attributes == {"number": 2, "new": [1.5], "set": {"$string_set": ["a"]}}, patched
-additions = {"number": AdditionsAddValue(40), "set": AdditionsAddValue(StringSet.from_dict({"$string_set": ["b"]}))}
-added = api.update_item(KEY, "0", UpdateItemRequest(Additions(add=additions)), _content_type=ADD)
+one_more = generated.StringSet.from_dict({"$string_set": ["b"]})
+additions = {"number": generated.AdditionsAddValue(40), "set": generated.AdditionsAddValue(one_more)}
+added = api.update_item(KEY, "0", generated.UpdateItemRequest(generated.Additions(add=additions)), _content_type=ADD)
 assert added.attributes["number"] == 42 and added.attributes["set"] == {"$string_set": ["a", "b"]}, added
 
-batch = [NewItem(partition_key=KEY, sort_key=SortKey(str(at)), attributes={}) for at in range(1, 5)]
-written = api.store_items(NewItems(items=batch))
+batch = [generated.NewItem(partition_key=KEY, sort_key=generated.SortKey(str(at)), attributes={}) for at in range(1, 5)]
+written = api.store_items(generated.NewItems(items=batch))
 assert written.written == 4 and not written.failed, written
 found, cursor = [], {}
 while cursor is not None:
     page = api.get_items(KEY, limit=2, **cursor).actual_instance
-    assert isinstance(page, Page), page
+    assert isinstance(page, generated.Page), page
     found += [item.sort_key.actual_instance for item in page.items]
     cursor = {"cursor": page.cursor} if page.cursor else None
 assert found == ["0", "1", "2", "3", "4"], found
-assert api.get_items(KEY, count=True).actual_instance == Count(count=5, cursor=None, shards=1, consumed_capacity=0.5)
+count = generated.Count(count=5, cursor=None, shards=1, consumed_capacity=0.5)
+assert api.get_items(KEY, count=True).actual_instance == count
 
 api.delete_item(KEY, "0")
 assert code_of(api.get_item, KEY, "0") == "not_found"
-assert ShardsApi(api.api_client).get_shards(KEY).number_of_shards == 1
+assert generated.ShardsApi(api.api_client).get_shards(KEY).number_of_shards == 1
