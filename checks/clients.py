@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-from local_edition import local_edition
+from local_edition import Edition
 from openapi_spec_validator import validate
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -65,13 +65,13 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         generate(folder, node)
-        with local_edition(binary, folder / "log") as url:
+        with Edition(binary, folder / "log") as edition:
             for program in (
                 [PYTHON / "python", PROGRAMS / "openapi_python_client.py"],
                 [PYTHON / "python", PROGRAMS / "openapi_generator.py"],
                 ["node", folder / "openapi_typescript.js"],
             ):
-                run(folder, node, *program, url)
+                run(folder, node, *program, edition.url)
                 print(f"{program[1].stem}: the client stores, reads, pages, patches and deletes", flush=True)
 
 

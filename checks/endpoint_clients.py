@@ -17,7 +17,8 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from adopting_edition import Api, Edition, Wrong, expect, rows_of
+from expect import Wrong, expect
+from local_edition import Api, Edition, rows_of
 
 CHECKS = pathlib.Path(__file__).resolve().parent
 PACKAGES = CHECKS.parent / ".tools" / "endpoint-node" / "node_modules"
@@ -35,9 +36,8 @@ class Growing:
     def __call__(self, key, work):
         """Repeats work until the key has twice as many shards."""
         self.widths[key] = width = 2 * self.widths.get(key, 1)
-        event = {"action": "set", "partition_key": key, "number_of_shards": width}
         with ThreadPoolExecutor(1) as pool:
-            growth = pool.submit(Api(self.edition).scaler, "scaled", **event)
+            growth = pool.submit(Api(self.edition).grow, key, width)
             while not growth.done():
                 work()
             growth.result()
@@ -107,8 +107,10 @@ def main():
         (programs / "node_modules").symlink_to(PACKAGES)
         sys.path.append(str(programs))
         every = sorted(path for path in programs.glob("*_*.*") if path.suffix in (".py", ".mjs"))
-        with Edition(binary, folder / "log", **NAMES) as edition, ThreadPoolExecutor(AT_A_TIME) as pool:
-            endpoint, plain = (f"http://{edition.listens(name)}" for name in ("endpoint", "DynamoDB"))
+        # Only Growing changes shards.
+        variables = NAMES | {"SCALING": "alarm"}
+        with Edition(binary, folder / "log", **variables) as edition, ThreadPoolExecutor(AT_A_TIME) as pool:
+            endpoint, plain = f"http://{edition.endpoint}", f"http://{edition.dynamodb}"
             os.environ |= {**NAMES, "AWS_ENDPOINT_URL_DYNAMODB": endpoint, "PLAIN_URL": plain}
             for line in pool.map(partial(run, edition, node), [path for path in every if not names or path.stem in names]):
                 print(line, flush=True)

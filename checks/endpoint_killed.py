@@ -4,171 +4,102 @@ there, and the key must take writes again.
 Usage: endpoint_killed.py LOCAL_EDITION
 """
 
-import json
+import itertools
 import os
 import pathlib
 import random
-import re
-import subprocess
 import sys
+import tempfile
 import threading
 import time
-import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import boto3
+from boto3.dynamodb.conditions import Key
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from expect import await_that, expect
+from local_edition import Api, Edition, Program, rows_of
 
-KILLS = 20
-THREADS = 8
-KEY = "hot"
+KILLS, THREADS, KEY = 20, 8, "hot"
 # The shards that the key gets after so many kills.
 GROWTHS = {3: 2, 8: 4, 14: 8}
 
 
-def address(process, word):
-    """The address in the line of a program that begins with a word."""
-    for line in process.stdout:
-        if found := re.match(rf"{word}\s.*?(http://\S+)", line):
-            return found[1]
-    sys.exit(f"{word}: the program ended before it was ready")
-
-
-class Endpoint:
-    """The program, started again on a new port after each kill."""
-
-    def __init__(self, program, behind):
-        self.command = [program, "--table", "items", "--endpoint-url", behind, "--port", "0"]
-        self.start()
-
-    def start(self):
-        self.process = subprocess.Popen(
-            self.command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-        self.url = address(self.process, "DynamoDB")
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-
-
-def client(url):
+def items(address):
     quick = Config(retries={"total_max_attempts": 1}, connect_timeout=2, read_timeout=5)
-    return boto3.client(
-        "dynamodb", endpoint_url=url, region_name="us-east-1", config=quick,
-        aws_access_key_id="fake", aws_secret_access_key="fake",
+    session = boto3.Session("fake", "fake", region_name="us-east-1")
+    return session.resource("dynamodb", endpoint_url=f"http://{address}", config=quick).Table("items")
+
+
+class Load:
+    """A thread that puts new items, and counts in one item, while the endpoint runs."""
+
+    def __init__(self, number):
+        self.number, self.stored, self.added, self.sent = number, set(), 0, 0
+
+    def run(self, address, stopped):
+        table = items(address)
+        for count in itertools.takewhile(lambda _: not stopped.is_set(), itertools.count()):
+            try:
+                if count % 3:
+                    name = f"{self.number}-{time.monotonic_ns()}"
+                    table.put_item(Item={"partition_key": KEY, "sort_key": name, "n": name})
+                    self.stored.add(name)
+                else:
+                    self.sent += 1
+                    key = {"partition_key": KEY, "sort_key": f"counter-{self.number}"}
+                    table.update_item(Key=key, UpdateExpression="ADD n :one", ExpressionAttributeValues={":one": 1})
+                    self.added += 1
+            except (ClientError, BotoCoreError):
+                pass
+
+
+def takes_writes(table):
+    try:
+        return table.put_item(Item={"partition_key": KEY, "sort_key": "last"})
+    except ClientError:
+        return None
+
+
+def check(table, loads):
+    pages = table.meta.client.get_paginator("query").paginate(
+        TableName="items", KeyConditionExpression=Key("partition_key").eq(KEY), ConsistentRead=True
     )
-
-
-def load(endpoint, stopped, acknowledged, lock, number):
-    """Puts new items, and counts in one item of this thread, until the endpoint is killed."""
-    dynamodb, count = client(endpoint.url), 0
-    while not stopped.is_set():
-        name = f"{number}-{time.monotonic_ns()}"
-        try:
-            if count % 3:
-                item = {"partition_key": {"S": KEY}, "sort_key": {"S": name}, "n": {"S": name}}
-                dynamodb.put_item(TableName="items", Item=item)
-                with lock:
-                    acknowledged["items"].add(name)
-            else:
-                key = {"partition_key": {"S": KEY}, "sort_key": {"S": f"counter-{number}"}}
-                with lock:
-                    acknowledged["sent"][number] += 1
-                dynamodb.update_item(
-                    TableName="items", Key=key, UpdateExpression="ADD n :one",
-                    ExpressionAttributeValues={":one": {"N": "1"}},
-                )
-                with lock:
-                    acknowledged["added"][number] += 1
-        except (ClientError, BotoCoreError):
-            pass
-        count += 1
-
-
-def grow(api, shards):
-    event = {"action": "set", "partition_key": KEY, "number_of_shards": shards}
-    request = urllib.request.Request(
-        f"{api}/2015-03-31/functions/shard-scaler/invocations", json.dumps(event).encode()
-    )
-    urllib.request.urlopen(request, timeout=20).close()
-
-
-def check(dynamodb, acknowledged):
-    stored, start = {}, {}
-    while True:
-        page = dynamodb.query(
-            TableName="items", KeyConditionExpression="partition_key = :k", ConsistentRead=True,
-            ExpressionAttributeValues={":k": {"S": KEY}}, **start,
-        )
-        stored.update({item["sort_key"]["S"]: item for item in page["Items"]})
-        if "LastEvaluatedKey" not in page:
-            break
-        start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
-    lost = [name for name in acknowledged["items"] if name not in stored]
-    assert not lost, f"{len(lost)} acknowledged items are gone: {lost[:3]}"
-    for number in range(THREADS):
-        added, sent = acknowledged["added"][number], acknowledged["sent"][number]
-        value = int(stored.get(f"counter-{number}", {}).get("n", {"N": "0"})["N"])
-        assert added <= value <= sent, f"counter {number} is {value}: {added} acknowledged, {sent} sent"
+    stored = {item["sort_key"]: item for page in pages for item in page["Items"]}
+    for load in loads:
+        lost = load.stored - stored.keys()
+        expect(not lost, len(lost), "acknowledged items are gone:", sorted(lost)[:3])
+        value = stored.get(f"counter-{load.number}", {}).get("n", 0)
+        expect(load.added <= value <= load.sent, "counter", load.number, "is", value, "of", load.added, "to", load.sent)
 
 
 def main():
-    (local,) = sys.argv[1:]
-    program = str(pathlib.Path(local).with_name("sharding-endpoint"))
-    random.seed(os.environ.get("SEED", "1"))
-    edition = subprocess.Popen(
-        [local, "--port", "0", "--dynamodb-port", "0", "--endpoint-port", "0"],
-        stdout=subprocess.PIPE, text=True,
-    )
-    endpoint = None
-    try:
-        api = address(edition, "API")
-        behind = address(edition, "DynamoDB")
-        endpoint = Endpoint(program, behind)
-        lock, acknowledged = threading.Lock(), {
-            "items": set(), "added": [0] * THREADS, "sent": [0] * THREADS,
-        }
-        for kill in range(KILLS):
-            stopped = threading.Event()
-            threads = [
-                threading.Thread(
-                    target=load, args=(endpoint, stopped, acknowledged, lock, number), daemon=True
-                )
-                for number in range(THREADS)
-            ]
-            for thread in threads:
-                thread.start()
-            if kill in GROWTHS:
-                grow(api, GROWTHS[kill])
-            stopped.wait(random.uniform(0.3, 1.5))
-            endpoint.kill()
-            stopped.set()
-            for thread in threads:
-                thread.join()
-            endpoint.start()
-        dynamodb, until = client(endpoint.url), time.monotonic() + 20
-        while True:
-            try:
-                dynamodb.put_item(
-                    TableName="items",
-                    Item={"partition_key": {"S": KEY}, "sort_key": {"S": "last"}},
-                )
-                break
-            except ClientError:
-                assert time.monotonic() < until, "the key takes no writes any more"
-        check(dynamodb, acknowledged)
-        shards = client(behind).get_item(
-            TableName="items-metadata", Key={"partition_key": {"S": KEY}}
-        ).get("Item", {}).get("number_of_shards", {"N": "1"})["N"]
-        print(
-            f"{KILLS} kills: {len(acknowledged['items'])} items and {sum(acknowledged['added'])} "
-            f"additions acknowledged, none lost; {shards} shards"
-        )
-    finally:
-        for process in filter(None, [endpoint and endpoint.process, edition]):
-            process.kill()
-            process.wait()
+    local, draw = pathlib.Path(sys.argv[1]).resolve(), random.Random(os.environ.get("SEED", "1"))
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(THREADS) as pool:
+        folder, loads = pathlib.Path(scratch), [Load(number) for number in range(THREADS)]
+        with Edition(local, folder / "edition.log") as edition:
+            command = [local.with_name("sharding-endpoint"), "--table", "items", "--port", "0"]
+            command += ["--endpoint-url", f"http://{edition.dynamodb}"]
+            for kill in range(KILLS):
+                with Program(command, folder / f"{kill}.log") as endpoint:
+                    stopped, address = threading.Event(), endpoint.listens("DynamoDB")
+                    running = [pool.submit(load.run, address, stopped) for load in loads]
+                    if kill in GROWTHS:
+                        Api(edition).grow(KEY, GROWTHS[kill])
+                    stopped.wait(draw.uniform(0.3, 1.5))
+                    endpoint.process.kill()
+                    stopped.set()
+                    for each in running:
+                        each.result()
+            with Program(command, folder / "last.log") as endpoint:
+                table = items(endpoint.listens("DynamoDB"))
+                await_that(lambda: takes_writes(table), "the key takes writes")
+                check(table, loads)
+            widths = {row["partition_key"]: row.get("number_of_shards") for row in rows_of(edition.table("items-metadata"))}
+        stored, added = sum(len(load.stored) for load in loads), sum(load.added for load in loads)
+        expect(stored and added and widths[KEY] == max(GROWTHS.values()), stored, "items,", added, "additions,", widths)
+        print(f"{KILLS} kills: {stored} items and {added} additions acknowledged, none lost; {widths[KEY]} shards")
 
 
 if __name__ == "__main__":
