@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 from botocore.exceptions import ClientError
+from expect import Report
 from rules.template import ROOT, load
 
 TEMPLATE = load(ROOT / "templates/custom-resources.yaml")
@@ -126,16 +127,14 @@ CASES = [each for name, each in globals().items() if name.startswith(("a_", "exi
 
 
 def main():
-    failed = 0
+    report = Report()
     for case in CASES:
         try:
-            case()
-            print(f"ok    {case.__name__.replace('_', ' ')}")
+            wrong = case()
         except AssertionError as error:
-            failed += 1
-            print(f"FAIL  {case.__name__.replace('_', ' ')}: {error}", file=sys.stderr)
-    print(f"{len(CASES) - failed} hold, {failed} do not")
-    return 1 if failed else 0
+            wrong = repr(error)
+        report.none(case.__name__.replace("_", " "), wrong)
+    return report.end()
 
 
 if __name__ == "__main__":

@@ -13,19 +13,13 @@ import sys
 from pathlib import Path
 
 import yaml
+from expect import Report
 
 ROOT = Path(__file__).parent.parent
 # IAM's maximum for the inline policies of a role, without white space. A managed policy takes 6,144,
 # and a user 2,048.
 MOST_CHARACTERS = 10_240
 HANDLERS = ("create", "read", "update", "delete")
-failed = 0
-
-
-def expect(promise, wrong):
-    global failed
-    failed += bool(wrong)
-    print(f"WRONG {promise}: {wrong}" if wrong else f"ok    {promise}")
 
 
 def as_list(value):
@@ -52,6 +46,7 @@ def rights_by_type():
 
 
 def main():
+    report = Report()
     exceptions = yaml.safe_load((ROOT / "checks/deployer_rights.yaml").read_text(encoding="utf-8"))
     further, unused = ({each for part in exceptions[key].values() for each in part} for key in ("further", "unused"))
     policy = json.loads((ROOT / "docs/deployer-policy.json").read_text(encoding="utf-8"))
@@ -60,36 +55,27 @@ def main():
     types, known = types_of_resources(), rights_by_type()
     named = {action for kind in types for action in known.get(kind, ())}
     needed = (named - unused) | further
-    print(f"      {len(types)} types of resources: {', '.join(sorted(types))}")
+    report.note(f"{len(types)} types of resources: {', '.join(sorted(types))}")
 
-    expect("CloudFormation names the rights of every type", sorted(types - known.keys()))
-    expect("a schema names every unused right, and none is needed otherwise", sorted(unused - named | unused & further))
-    expect("the policy has every needed right", sorted(needed - granted))
-    expect("the policy has no other right, and no pattern", sorted(granted - needed))
-    expect("the policy only allows", [each for each in statements if each["Effect"] != "Allow"])
+    report.none("CloudFormation names the rights of every type", sorted(types - known.keys()))
+    report.none("a schema names every unused right, and none is needed otherwise", unused - named | unused & further)
+    report.none("the policy has every needed right", sorted(needed - granted))
+    report.none("the policy has no other right, and no pattern", sorted(granted - needed))
+    report.none("the policy only allows", [each for each in statements if each["Effect"] != "Allow"])
     unscoped = {action for each in statements if "*" in as_list(each["Resource"]) for action in as_list(each["Action"])}
     unscoped = {each for each in unscoped if not {each, each.split(":")[0]} & set(exceptions["everywhere"])}
-    expect("only actions without resources are granted on everything", sorted(unscoped))
+    report.none("only actions without resources are granted on everything", unscoped)
     for action, condition in (
         ("iam:PassRole", "iam:PassedToService"),
         ("iam:CreateServiceLinkedRole", "iam:AWSServiceName"),
     ):
-        free = [
-            each
-            for each in statements
-            if action in as_list(each["Action"]) and condition not in str(each.get("Condition"))
-        ]
-        expect(f"{action} is for named services only", free)
+        allowing = [str(each.get("Condition")) for each in statements if action in as_list(each["Action"])]
+        report.none(f"{action} is for named services only", [each for each in allowing if condition not in each])
     length = len(re.sub(r"\s", "", json.dumps(policy)))
-    expect(
-        f"it fits into the inline policy of a role: {length:,} of {MOST_CHARACTERS:,} characters",
-        length > MOST_CHARACTERS,
-    )
-    stated = f"{round(length, -2):,} characters"
-    documented = stated in (ROOT / "docs/upgrading.md").read_text(encoding="utf-8")
-    expect("docs/upgrading.md has its length", [] if documented else stated)
-    print(f"{failed} wrong")
-    return 1 if failed else 0
+    report.check(f"it fits into the inline policy of a role: {length:,} characters", length <= MOST_CHARACTERS)
+    document, stated = (ROOT / "docs/upgrading.md").read_text(encoding="utf-8"), f"{round(length, -2):,} characters"
+    report.check("docs/upgrading.md has its length", stated in document, stated)
+    return report.end()
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ import http.client
 import json
 import os
 import subprocess
-import threading
-import time
 from pathlib import Path
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -20,22 +18,10 @@ from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 from botocore.credentials import Credentials
 from environment import ACCOUNT, REGION
+from expect import PATIENCE, await_that
 from ministack.services.cloudformation import engine
 
 ROOT = Path(__file__).parent.parent
-# Timeout in seconds for a stack, and for any other wait.
-PATIENCE = 120
-
-
-def await_that(holds, what, patience=PATIENCE):
-    """Calls `holds` until it returns a true value, and returns that value."""
-    until = time.monotonic() + patience
-    pause = threading.Event()
-    while not (found := holds()):
-        if time.monotonic() > until:
-            raise TimeoutError(f"not within {patience} seconds: {what}")
-        pause.wait(0.02)
-    return found
 
 
 class Response:

@@ -5,7 +5,8 @@ import shutil
 import subprocess
 
 from botocore.exceptions import ClientError
-from emulated import PATIENCE, ROOT, Stack
+from emulated import ROOT, Stack
+from expect import PATIENCE
 
 # The stack name of samconfig.toml.
 NAME = "dynamodb-write-sharding"

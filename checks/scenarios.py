@@ -15,8 +15,8 @@ from itertools import product
 import evaluations
 import functions
 import tables
-from emulated import await_that
 from environment import ACCOUNT, REGION
+from expect import await_that
 from ministack.core import lambda_runtime
 from ministack.core.responses import request_scope
 from ministack.services import cloudwatch, dynamodb, sqs

@@ -5,8 +5,9 @@ import itertools
 import threading
 
 import stacks
-from emulated import Stack, StackFailed, await_that
+from emulated import Stack, StackFailed
 from environment import ACCOUNT, REGION
+from expect import await_that
 from ministack.core.responses import request_scope
 from ministack.services import cloudwatch
 

@@ -4,7 +4,6 @@ and control it."""
 import asyncio
 import logging
 import threading
-import time
 import urllib.request
 
 import environment
@@ -12,9 +11,7 @@ import evaluations
 import functions
 import stacks
 import tables
-
-# Seconds.
-PATIENCE = 60
+from expect import await_that
 
 
 class Server:
@@ -30,22 +27,22 @@ class Server:
             part.install()
         self._thread.start()
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        until, pause = time.monotonic() + PATIENCE, threading.Event()
-        while True:
+
+        def responds():
             try:
-                direct.open(f"{self.url}/_ministack/health", timeout=5).close()
-                return self
+                return direct.open(f"{self.url}/_ministack/health", timeout=5)
             except OSError:
-                if time.monotonic() > until or not self._thread.is_alive():
-                    raise
-                pause.wait(0.05)
+                return None
+
+        await_that(responds, "a response of the emulator").close()
+        return self
 
     def __exit__(self, *_):
         functions.stop_all()
         # The server logs a warning for every connection that a client left open.
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         self._stop.set()
-        self._thread.join(PATIENCE)
+        self._thread.join(60)
 
     def _serve(self):
         from hypercorn.asyncio import serve
