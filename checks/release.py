@@ -3,7 +3,6 @@
 Usage: release.py FOLDER [ARM64_PROGRAMS X86_64_PROGRAMS]
 """
 
-import hashlib
 import http.server
 import json
 import os
@@ -25,104 +24,73 @@ import yaml  # noqa: E402
 import bundle  # noqa: E402
 import changelog  # noqa: E402
 import pack  # noqa: E402
+from expect import Report  # noqa: E402
 
-failed = 0
+report = Report()
 
 
-def expect(holds, promise, found=""):
-    global failed
-    failed += not holds
-    print(f"{'ok   ' if holds else 'WRONG'} {promise}{'' if holds else f': {found}'}")
+def succeeds(what, done):
+    report.check(what, done.returncode == 0, done.stdout + done.stderr)
 
 
 def run(*command, cwd=ROOT, **variables):
-    environment = os.environ | {name: str(value) for name, value in variables.items()}
-    return subprocess.run(
-        [str(part) for part in command],
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    options = {"capture_output": True, "text": True, "timeout": 600, "check": False}
+    return subprocess.run([str(part) for part in command], cwd=cwd, env=os.environ | variables, **options)
 
 
 def script(name, *arguments, **options):
     return run(sys.executable, ROOT / "release" / name, *arguments, **options)
 
 
-def version_of_workspace():
-    return tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))["workspace"]["package"]["version"]
+def refused(what, done, part):
+    report.check(f"refused: {what}", done.returncode == 1 and part in done.stderr, done.stderr or "it passed")
+
+
+def edit(path, old, new):
+    text = path.read_text(encoding="utf-8")
+    if old not in text:
+        sys.exit(f"{path.name} has no {old!r}: the rehearsal must be adapted")
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
 
 
 def rehearse_version(folder):
     """Checks on a copy that a prepared release passes, and that each disagreement is found."""
-    names = ["Cargo.toml", "Cargo.lock", "CHANGELOG.md"]
     unreleased, *released = changelog.read()
     newest = max([released[0].name] if released else [], key=changelog.order_of, default="0.0.0")
     major, minor, _ = (int(part) for part in changelog.VERSION.fullmatch(newest)["core"].split("."))
     following = f"{major}.{minor + 1}.0"
-
-    def copy(name):
-        place = folder / name
-        place.mkdir()
-        for one in names:
-            shutil.copy(ROOT / one, place)
-        return place
-
-    def edit(place, name, old, new):
-        text = (place / name).read_text(encoding="utf-8")
-        if old not in text:
-            sys.exit(f"{name} has no {old!r}: the rehearsal must be adapted")
-        (place / name).write_text(text.replace(old, new, 1), encoding="utf-8")
-
-    def prepared(name):
-        place = copy(name)
-        if unreleased.is_empty():
-            edit(place, "CHANGELOG.md", "## Unreleased\n", "## Unreleased\n\n### Fixed\n- A rehearsal.\n")
-        done = script("version.py", "prepare", following, place)
-        expect(done.returncode == 0, f"{following} can be prepared ({name})", done.stderr)
-        return place
-
-    good = prepared("good")
+    good, names = folder / "good", ["Cargo.toml", "Cargo.lock", "CHANGELOG.md"]
+    good.mkdir()
+    for name in names:
+        shutil.copy(ROOT / name, good)
+    if unreleased.is_empty():
+        edit(good / "CHANGELOG.md", "## Unreleased\n", "## Unreleased\n\n### Fixed\n- A rehearsal.\n")
+    done = script("version.py", "prepare", following, good)
+    succeeds(f"{following} can be prepared", done)
     done = script("version.py", "check", f"v{following}", good)
-    expect(done.returncode == 0, f"v{following} passes once it is prepared", done.stderr)
+    succeeds(f"v{following} passes once it is prepared", done)
+
+    for number, (what, name, old, new, part) in enumerate([
+        ("unreleased changes", "CHANGELOG.md", "## Unreleased\n", "## Unreleased\n\n### Added\n- Late.\n", "has unreleased changes"),
+        ("a Cargo.lock that is behind", "Cargo.lock", f'name = "writer"\nversion = "{following}"', 'name = "writer"\nversion = "0.0.9"', "Cargo.lock has other versions"),
+        ("a requirement of another version", "Cargo.toml", f'version = "={following}"', 'version = "=0.0.9"', "Cargo.toml requires 0.0.9"),
+        ("a date in the future", "CHANGELOG.md", f"## {following} - 2", f"## {following} - 3", "in the future"),
+        ("a changelog without the version", "CHANGELOG.md", f"## {following} - ", f"## {major}.{minor + 2}.0 - ", f"and not {following}"),
+        ("an unknown kind of change", "CHANGELOG.md", "### ", "### Improved and ", "is not one of Added"),
+    ]):
+        wrong = shutil.copytree(good, folder / f"wrong-{number}")
+        edit(wrong / name, old, new)
+        refused(what, script("version.py", "check", f"v{following}", wrong), part)
+    for tag in ("v99.0.0", following):
+        refused(f"the tag {tag}", script("version.py", "check", tag, good), f"the tag must be v{following}")
+
     for part in ("admin", "adviser", "cli", "endpoint", "engine", "functions", "local", "shared", "stream", "tests"):
         shutil.copytree(ROOT / part, good / part, ignore=shutil.ignore_patterns("data", "target"))
     locked = run("cargo", "metadata", "--locked", "--format-version", "1", cwd=good)
-    expect(locked.returncode == 0, "Cargo accepts the prepared Cargo.lock without a change", locked.stderr)
-    versions = {
-        package["version"]
-        for package in tomllib.loads((good / "Cargo.lock").read_text())["package"]
-        if "source" not in package
-    }
-    expect(versions == {following}, "Cargo.lock has the new version for every own package, and for no other", versions)
-
-    wrong = prepared("unreleased")
-    edit(wrong, "CHANGELOG.md", "## Unreleased\n", "## Unreleased\n\n### Added\n- Too late.\n")
-    behind = prepared("behind")
-    edit(behind, "Cargo.lock", f'name = "writer"\nversion = "{following}"', 'name = "writer"\nversion = "0.0.9"')
-    required = prepared("required")
-    edit(required, "Cargo.toml", f'version = "={following}"', 'version = "=0.0.9"')
-    future = prepared("future")
-    edit(future, "CHANGELOG.md", f"## {following} - 2", f"## {following} - 3")
-    nameless = prepared("nameless")
-    edit(nameless, "CHANGELOG.md", f"## {following} - ", f"## {major}.{minor + 2}.0 - ")
-    malformed = prepared("malformed")
-    edit(malformed, "CHANGELOG.md", "### ", "### Improved and ")
-    for name, tag, place, part in [
-        ("a tag of another version", "v99.0.0", good, f"the tag must be v{following}"),
-        ("a tag without v", following, good, f"the tag must be v{following}"),
-        ("unreleased changes", f"v{following}", wrong, "has unreleased changes"),
-        ("a Cargo.lock that is behind", f"v{following}", behind, "Cargo.lock has other versions"),
-        ("a requirement of another version", f"v{following}", required, "Cargo.toml requires 0.0.9"),
-        ("a date in the future", f"v{following}", future, "in the future"),
-        ("a changelog without the version", f"v{following}", nameless, f"and not {following}"),
-        ("an unknown kind of change", f"v{following}", malformed, "is not one of Added"),
-    ]:
-        done = script("version.py", "check", tag, place)
-        expect(done.returncode == 1 and part in done.stderr, f"refused: {name}", done.stderr or "it passed")
+    succeeds("Cargo accepts the prepared Cargo.lock without a change", locked)
+    packages = tomllib.loads((good / "Cargo.lock").read_text(encoding="utf-8"))["package"]
+    versions = {package["version"] for package in packages if "source" not in package}
+    report.equal("Cargo.lock has the new version for every own package, and for no other", versions, {following})
 
 
 def stand_ins(folder):
@@ -145,7 +113,7 @@ def check_programs(out, version, programs):
                 (entry,) = archive.infolist()
                 holds = entry.filename == name and entry.external_attr >> 16 == 0o100755
                 holds = holds and archive.read(entry) == (folder / program / "bootstrap").read_bytes()
-            expect(holds, f"the zip of {program} for {architecture} has only the program, which is executable", entry)
+            report.check(f"the zip of {program} for {architecture} has only the program, which is executable", holds, entry)
 
 
 def check_bills(out):
@@ -153,7 +121,7 @@ def check_bills(out):
     lock = tomllib.loads((ROOT / "Cargo.lock").read_text(encoding="utf-8"))["package"]
     known = {(package["name"], package["version"]): package.get("checksum") for package in lock}
     bills = sorted(out.glob("*.cdx.json"))
-    expect(len(bills) == len(pack.PROGRAMS) * len(pack.MACHINES), "there is a bill for each program", bills)
+    report.equal("there is a bill for each program", len(bills), len(pack.PROGRAMS) * len(pack.MACHINES))
     for path in bills:
         bill = json.loads(path.read_text(encoding="utf-8"))
         parts = {(part["name"], part["version"]): part for part in bill["components"]}
@@ -163,56 +131,39 @@ def check_bills(out):
             for part, its in parts.items()
             if [one["content"] for one in its.get("hashes", [])] != [known[part]] * bool(known[part])
         ]
-        linked = {"dynamodb-write-sharding"} - names
-        foreign = {"proptest", "serde_derive", "cc", "aws-lc-sys", "openssl-sys"} & names
+        linked, foreign = {"dynamodb-write-sharding"}, {"proptest", "serde_derive", "cc", "aws-lc-sys", "openssl-sys"}
         if "-adviser-" in path.name:
-            foreign |= {"api", "lambda_http", "axum"} & names
+            foreign |= {"api", "lambda_http", "axum"}
         else:
-            linked |= {"api", "aws-sdk-dynamodb", "ring", "rustls"} - names
-        if "-local-" in path.name:
-            linked |= {"dynoxide-rs"} - names
-        else:
-            foreign |= {"dynoxide-rs"} & names
+            linked |= {"api", "aws-sdk-dynamodb", "ring", "rustls"}
+        (linked if "-local-" in path.name else foreign).add("dynoxide-rs")
         unlicensed = [part for part, its in parts.items() if not its.get("licenses")]
-        found = (wrong, linked, foreign, unlicensed)
-        expect(
-            not any(found),
-            f"{path.name}: {len(parts)} crates, each with licence and checksum, and none for builds or tests only",
-            found,
-        )
+        found = (wrong, linked - names, foreign & names, unlicensed)
+        promise = f"{path.name}: {len(parts)} crates, each with licence and checksum, and none for builds or tests only"
+        report.check(promise, not any(found), found)
 
 
 class Store(http.server.BaseHTTPRequestHandler):
     """The part of S3 that `sam package` needs: an empty bucket that accepts objects, also in
     parts."""
 
-    objects, parts = {}, {}
+    def body(self):
+        return self.rfile.read(int(self.headers.get("content-length", 0)))
 
     def do_HEAD(self):
         self.respond(404)
 
-    def do_GET(self):
-        self.respond(404)
+    do_GET = do_HEAD
 
     def do_PUT(self):
-        body = self.rfile.read(int(self.headers.get("content-length", 0)))
         path, _, query = self.path.partition("?")
-        part = urllib.parse.parse_qs(query).get("partNumber")
-        if part:
-            self.parts.setdefault(path, {})[int(part[0])] = body
-        else:
-            self.objects[path] = body
+        [part] = urllib.parse.parse_qs(query).get("partNumber", ["0"])
+        self.server.objects.setdefault(path, {})[int(part)] = self.body()
         self.respond(200)
 
     def do_POST(self):
-        self.rfile.read(int(self.headers.get("content-length", 0)))
-        path, _, query = self.path.partition("?")
-        if query == "uploads":
-            self.respond(200, b"<InitiateMultipartUploadResult><UploadId>1</UploadId></InitiateMultipartUploadResult>")
-            return
-        parts = self.parts.pop(path)
-        self.objects[path] = b"".join(parts[number] for number in sorted(parts))
-        self.respond(200, b"<CompleteMultipartUploadResult/>")
+        self.body()
+        self.respond(200, b"<InitiateMultipartUploadResult><UploadId>1</UploadId></InitiateMultipartUploadResult>")
 
     def respond(self, status, body=b""):
         self.send_response(status)
@@ -227,75 +178,46 @@ class Store(http.server.BaseHTTPRequestHandler):
 
 def check_bundle(folder, out, version, architecture):
     """Checks the bundle with SAM in a folder of its own, as after a download."""
-    name = bundle.bundle_name(version, architecture)
-    place = folder / f"downloaded-{architecture}"
-    with zipfile.ZipFile(out / f"{name}.zip") as archive:
-        archive.extractall(place)
-    place /= name
-    done = run("sam", "validate", "--lint", "--region", "us-east-1", cwd=place)
-    expect(done.returncode == 0, f"the bundle for {architecture}: sam validate --lint", done.stdout + done.stderr)
+    name, title = bundle.bundle_name(version, architecture), f"the bundle for {architecture}:"
+    shutil.unpack_archive(out / f"{name}.zip", folder / f"downloaded-{architecture}")
+    place = folder / f"downloaded-{architecture}" / name
     done = run("cfn-lint", *sorted(place.glob("templates/*.yaml")), place / "template.yaml", cwd=place)
-    expect(done.returncode == 0, f"the bundle for {architecture}: cfn-lint", done.stdout + done.stderr)
+    succeeds(f"{title} cfn-lint", done)
 
-    Store.objects, Store.parts = {}, {}
-    store = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Store)
-    threading.Thread(target=store.serve_forever, daemon=True).start()
-    variables = {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{store.server_port}",
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Store) as store:
+        store.objects = {}
+        threading.Thread(target=store.serve_forever, daemon=True).start()
+        command = ["sam", "package", "--s3-bucket", "rehearsal", "--region", "us-east-1"]
         # Plain bodies, so the check can compare uploads.
-        "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
-    }
-    done = run(
-        "sam",
-        "package",
-        "--s3-bucket",
-        "rehearsal",
-        "--output-template-file",
-        "packaged.yaml",
-        "--region",
-        "us-east-1",
-        cwd=place,
-        **variables,
-    )
-    store.shutdown()
-    expect(
-        done.returncode == 0, f"the bundle for {architecture}: sam package, without a build", done.stdout + done.stderr
-    )
-    stored = {hashlib.sha256(body).hexdigest() for body in Store.objects.values()}
+        plain = {"AWS_REQUEST_CHECKSUM_CALCULATION": "when_required"}
+        url = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{store.server_port}"}
+        done = run(*command, "--output-template-file", "packaged.yaml", cwd=place, **plain, **url)
+        store.shutdown()
+    succeeds(f"{title} sam package, without a build", done)
+    stored = [b"".join(parts[number] for number in sorted(parts)) for parts in store.objects.values()]
     zips = [out / pack.zip_name(version, function, architecture) for function in pack.FUNCTIONS]
-    missing = [path.name for path in zips if hashlib.sha256(path.read_bytes()).hexdigest() not in stored]
-    expect(not missing, f"the bundle for {architecture}: SAM uploads the release's own zips, byte for byte", missing)
+    missing = [path.name for path in zips if path.read_bytes() not in stored]
+    report.none(f"{title} SAM uploads the release's own zips, byte for byte", missing)
 
     # CloudFormation receives the root and the packaged templates that SAM uploads.
-    packaged = [body.decode() for body in Store.objects.values() if body[:2] != b"PK"]
-    nested = len(bundle.templates()) - 1
-    expect(
-        len(packaged) == nested,
-        f"the bundle for {architecture}: SAM uploads the {nested} nested templates",
-        len(packaged),
-    )
-    packaged.append((place / "packaged.yaml").read_text(encoding="utf-8"))
-    functions, settings = [], {}
-    for text in packaged:
-        template = yaml.load(text, bundle.Loader)
-        settings |= template.get("Mappings", {}).get("Settings", {})
-        functions += [
-            one["Properties"] for one in template["Resources"].values() if one["Type"] == "AWS::Serverless::Function"
-        ]
-    found = [one.get("CodeUri") for one in functions]
+    packaged, nested = [body for body in stored if body[:2] != b"PK"], len(bundle.templates()) - 1
+    report.equal(f"{title} SAM uploads the nested templates", len(packaged), nested)
+    root, *others = [yaml.load(text, bundle.Loader) for text in ((place / "packaged.yaml").read_bytes(), *packaged)]
+    bodies = [body for template in (root, *others) for body in template["Resources"].values()]
+    found = [body["Properties"].get("CodeUri") for body in bodies if body["Type"] == "AWS::Serverless::Function"]
     holds = len(found) == len(pack.FUNCTIONS) and all(str(one).startswith("s3://rehearsal/") for one in found)
-    expect(holds, f"the bundle for {architecture}: the code of each function is the uploaded zip", found)
-    chosen = set(settings["Architecture"].values())
-    expect(chosen == {architecture}, f"the bundle for {architecture}: every profile has its architecture", chosen)
+    report.check(f"{title} the code of each function is the uploaded zip", holds, found)
+    chosen = {*root["Mappings"]["Settings"]["Architecture"].values()}
+    report.equal(f"{title} every profile has its architecture", chosen, {architecture})
 
 
 def main():
     folder, given = pathlib.Path(sys.argv[1]), [pathlib.Path(path) for path in sys.argv[2:]]
-    version = version_of_workspace()
+    version = tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))["workspace"]["package"]["version"]
 
     print("\n== release/version.py and release/changelog.py")
     done = script("changelog.py", "check")
-    expect(done.returncode == 0, "CHANGELOG.md has the format of Keep a Changelog", done.stderr)
+    succeeds("CHANGELOG.md has the format of Keep a Changelog", done)
     rehearse_version(folder)
 
     print(f"\n== release/assemble {version}")
@@ -313,43 +235,27 @@ def main():
         print(f"      {len(files[name]) / 1e6:8.3f} MB  {name}")
     again = {path.name: path.read_bytes() for path in outs[1].iterdir()}
     differ = [name for name in files if files[name] != again.get(name)]
-    expect(not differ and len(files) == len(again), "assembled twice, every file has the same bytes", differ)
+    report.check("assembled twice, every file has the same bytes", not differ and len(files) == len(again), differ)
     done = run("sha256sum", "--check", "--quiet", "SHA256SUMS", cwd=out)
-    expect(done.returncode == 0, "SHA256SUMS is correct", done.stdout)
+    succeeds("SHA256SUMS is correct", done)
     named = {line.split()[1] for line in files["SHA256SUMS"].decode().splitlines()}
-    expect(
-        named == set(files) - {"SHA256SUMS", "notes.md"},
-        "SHA256SUMS names every file of the release",
-        named ^ set(files),
-    )
-    expect(
-        files["notes.md"].startswith(b"### ") and len(files["notes.md"]) > 100,
-        "the notes have the version's changes",
-        files["notes.md"][:80],
-    )
+    others = named ^ (set(files) - {"SHA256SUMS", "notes.md"})
+    report.none("SHA256SUMS names every file of the release", others)
+    notes = files["notes.md"]
+    report.check("the notes have the version's changes", notes.startswith(b"### ") and len(notes) > 100, notes[:80])
     view = json.loads(files[f"{pack.NAME}-{version}-clients.openapi.json"])
     description = yaml.safe_load((ROOT / "functions/api/openapi.yaml").read_text(encoding="utf-8"))
     operations = [{path: its.keys() for path, its in one["paths"].items()} for one in (view, description)]
-    expect(operations[0] == operations[1], "the view for clients has every operation of the API", operations[0])
+    report.equal("the view for clients has every operation of the API", *operations)
     check_programs(out, version, programs)
     done = run(ROOT / "release/assemble", version, x86_64, arm64, folder / "swapped")
-    expect(
-        done.returncode != 0 and "is not a program for arm64" in done.stderr,
-        "refused: programs of the other architecture",
-        done.stderr,
-    )
-    done = run(ROOT / "release/assemble", version, arm64, x86_64, out)
-    expect(
-        done.returncode != 0 and "already exists" in done.stderr,
-        "refused: a folder that already exists",
-        done.stderr,
-    )
+    refused("programs of the other architecture", done, "is not a program for arm64")
+    refused("a folder that already exists", run(ROOT / "release/assemble", version, arm64, x86_64, out), "already exists")
     check_bills(out)
     for architecture in programs:
         check_bundle(folder, out, version, architecture)
 
-    print(f"\n{failed} wrong")
-    return 1 if failed else 0
+    return report.end()
 
 
 if __name__ == "__main__":
