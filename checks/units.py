@@ -5,18 +5,10 @@ import http.client
 import http.server
 import json
 import threading
-from decimal import Decimal
 
 from boto3.dynamodb.conditions import Key
 
 OPERATIONS = {"GetItem", "BatchGetItem", "Query", "PutItem", "UpdateItem", "DeleteItem"}
-
-
-def size_of(value):
-    """Returns the size of an attribute's value in bytes, by DynamoDB's rules."""
-    if isinstance(value, (int, Decimal)) and not isinstance(value, bool):
-        return (len(str(value).replace(".", "").strip("0-")) + 1) // 2 + 1
-    return len(value.encode()) if isinstance(value, str) else 1
 
 
 class Meter(http.server.BaseHTTPRequestHandler):
@@ -59,17 +51,16 @@ def metered(dynamodb, table):
         server.shutdown()
 
 
-def compare(model, api, taken, tables, places):
+def compare(model, api, taken, main, scratch, places):
     """Sends requests for items of keys that never grew, and boto3's for the same; boto3 writes to
     another table. Yields (kind, units of each request of the product, units of boto3's)."""
-    (main, scratch), names = tables, (model.program.partition, model.program.sort)
     total = {"ReturnConsumedCapacity": "TOTAL"}
     for place in places:
-        at = dict(zip(names, place))
-        new = {"Item": at | {"by": "units", "n": 1}}
+        at = dict(zip(model.names, place))
+        new = {"Item": at | {"by": "the product", "n": 1}}
         absent = {"ConditionExpression": "attribute_not_exists(n)"}
         count = {"UpdateExpression": "ADD c :c", "ExpressionAttributeValues": {":c": 1}}
-        scratch.put_item(Item=at | model.items[place])
+        scratch.put_item(Item=model.row(*place))
         for kind, request, given in (
             ("get", scratch.get_item, {"Key": at, "ConsistentRead": True}),
             ("put", scratch.put_item, new),
@@ -80,11 +71,11 @@ def compare(model, api, taken, tables, places):
             ("get", scratch.get_item, {"Key": at, "ConsistentRead": True}),
         ):
             taken.clear()
-            model.send(api, kind, place, "units")
+            model.send(api, kind, place)
             yield kind, [*taken], request(**given, **total)["ConsumedCapacity"]["CapacityUnits"]
         taken.clear()
         page = api.page(place[0], limit=40)
-        query = {"KeyConditionExpression": Key(names[0]).eq(place[0]), "Limit": 40}
+        query = {"KeyConditionExpression": Key(model.names[0]).eq(place[0]), "Limit": 40}
         units = main.query(**query, **total)["ConsumedCapacity"]["CapacityUnits"]
         yield "page", [*taken], units
         yield "page, as it says", [float(page["consumed_capacity"])], units
