@@ -70,13 +70,15 @@ def rehearse_version(folder):
     done = script("version.py", "check", f"v{following}", good)
     succeeds(f"v{following} passes once it is prepared", done)
 
+    log, heading, late = "CHANGELOG.md", f"## {following} - ", "## Unreleased\n\n### Added\n- Late.\n"
+    locked, required = 'name = "writer"\nversion = "{}"'.format, 'version = "={}"'.format
     for number, (what, name, old, new, part) in enumerate([
-        ("unreleased changes", "CHANGELOG.md", "## Unreleased\n", "## Unreleased\n\n### Added\n- Late.\n", "has unreleased changes"),
-        ("a Cargo.lock that is behind", "Cargo.lock", f'name = "writer"\nversion = "{following}"', 'name = "writer"\nversion = "0.0.9"', "Cargo.lock has other versions"),
-        ("a requirement of another version", "Cargo.toml", f'version = "={following}"', 'version = "=0.0.9"', "Cargo.toml requires 0.0.9"),
-        ("a date in the future", "CHANGELOG.md", f"## {following} - 2", f"## {following} - 3", "in the future"),
-        ("a changelog without the version", "CHANGELOG.md", f"## {following} - ", f"## {major}.{minor + 2}.0 - ", f"and not {following}"),
-        ("an unknown kind of change", "CHANGELOG.md", "### ", "### Improved and ", "is not one of Added"),
+        ("unreleased changes", log, "## Unreleased\n", late, "has unreleased changes"),
+        ("an old Cargo.lock", "Cargo.lock", locked(following), locked("0.0.9"), "Cargo.lock has other versions"),
+        ("another requirement", "Cargo.toml", required(following), required("0.0.9"), "Cargo.toml requires 0.0.9"),
+        ("a date in the future", log, f"{heading}2", f"{heading}3", "in the future"),
+        ("a changelog without the version", log, heading, f"## {major}.{minor + 2}.0 - ", f"and not {following}"),
+        ("an unknown kind of change", log, "### ", "### Improved and ", "is not one of Added"),
     ]):
         wrong = shutil.copytree(good, folder / f"wrong-{number}")
         edit(wrong / name, old, new)
@@ -86,8 +88,8 @@ def rehearse_version(folder):
 
     for part in ("admin", "adviser", "cli", "endpoint", "engine", "functions", "local", "shared", "stream", "tests"):
         shutil.copytree(ROOT / part, good / part, ignore=shutil.ignore_patterns("data", "target"))
-    locked = run("cargo", "metadata", "--locked", "--format-version", "1", cwd=good)
-    succeeds("Cargo accepts the prepared Cargo.lock without a change", locked)
+    done = run("cargo", "metadata", "--locked", "--format-version", "1", cwd=good)
+    succeeds("Cargo accepts the prepared Cargo.lock without a change", done)
     packages = tomllib.loads((good / "Cargo.lock").read_text(encoding="utf-8"))["package"]
     versions = {package["version"] for package in packages if "source" not in package}
     report.equal("Cargo.lock has the new version for every own package, and for no other", versions, {following})
