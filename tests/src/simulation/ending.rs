@@ -224,7 +224,8 @@ async fn check_metadata(
     // The first entry is the registration. A cooldown is counted on wall clocks, so it holds only
     // if those are right. A drain clears the history.
     let hasty = entries.windows(2).skip(1).any(|pair| pair[1].at < pair[0].at + COOLDOWN_SECONDS);
-    if hasty && !plan.sets_clocks_back() && plan.shrinking == Shrinking::Never {
+    let are_clocks_right = !plan.sets_clocks_back() && !plan.has_wrong_clocks();
+    if hasty && are_clocks_right && plan.shrinking == Shrinking::Never {
         let what =
             format!("I5: two changes within a cooldown: {:?}", metadata.shard_history.to_strings());
         return Err(world.violation(which, Finding::new(what)));
