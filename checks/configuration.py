@@ -333,7 +333,7 @@ def alarms(templates):
 
 
 def metrics():
-    return {code(name) for name in metrics_written()}
+    return {code(name) for name in metrics_written("shared/src", "functions", "endpoint/src")}
 
 
 def unlike_their_settings(rows, templates):
