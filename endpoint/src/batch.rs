@@ -158,6 +158,7 @@ pub(crate) async fn write(
         request.insert("RequestItems".to_owned(), Value::Object(native.clone()));
         let lasts = || lasting.iter().all(|patterns| patterns.last());
         let reply = answered(service.upstream.call("BatchWriteItem", &request, &lasts).await)?;
+        service.observe(("BatchWriteItem", &request), &reply);
         if reply.is_ok() {
             done += 1;
             answer = reply.members();

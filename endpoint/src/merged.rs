@@ -276,7 +276,7 @@ impl Query<'_> {
         page: Vec<(Position, Entry)>,
     ) -> Result<Merged, Failure> {
         let mut merged = Merged { entries: Vec::new(), next: None, units: 0.0, era: 0 };
-        let last = page.last().map(|(position, _)| position.clone());
+        let (most, last) = (page.len() + 1, page.last().map(|(position, _)| position.clone()));
         // A drain may remove a copy at an old place once the item's home has it.
         let home = |position: &Position| session.places(&position.sort_key, view).home;
         let mut shards: BTreeSet<ShardNumber> =
@@ -289,7 +289,7 @@ impl Query<'_> {
             (page.into_iter().collect(), self.copies(&What::Filtered)?);
         let asked: Vec<_> = shards
             .into_iter()
-            .map(|shard| self.hits(session, shard, last.as_ref()).boxed())
+            .map(|shard| self.hits(session, shard, (most, last.as_ref())).boxed())
             .collect();
         let answers: Vec<_> =
             stream::iter(asked).buffer_unordered(CONCURRENCY).try_collect().await?;
@@ -333,18 +333,16 @@ impl Query<'_> {
         Ok(merged)
     }
 
-    /// What the filter lets through on one shard, up to a position. Without one, only whether
-    /// DynamoDB accepts the request.
+    /// What the filter lets through on one shard, up to a position, asked for so many items at a
+    /// time. Without a position, only whether DynamoDB accepts the request.
     async fn hits(
         &self,
         session: &KeySession<'_>,
         shard: ShardNumber,
-        last: Option<&Position>,
+        (most, last): (usize, Option<&Position>),
     ) -> Result<(ShardNumber, Vec<Members>, f64), Failure> {
         let (mut body, _) = self.request(session, shard, &What::Filtered)?;
-        if last.is_none() {
-            body.insert("Limit".to_owned(), Value::from(1));
-        }
+        body.insert("Limit".to_owned(), Value::from(most));
         let (mut found, mut units) = (Vec::new(), 0.0);
         let mut after = self.start.clone();
         loop {

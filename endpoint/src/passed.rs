@@ -18,12 +18,25 @@ const OLD_PARAMETERS: [&str; 7] = [
     "ScanFilter",
 ];
 
+/// The longest partition key. (DynamoDB developer guide, "Constraints".)
+const MAX_KEY_BYTES: usize = 2_048;
+
 /// Notes the keys of a request and its answer.
 pub(crate) fn note(
     (observed, tables): (&Observed, &[ServedTable]),
     (operation, body): (&str, &Members),
     reply: &Reply,
 ) {
+    // What DynamoDB refuses is no load.
+    let counts = reply.is_ok()
+        || reply.throttled().is_some()
+        || matches!(
+            reply.error_type().as_str(),
+            "ConditionalCheckFailedException" | "TransactionCanceledException"
+        );
+    if !counts {
+        return;
+    }
     let table_of = |name: &str| tables.iter().find(|table| table.is_named(name));
     let named =
         |members: &Members| members.get("TableName").and_then(Value::as_str).and_then(table_of);
@@ -94,8 +107,10 @@ fn object(value: Option<&Value>) -> Option<&Members> {
     value?.as_object()
 }
 
+/// The partition key, if DynamoDB can have it.
 fn key_of<'a>(table: &ServedTable, item: &'a Members) -> Option<&'a str> {
-    item.get(table.partition_key_name())?.get("S")?.as_str()
+    let key = item.get(table.partition_key_name())?.get("S")?.as_str();
+    key.filter(|key| key.len() <= MAX_KEY_BYTES)
 }
 
 /// The write units of an item. An update or a deletion counts as one, because its item is not

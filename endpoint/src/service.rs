@@ -156,9 +156,14 @@ impl Service {
         let lasts = move || patterns.iter().all(|patterns| patterns.last());
         let reply = answered(self.upstream.send(headers, raw, &lasts).await)?;
         if let Some(of) = of.filter(|_| is_served) {
-            passed::note((&self.observed, &self.tables), of, &reply);
+            self.observe(of, &reply);
         }
         Ok(reply)
+    }
+
+    /// Notes the keys of a request that are not armed.
+    pub(crate) fn observe(&self, of: (&str, &Members), reply: &Reply) {
+        passed::note((&self.observed, &self.tables), of, reply);
     }
 
     /// The served table of a name, with its patterns. `None` if requests to it pass.

@@ -92,7 +92,6 @@ pub async fn open(
     creates_metadata: bool,
 ) -> Result<Service, UpstreamError> {
     let client = Client::new(aws);
-    let deadline = Instant::now() + START_TIMEOUT;
     let mut tables = Vec::with_capacity(configurations.len());
     for config in configurations {
         let metadata = config.metadata_table_name.clone();
@@ -107,7 +106,7 @@ pub async fn open(
         // process would still pass their writes. That also refuses a table whose metadata is being
         // rebuilt.
         let maintenance = ShardedTable::over(table.engine.clone()).maintenance();
-        let maintenance = maintenance.deadline(deadline);
+        let maintenance = maintenance.deadline(Instant::now() + START_TIMEOUT);
         let claimed = match (table.can_be_armed(), creates_metadata) {
             (false, _) => maintenance.check().await,
             (true, false) => maintenance.claim().await,

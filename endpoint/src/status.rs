@@ -21,7 +21,7 @@ const MAX_BYTES: usize = 4 * 1_024 * 1_024;
 /// lines of text.
 pub async fn observations(address: SocketAddr) -> String {
     match timeout(TIMEOUT, ask(address)).await {
-        Ok(Some(answer)) => lines(address, &answer),
+        Ok(Some(keys)) => lines(address, keys),
         Ok(None) | Err(_) => {
             format!(
                 "no endpoint answers at {address}: nothing is known of keys that are not armed\n"
@@ -30,16 +30,17 @@ pub async fn observations(address: SocketAddr) -> String {
     }
 }
 
-async fn ask(address: SocketAddr) -> Option<Value> {
+/// The observed keys. `None` if no endpoint listens there, but perhaps another server.
+async fn ask(address: SocketAddr) -> Option<Vec<Value>> {
     let mut request = HttpRequest::empty();
     request.set_uri(format!("http://{address}{OBSERVED_PATH}")).ok()?;
     let response = connector().call(request).await.ok()?.try_into_http1x().ok()?;
     let body = Limited::new(response.into_body(), MAX_BYTES).collect().await.ok()?;
-    serde_json::from_slice(&body.to_bytes()).ok()
+    let answer: Value = serde_json::from_slice(&body.to_bytes()).ok()?;
+    answer.get("keys")?.as_array().cloned()
 }
 
-fn lines(address: SocketAddr, answer: &Value) -> String {
-    let keys = answer.get("keys").and_then(Value::as_array).cloned().unwrap_or_default();
+fn lines(address: SocketAddr, keys: Vec<Value>) -> String {
     if keys.is_empty() {
         return format!("not armed: no key was throttled in the last hour, says {address}\n");
     }

@@ -79,6 +79,11 @@ impl Kind {
         }
     }
 
+    /// Whether it is a write with an expression, which may pull the item home.
+    const fn is_expression(self) -> bool {
+        matches!(self, Self::Swap(..) | Self::Over(_) | Self::Add(_))
+    }
+
     /// Whether it changes nothing, so that it may take effect as early as possible.
     const fn only_reads(self) -> bool {
         matches!(self, Self::Differs(_) | Self::Exists(_) | Self::Read(_) | Self::Nothing)
@@ -91,12 +96,16 @@ struct State {
     value: Option<u64>,
     /// The latest time at which a request without a response stored the value.
     late_since: Option<Tick>,
+    /// The value that this request has replaced, if there are writes with an expression: one of them
+    /// may have read it, and pull it home.
+    under: Option<Option<u64>>,
     /// The operations in progress that have taken effect.
     done: BTreeSet<usize>,
 }
 
 struct Search<'a> {
     operations: &'a [Operation],
+    has_expressions: bool,
     /// Requests that were sent and have not ended yet.
     under_way: BTreeSet<usize>,
     states: Vec<State>,
@@ -119,8 +128,15 @@ pub(super) fn check(operations: &[Operation]) -> Result<bool, usize> {
         events.extend(operation.ended.map(|ended| (ended, true, index)));
     }
     events.sort_unstable();
-    let empty = State { value: None, late_since: None, done: BTreeSet::new() };
-    let mut search = Search { operations, under_way: BTreeSet::new(), states: vec![empty], now: 0 };
+    let empty = State { value: None, late_since: None, under: None, done: BTreeSet::new() };
+    let has_expressions = operations.iter().any(|operation| operation.kind.is_expression());
+    let mut search = Search {
+        operations,
+        has_expressions,
+        under_way: BTreeSet::new(),
+        states: vec![empty],
+        now: 0,
+    };
     for (now, is_response, index) in events {
         search.now = now;
         if !is_response {
@@ -182,6 +198,9 @@ impl Search<'_> {
             && found.len() <= MOST_STATES
         {
             next += 1;
+            if let Some(undone) = self.undone(&state) {
+                self.add(&mut found, undone);
+            }
             for other in self
                 .under_way
                 .iter()
@@ -195,6 +214,26 @@ impl Search<'_> {
             }
         }
         found
+    }
+
+    /// The state after a pull of what a late write has replaced. A write with an expression has read
+    /// it before, and may itself take effect later, or never.
+    fn undone(&self, state: &State) -> Option<State> {
+        let value = state.under?;
+        let pulls = |index: &usize| {
+            let Operation { kind, sent, .. } = self.operations[*index];
+            kind.is_expression() && state.late_since.is_some_and(|since| since > sent)
+        };
+        if !self.under_way.iter().any(pulls) {
+            return None;
+        }
+        let reads = |index: &&usize| {
+            let kind = self.operations[**index].kind;
+            kind.only_reads() && kind.applied(value).is_some()
+        };
+        let mut done = state.done.clone();
+        done.extend(self.under_way.iter().filter(reads));
+        Some(State { value, late_since: None, under: None, done })
     }
 
     /// Whether an earlier request with the same effect is also optional and has not taken effect.
@@ -219,8 +258,9 @@ impl Search<'_> {
         {
             values.push(Some(own));
         }
-        if let Kind::Swap(_, to) = operation.kind
+        if let Kind::Swap(from, to) = operation.kind
             && values.is_empty()
+            && state.under == Some(from)
             && state.late_since.is_some_and(|since| since > operation.sent)
         {
             values.push(to);
@@ -231,12 +271,20 @@ impl Search<'_> {
     fn reached(&self, state: &State, value: Option<u64>, index: usize) -> State {
         let operation = self.operations[index];
         let is_acknowledged = operation.ended.is_some()
-            && matches!(operation.kind, Kind::Set(_) | Kind::Create(_) | Kind::Swap(..));
+            && matches!(
+                operation.kind,
+                Kind::Set(_) | Kind::Create(_) | Kind::Swap(..) | Kind::Over(_) | Kind::Add(_)
+            );
         let late_since = match (value == state.value, operation.ended) {
             _ if is_acknowledged => None,
             (true, _) => state.late_since,
             (false, None) => Some(self.now),
             (false, Some(_)) => None,
+        };
+        let under = match late_since.filter(|_| self.has_expressions) {
+            None => None,
+            Some(_) if value == state.value => state.under,
+            Some(_) => Some(state.value),
         };
         let mut done = state.done.clone();
         done.insert(index);
@@ -245,7 +293,7 @@ impl Search<'_> {
             kind.only_reads() && kind.applied(value).is_some()
         };
         done.extend(self.under_way.iter().filter(reads));
-        State { value, late_since, done }
+        State { value, late_since, under, done }
     }
 
     /// Adds a state, unless a known state allows everything that it allows.
@@ -263,6 +311,7 @@ impl Search<'_> {
         let reads = |index: &usize| self.operations[*index].kind.only_reads();
         one.value == other.value
             && one.late_since >= other.late_since
+            && (other.under.is_none() || one.under == other.under)
             && one.done.difference(&other.done).all(reads)
             && other.done.difference(&one.done).all(may_stay)
     }
@@ -308,8 +357,8 @@ mod tests {
                 "a write returns the value that it has replaced",
                 vec![
                     operation(put(1), 0, 1),
-                    operation(Swap(Some(1), None), 2, 5),
-                    operation(Swap(None, Some(2)), 3, 4),
+                    operation(Swap(Some(1), None), 2, 3),
+                    operation(Swap(Some(1), Some(2)), 4, 5),
                 ],
                 Err(2),
             ),
@@ -325,6 +374,27 @@ mod tests {
                     operation(Swap(Some(1), Some(2)), 1, 2),
                     operation(Read(Some(2)), 3, 4),
                     operation(Read(Some(3)), 5, 6),
+                ],
+                Err(3),
+            ),
+            (
+                "a late addition is read, and a pull that had begun undoes it",
+                vec![
+                    operation(put(5), 0, 1),
+                    operation(Add(1), 2, None),
+                    operation(Add(1), 3, None),
+                    operation(Read(Some(6)), 4, 5),
+                    operation(Read(Some(5)), 6, 7),
+                ],
+                Ok(true),
+            ),
+            (
+                "two additions do not both find the same sum beside a lost one",
+                vec![
+                    operation(put(4), 0, 1),
+                    operation(Add(1), 2, None),
+                    operation(Swap(Some(4), Some(5)), 3, 4),
+                    operation(Swap(Some(4), Some(5)), 5, 6),
                 ],
                 Err(3),
             ),

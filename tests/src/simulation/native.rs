@@ -15,7 +15,7 @@ use super::failure::Finding;
 use super::linearizability::Kind;
 use super::native_write::Write;
 use super::network::Instance;
-use super::reading::split;
+use super::reading::{in_order, split};
 use super::registers::{Outcome, Sent};
 use super::world::World;
 use super::writing::REGISTERS;
@@ -370,11 +370,13 @@ impl Client {
         if is_scan {
             seen.sort_unstable();
         }
+        let ordered = in_order(&seen, is_descending);
         let (plain, registers) = split(seen);
         // A write that arrives late at an old place, which the scan has passed, hides the item there.
         let must_have = if is_scan { self.world.began } else { began };
         let checked = self.world.history(self.which).check_scan(&plain, must_have, is_descending);
         let during = if is_scan { "a scan of an endpoint" } else { "a query of an endpoint" };
+        let checked = ordered.and(checked);
         self.world.check(self.which, checked.map_err(|finding| finding.during(during)));
         let mut known = self.world.registers(self.which);
         match is_scan {

@@ -94,7 +94,7 @@ pub(super) fn split(seen: Vec<(String, u64)>) -> (Vec<(String, u64)>, BTreeMap<S
     (plain, registers.into_iter().collect())
 }
 
-fn in_order(seen: &[(String, u64)], descending: bool) -> Result<(), Finding> {
+pub(super) fn in_order(seen: &[(String, u64)], descending: bool) -> Result<(), Finding> {
     let fine = seen
         .windows(2)
         .all(|pair| if descending { pair[0].0 > pair[1].0 } else { pair[0].0 < pair[1].0 });
