@@ -14,6 +14,7 @@ use sharding::internal::protocol::merge::{PageMerge, ShardPage, ShardPageRequest
 use sharding::internal::protocol::names::VERSION;
 use sharding::internal::protocol::view::View;
 use sharding::{ShardNumber, Version};
+use tokio::time::Instant;
 
 use crate::entries::Standing;
 use crate::item;
@@ -111,7 +112,8 @@ impl Query<'_> {
                 None => {}
             }
             // Tombstones are no items of the page.
-            if units >= MOST_UNITS && merge.has_begun() {
+            let is_long = units >= MOST_UNITS || Instant::now() >= self.page_ends;
+            if is_long && merge.has_begun() {
                 break;
             }
         }

@@ -5,6 +5,8 @@
 //! newest. Then the shards that have those copies are asked again, with the filter, up to the last
 //! of them.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use sharding::internal::KeySession;
 use sharding::internal::protocol::view::View;
@@ -24,6 +26,9 @@ use crate::write::check_members;
 
 /// The items that a page without a limit may have.
 pub(crate) const UNLIMITED: usize = 1_000_000;
+
+/// How long before a query's deadline its page ends: the time for a filter.
+const PAGE_MARGIN: Duration = Duration::from_secs(4);
 
 const MEMBERS: [&str; 13] = [
     "TableName",
@@ -73,6 +78,8 @@ pub(crate) struct Query<'a> {
     pub(crate) key_value: String,
     pub(crate) key_at: usize,
     has_filter: bool,
+    /// When a page that has begun ends, so that the rest of the request is in time.
+    pub(crate) page_ends: Instant,
 }
 
 /// `Query` of an armed key, in the table or in an index with the table's partition key.
@@ -132,6 +139,7 @@ pub(crate) async fn query(
         key_value,
         key_at,
         has_filter,
+        page_ends: deadline - PAGE_MARGIN,
     };
     let engine = table.engine.clone();
     let session = engine.session(key, deadline);

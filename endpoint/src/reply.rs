@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value, json};
+use sharding::internal::FailedWrite;
 use sharding::{CapacityScope, ReadError, TableError, WriteError, WriteErrorKind};
 
 /// A map of attributes or members, as DynamoDB's JSON has it.
@@ -91,6 +92,8 @@ impl Reply {
     }
 }
 
+const UNKNOWN: &str = "sharding-endpoint: the outcome of the write is unknown";
+
 /// An error as the client gets it: DynamoDB's own, or one of this endpoint in its form.
 #[derive(Debug)]
 pub(crate) struct Failure(Box<Reply>);
@@ -128,7 +131,12 @@ impl Failure {
         Self::new(StatusCode::BAD_REQUEST, name, message.as_ref())
     }
 
-    /// A read failed, or the outcome of a write is unknown.
+    /// The write may have been applied, or may be applied later.
+    pub(crate) fn unknown() -> Self {
+        Self::internal(UNKNOWN)
+    }
+
+    /// The request failed, and trying again does not help at once.
     pub(crate) fn internal(message: impl AsRef<str>) -> Self {
         let name = "com.amazonaws.dynamodb.v20120810#InternalServerError";
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, name, message.as_ref())
@@ -151,9 +159,16 @@ impl Failure {
         self.0.throttled().is_some()
     }
 
-    /// Whether it is an error of the server: the outcome of a write is unknown.
-    pub(crate) fn is_internal(&self) -> bool {
-        self.0.status.is_server_error()
+    /// The outcome of a write that failed so, as the metrics count it. `None` if the client must
+    /// correct it.
+    pub(crate) fn outcome(&self) -> Option<FailedWrite> {
+        if self.is_throttled() {
+            return Some(FailedWrite::NoCapacity);
+        }
+        let is_unknown =
+            || self.0.members().get("message").and_then(Value::as_str) == Some(UNKNOWN);
+        let of_server = self.0.status.is_server_error();
+        of_server.then(|| if is_unknown() { FailedWrite::Unknown } else { FailedWrite::Failed })
     }
 
     pub(crate) fn into_reply(self) -> Reply {
@@ -186,12 +201,29 @@ impl From<ReadError> for Failure {
 impl From<WriteError> for Failure {
     fn from(error: WriteError) -> Self {
         if matches!(error.kind, WriteErrorKind::Unknown(_)) {
-            return Self::internal("sharding-endpoint: the outcome of the write is unknown");
+            return Self::unknown();
         }
         if error.is_retryable() {
             return Self::throttled(format!("sharding-endpoint: {error}"));
         }
         tracing::error!(%error, "a write failed");
         Self::internal(format!("sharding-endpoint: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_unknown_outcome_is_counted_as_one() {
+        for (failure, outcome) in [
+            (Failure::unknown(), Some(FailedWrite::Unknown)),
+            (Failure::internal("the metadata is lost"), Some(FailedWrite::Failed)),
+            (Failure::throttled("no shard has room"), Some(FailedWrite::NoCapacity)),
+            (Failure::validation("a wrong expression"), None),
+        ] {
+            assert_eq!(failure.outcome(), outcome, "{failure:?}");
+        }
     }
 }

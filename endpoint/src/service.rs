@@ -12,7 +12,7 @@ use http::header::HOST;
 use serde_json::{Value, json};
 use sharding::PartitionKey;
 use sharding::internal::{Patterns, TableEngine};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::batch::Batch;
 use crate::observed::Observed;
@@ -263,7 +263,12 @@ impl Service {
         }
         let named = query::partition_key(&table, body)?;
         match named.map(|text| table.of_text(&patterns, &text)).transpose()? {
-            Some(Named::Armed(key)) => query::query(of, own.as_deref(), &key, body, deadline).await,
+            Some(Named::Armed(key)) => {
+                let page = query::query(of, own.as_deref(), &key, body, deadline);
+                timeout_at(deadline, page).await.unwrap_or_else(|_| {
+                    Err(Failure::throttled("sharding-endpoint: the page was not read in time"))
+                })
+            }
             Some(Named::NotArmed) | None => {
                 self.pass(headers, raw, vec![patterns], Some((operation, body))).await
             }

@@ -91,12 +91,20 @@ pub async fn open(
     configurations: Vec<TableConfig>,
     creates_metadata: bool,
 ) -> Result<Service, UpstreamError> {
-    let client = Client::new(aws);
+    let client = Client::new(&upstream.connected(aws));
     let mut tables = Vec::with_capacity(configurations.len());
     for config in configurations {
         let metadata = config.metadata_table_name.clone();
         let table = ServedTable::open(&client, config).await?;
         let name = table.name.clone();
+        if !table.can_be_armed() {
+            tracing::info!(
+                table = name,
+                "every request passes: keys of this table cannot be armed"
+            );
+            tables.push(table);
+            continue;
+        }
         if creates_metadata {
             create_tables(&client, table.engine.config())
                 .await
@@ -107,10 +115,9 @@ pub async fn open(
         // rebuilt.
         let maintenance = ShardedTable::over(table.engine.clone()).maintenance();
         let maintenance = maintenance.deadline(Instant::now() + START_TIMEOUT);
-        let claimed = match (table.can_be_armed(), creates_metadata) {
-            (false, _) => maintenance.check().await,
-            (true, false) => maintenance.claim().await,
-            (true, true) => maintenance.claim_unarmed().await,
+        let claimed = match creates_metadata {
+            false => maintenance.claim().await,
+            true => maintenance.claim_unarmed().await,
         };
         claimed.map_err(|error| {
             UpstreamError(format!(

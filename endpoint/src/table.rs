@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::DisplayErrorContext;
@@ -23,6 +24,8 @@ pub(crate) const SEPARATOR: char = '\u{1f}';
 const MAX_ARMED_BYTES: usize = 2_040;
 /// Of a longer key, this many bytes are matched with the patterns.
 const MATCHED_BYTES: usize = 2_000;
+/// How long a description of an index is used. Another program may make the index anew.
+const DESCRIBED_FOR: Duration = Duration::from_secs(60);
 
 /// A table with its engine.
 #[derive(Debug, Clone)]
@@ -32,9 +35,11 @@ pub(crate) struct ServedTable {
     arn: Option<String>,
     /// `None` if its keys cannot be armed, so that every request passes as it came.
     keys: Option<SortKeyType>,
-    /// The indexes, `None` for one with another partition key. They may be made while this runs.
-    indexes: Arc<Mutex<HashMap<String, Option<Arc<Index>>>>>,
+    indexes: Arc<Mutex<Indexes>>,
 }
+
+/// The indexes as they were described, each `None` if it has another partition key.
+type Indexes = HashMap<String, (Option<Arc<Index>>, Instant)>;
 
 /// A partition key in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -150,8 +155,9 @@ impl ServedTable {
         index: &str,
     ) -> Result<Option<Arc<Index>>, Failure> {
         let known = || self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = known().get(index) {
-            return Ok(known.clone());
+        let lasts = |described: &Instant| described.elapsed() < DESCRIBED_FOR;
+        if let Some((own, _)) = known().get(index).filter(|(_, described)| lasts(described)) {
+            return Ok(own.clone());
         }
         let mut body = Members::new();
         body.insert("TableName".to_owned(), Value::from(self.name.as_str()));
@@ -159,13 +165,16 @@ impl ServedTable {
         let of = |kind: &str| answer.get("Table")?.get(kind)?.as_array().cloned();
         let definitions = of("AttributeDefinitions").unwrap_or_default();
         let lists = [of("LocalSecondaryIndexes"), of("GlobalSecondaryIndexes")];
-        for described in lists.into_iter().flatten().flatten() {
+        let all = lists.into_iter().flatten().flatten().map(|described| {
             let name = described.get("IndexName").and_then(Value::as_str).unwrap_or_default();
             let own = Index::of(&described, &definitions, self.partition_key_name());
-            known().insert(name.to_owned(), own.map(Arc::new));
-        }
-        // An index that does not exist: DynamoDB says so.
-        Ok(known().get(index).cloned().flatten())
+            (name.to_owned(), (own.map(Arc::new), Instant::now()))
+        });
+        let all: Indexes = all.collect();
+        // If the index does not exist, DynamoDB says so.
+        let own = all.get(index).and_then(|(own, _)| own.clone());
+        *known() = all;
+        Ok(own)
     }
 
     /// Has the indexes described again: one was made anew with other keys.

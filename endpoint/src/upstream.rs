@@ -11,7 +11,7 @@ use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, si
 use aws_sigv4::sign::v4;
 use aws_smithy_http_client::{Connector, tls};
 use aws_smithy_runtime_api::client::http::{
-    HttpConnector, HttpConnectorSettings, SharedHttpConnector,
+    HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector, http_client_fn,
 };
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_types::body::SdkBody;
@@ -82,6 +82,15 @@ impl Upstream {
     pub async fn new(aws: &api::SdkConfig) -> Result<Self, UpstreamError> {
         let upstream = Self::over(aws, connector()).await?;
         Ok(Self { fresh: Some(connector), ..upstream })
+    }
+
+    /// A configuration of the SDK whose clients use these connections, so that they are renewed with
+    /// them.
+    #[must_use]
+    pub fn connected(&self, aws: &api::SdkConfig) -> api::SdkConfig {
+        let upstream = self.clone();
+        let client = http_client_fn(move |_, _| SharedHttpConnector::new(upstream.clone()));
+        aws.to_builder().http_client(client).build()
     }
 
     /// Drops all idle connections.
@@ -169,8 +178,7 @@ impl Upstream {
             return Sent::Unsent("the lease was over before the request was sent".to_owned());
         }
         let answer = async {
-            let connector = self.connector.read().unwrap_or_else(PoisonError::into_inner).clone();
-            let response = match connector.call(request).await {
+            let response = match HttpConnector::call(self, request).await {
                 Ok(response) => response,
                 Err(error) => return Sent::Unanswered(error.to_string()),
             };
@@ -245,6 +253,12 @@ impl Upstream {
         let (instructions, _) = signing.into_parts();
         instructions.apply_to_request_http1x(&mut request);
         HttpRequest::try_from(request).map_err(|error| failed(&error))
+    }
+}
+
+impl HttpConnector for Upstream {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        self.connector.read().unwrap_or_else(PoisonError::into_inner).call(request)
     }
 }
 

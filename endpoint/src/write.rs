@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sharding::internal::KeySession;
 use sharding::internal::protocol::copies::{Answer, Copy};
 use sharding::internal::protocol::expressed::{
     Action, ExpressedWrite, Next, Operation, Outcome, Request,
 };
 use sharding::internal::protocol::layout::Places;
 use sharding::internal::protocol::view::View;
+use sharding::internal::{FailedWrite, KeySession};
 use sharding::{Item, MAX_ITEM_BYTES, PartitionKey, ShardNumber, SortKey, WriteErrorKind};
 use tokio::time::Instant;
 
@@ -55,11 +55,6 @@ pub(crate) struct ClientWrite<'a> {
     /// The clauses of an update.
     pub(crate) clauses: Clauses,
     pub(crate) deadline: Instant,
-}
-
-/// The write may have been applied, or may be applied later.
-fn unknown() -> Failure {
-    Failure::internal("sharding-endpoint: the outcome of the write is unknown")
 }
 
 fn member<'a>(body: &'a Members, name: &str) -> Option<&'a str> {
@@ -201,12 +196,12 @@ impl<'a> ClientWrite<'a> {
 
     async fn expressed(&self, mut session: KeySession<'_>) -> Result<Reply, Failure> {
         let reply = self.attempts(&mut session).await;
-        let is_throttled = match &reply {
-            Ok(reply) => reply.throttled().is_some(),
-            Err(failure) => failure.is_throttled(),
+        let outcome = match &reply {
+            Ok(reply) => reply.throttled().map(|_| FailedWrite::NoCapacity),
+            Err(failure) => failure.outcome(),
         };
-        if is_throttled || reply.as_ref().is_err_and(Failure::is_internal) {
-            session.failed(!is_throttled);
+        if let Some(outcome) = outcome {
+            session.failed(outcome);
         }
         reply
     }
@@ -231,7 +226,7 @@ impl<'a> ClientWrite<'a> {
                     view = match session.view_since(since).await {
                         Ok(view) => view,
                         // It may have been applied, and no newer view has confirmed it.
-                        Err(_) if write.is_over() => return Err(unknown()),
+                        Err(_) if write.is_over() => return Err(Failure::unknown()),
                         Err(error) => return Err(error.into()),
                     }
                 }
@@ -355,7 +350,7 @@ impl<'a> ClientWrite<'a> {
         match outcome {
             Outcome::Applied { on_item } => {
                 session.wrote(view, &self.sort_key, self.units());
-                let reply = last.ok_or_else(unknown)?;
+                let reply = last.ok_or_else(Failure::unknown)?;
                 let mut body = reply.members();
                 self.show_attributes(&mut body, on_item);
                 if let Some(metrics) = body.get_mut("ItemCollectionMetrics")
@@ -367,7 +362,7 @@ impl<'a> ClientWrite<'a> {
                 Ok(reply.with_body(body))
             }
             Outcome::Refused { on_item } => {
-                let reply = last.ok_or_else(unknown)?;
+                let reply = last.ok_or_else(Failure::unknown)?;
                 let mut body = reply.members();
                 let wants = member(self.body, "ReturnValuesOnConditionCheckFailure");
                 let shown = body.remove("Item").filter(|_| on_item && wants == Some("ALL_OLD"));
@@ -377,7 +372,7 @@ impl<'a> ClientWrite<'a> {
                 }
                 Ok(reply.with_body(body))
             }
-            Outcome::Unknown => Err(unknown()),
+            Outcome::Unknown => Err(Failure::unknown()),
             Outcome::Lost => {
                 tracing::error!(key = self.key.as_str(), "an item is of a later era: rebuild");
                 Err(Failure::internal(

@@ -14,7 +14,7 @@ mod of_the_client {
     pub use crate::engine::read::Page;
     pub use crate::engine::read::paging::PageAt;
     pub use crate::engine::retry::longest_pause;
-    pub use crate::engine::session::{KeySession, Patterns};
+    pub use crate::engine::session::{FailedWrite, KeySession, Patterns};
     pub use crate::engine::width::by_policy::EVIDENCE_PERIOD;
     pub use crate::engine::{Deadline, TableEngine};
     #[cfg(feature = "test-switches")]

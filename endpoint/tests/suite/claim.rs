@@ -33,3 +33,12 @@ async fn a_table_of_another_program_has_no_armed_key() {
     assert!(refused.to_string().contains("armed"), "{refused}");
     assert_eq!(stored_by_the_endpoint(&world).await, item());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_cannot_be_armed_needs_no_metadata_table() {
+    let world = World::without_sort_key().await;
+    let put = json!({ "TableName": SHARDED, "Item": { "pk": {"S": "k"} } });
+    assert_eq!(world.endpoint("PutItem", &put).await.0, 200);
+    let tables = world.engine("ListTables", &json!({})).1;
+    assert_eq!(tables["TableNames"], json!([SHARDED]));
+}

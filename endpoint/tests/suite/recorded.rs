@@ -80,6 +80,8 @@ async fn without_armed_keys_the_bytes_are_the_clients() {
     let upstream = Upstream::over(&aws, SharedHttpConnector::new(recorder.clone())).await;
     let service = open(&aws, upstream.expect("an upstream"), vec![config()], false).await;
     let service = service.expect("the table is served");
+    let at_start = std::mem::take(&mut *recorder.recorded.lock().expect("no panic"));
+    assert!(at_start.len() > 1, "{at_start:?}");
     let mut count = 0;
     for table in [SHARDED, PLAIN] {
         for (operation, body) in requests(table) {

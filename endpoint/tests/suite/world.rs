@@ -77,6 +77,15 @@ impl World {
         Self { engine, table, service }
     }
 
+    /// Over a table without a sort key, whose keys cannot be armed, and without a metadata table.
+    pub(crate) async fn without_sort_key() -> Self {
+        let engine = Engine::in_memory().expect("a database");
+        engine.create_table(SHARDED, "pk", None).expect("a table");
+        let service = serve(&engine, false).await;
+        let client = Client::new(&engine.sdk_config());
+        Self { engine, table: ShardedTable::new(&client, config()), service }
+    }
+
     /// Over an empty table that no process has used yet. With `creates_metadata`, the endpoint
     /// makes the metadata table.
     pub(crate) async fn unclaimed(creates_metadata: bool) -> Self {

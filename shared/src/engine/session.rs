@@ -20,6 +20,27 @@ use crate::protocol::view::{Moment, View};
 use crate::table::error::TableError;
 use crate::values::key::{KeyError, PartitionKey, ShardCount, ShardNumber, SortKey};
 
+/// Why a write of an expression was not acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailedWrite {
+    /// Nothing was stored, and the write may be repeated.
+    NoCapacity,
+    /// It may have been applied.
+    Unknown,
+    /// Another error, for example that the metadata is lost.
+    Failed,
+}
+
+impl FailedWrite {
+    fn name(self) -> &'static str {
+        match self {
+            Self::NoCapacity => "no-capacity",
+            Self::Unknown => "unknown",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 /// The table's patterns of armed keys, under their lease.
 #[derive(Debug, Clone)]
 pub struct Patterns {
@@ -230,11 +251,13 @@ impl KeySession<'_> {
         self.job.after_write();
     }
 
-    /// Notes that a write was not acknowledged: its outcome is unknown, or there was no capacity.
-    pub fn failed(&self, is_unknown: bool) {
+    /// Notes that a write was not acknowledged.
+    pub fn failed(&self, outcome: FailedWrite) {
         telemetry::retried(self.count);
-        telemetry::failed(if is_unknown { "unknown" } else { "no-capacity" });
-        telemetry::missed_deadline();
+        telemetry::failed(outcome.name());
+        if outcome != FailedWrite::Failed {
+            telemetry::missed_deadline();
+        }
     }
 
     /// Whether the result of a read that began then is correct. It has copies up to this era. If it
