@@ -43,9 +43,15 @@ impl KeyHistory {
     }
 
     fn before(&self, instant: Instant) -> impl Iterator<Item = &String> {
+        self.before_with(instant, 0)
+    }
+
+    /// The sort keys of at least this value that were acknowledged before an instant.
+    fn before_with(&self, instant: Instant, least: u64) -> impl Iterator<Item = &String> {
         self.0
             .iter()
             .filter(move |(_, written)| written.acknowledged.is_some_and(|at| at < instant))
+            .filter(move |(_, written)| written.sent.iter().all(|value| *value >= least))
             .map(|(key, _)| key)
     }
 
@@ -55,6 +61,17 @@ impl KeyHistory {
         seen: &[(String, u64)],
         began: Instant,
         descending: bool,
+    ) -> Result<(), Finding> {
+        self.check_filtered(seen, began, descending, 0)
+    }
+
+    /// As [`check_scan`](Self::check_scan), with a filter that shows items of at least this value.
+    pub(super) fn check_filtered(
+        &self,
+        seen: &[(String, u64)],
+        began: Instant,
+        descending: bool,
+        least: u64,
     ) -> Result<(), Finding> {
         let in_order = |pair: &[(String, u64)]| {
             if descending { pair[0].0 > pair[1].0 } else { pair[0].0 < pair[1].0 }
@@ -69,9 +86,12 @@ impl KeyHistory {
         }
         for (sort_key, value) in seen {
             self.check_value(sort_key, *value)?;
+            if *value < least {
+                return Err(Finding::of(sort_key, format!("I6: a filter hides {sort_key}")));
+            }
         }
         let seen: BTreeSet<&String> = seen.iter().map(|(sort_key, _)| sort_key).collect();
-        match self.before(began).find(|sort_key| !seen.contains(sort_key)) {
+        match self.before_with(began, least).find(|sort_key| !seen.contains(sort_key)) {
             Some(missed) => Err(Finding::of(
                 missed,
                 format!("I1: {missed} was acknowledged before the read began, and was missed"),

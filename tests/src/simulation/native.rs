@@ -25,8 +25,9 @@ use super::{Shrinking, key};
 const FIRST_VALUE: u64 = 1 << 52;
 /// The number of registers that only these clients use, and of sums, of each key.
 const EACH: u32 = 5;
-/// The most pages of a query or a scan.
-const MOST_PAGES: usize = 30;
+/// A query or a scan has so many small pages, and at most so many in all.
+const SMALL_PAGES: usize = 10;
+const MOST_PAGES: usize = 100;
 
 /// A client of an endpoint, and the key of its request.
 #[derive(Clone)]
@@ -324,20 +325,32 @@ impl Client {
         let limit = [7, 60, 1_000][rng.random_range(0..3)];
         let mut body = json!({ "ConsistentRead": true, "Limit": limit });
         let is_descending = is_query && rng.random();
+        let is_filtered = is_query && rng.random_range(0..3) == 0;
+        let is_projected = rng.random_range(0..3) == 0;
+        if is_projected {
+            body["ProjectionExpression"] = json!("#v, sort_key, partition_key");
+        }
+        if is_filtered || is_projected {
+            body["ExpressionAttributeNames"] = json!({ "#v": "value" });
+        }
         if is_query {
             body["ScanIndexForward"] = json!(!is_descending);
             body["KeyConditionExpression"] = json!("partition_key = :key");
             body["ExpressionAttributeValues"] =
                 json!({ ":key": { "S": key(self.which).as_str() } });
-            if rng.random_range(0..3) == 0 {
-                body["FilterExpression"] = json!("#v > :zero");
-                body["ExpressionAttributeNames"] = json!({ "#v": "value" });
-                body["ExpressionAttributeValues"][":zero"] = json!({ "N": "0" });
+            if is_filtered {
+                // It hides what clients of the crate have stored.
+                body["FilterExpression"] = json!("#v >= :first");
+                body["ExpressionAttributeValues"][":first"] =
+                    json!({ "N": FIRST_VALUE.to_string() });
             }
         }
         let (began, mut seen) = (Instant::now(), BTreeMap::<usize, Vec<(String, u64)>>::new());
         let tick = self.world.registers(self.which).now();
-        for _ in 0..MOST_PAGES {
+        for number in 0..MOST_PAGES {
+            if number == SMALL_PAGES {
+                body["Limit"] = json!(1_000);
+            }
             let Answer::Done(answer) = self.request(operation, body.clone()).await else { return };
             for item in answer["Items"].as_array().into_iter().flatten() {
                 let of = (0..super::KEYS)
@@ -354,17 +367,18 @@ impl Client {
                 return self.saw_all(
                     operation,
                     seen.remove(&self.which).unwrap_or_default(),
-                    (began, tick, is_descending),
+                    (began, tick, is_descending, is_filtered),
                 );
             }
         }
+        self.odd(&format!("{operation} has more than {MOST_PAGES} pages"));
     }
 
     fn saw_all(
         &self,
         operation: &str,
         mut seen: Vec<(String, u64)>,
-        (began, tick, is_descending): (Instant, u64, bool),
+        (began, tick, is_descending, is_filtered): (Instant, u64, bool, bool),
     ) {
         let is_scan = operation == "Scan";
         if is_scan {
@@ -374,12 +388,14 @@ impl Client {
         let (plain, registers) = split(seen);
         // A write that arrives late at an old place, which the scan has passed, hides the item there.
         let must_have = if is_scan { self.world.began } else { began };
-        let checked = self.world.history(self.which).check_scan(&plain, must_have, is_descending);
+        let least = if is_filtered { FIRST_VALUE } else { 0 };
+        let checked =
+            self.world.history(self.which).check_filtered(&plain, must_have, is_descending, least);
         let during = if is_scan { "a scan of an endpoint" } else { "a query of an endpoint" };
         let checked = ordered.and(checked);
         self.world.check(self.which, checked.map_err(|finding| finding.during(during)));
         let mut known = self.world.registers(self.which);
-        match is_scan {
+        match is_scan || is_filtered {
             true => registers.iter().for_each(|(name, value)| known.read(name, Some(*value), tick)),
             false => known.read_all(&registers, tick),
         }
