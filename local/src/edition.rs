@@ -10,8 +10,9 @@ use connection::endpoint::LOCAL_PATTERN_LEASE;
 use connection::hosts::Hosts;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use endpoint::{Server, Service, Upstream};
-use shard_scaler::{Clients as ScalerClients, Scaler, ScalerConfig};
+use shard_scaler::{Clients as ScalerClients, Scaler, ScalerConfig, VARIABLES};
 use sharding::internal::{ShardKeys, TableEngine};
+use sharding::variables::read;
 use sharding::{
     ConfigError, ScalingActors, ShardedTable, TableConfig, TableError, Writes, create_tables,
 };
@@ -164,7 +165,8 @@ impl Edition {
     /// # Errors
     /// [`EditionError`] with the cause.
     pub async fn start(options: &ServeOptions, config: TableConfig) -> Result<Self, EditionError> {
-        let of_scaler = ScalerConfig::from_variables(|name| std::env::var(name).ok())?;
+        let of_scaler =
+            read(&*VARIABLES, ScalerConfig::default(), |name| std::env::var(name).ok())?;
         Self::start_with(options, config, of_scaler).await
     }
 

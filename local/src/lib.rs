@@ -14,6 +14,7 @@ mod http_api;
 pub mod load;
 mod shortage;
 mod traffic;
+pub mod variables;
 
 pub use clients::{Clients, clients_over, in_process_clients};
 pub use edition::{Edition, EditionError, ServeOptions};

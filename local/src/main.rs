@@ -9,6 +9,7 @@ use connection::configuration;
 use connection::signals::stop_signal;
 use local::demo::{self, DemoOptions};
 use local::load::{LoadOptions, load};
+use local::variables;
 use local::{Edition, ServeOptions};
 
 /// Dynamic write sharding for DynamoDB, on a laptop
@@ -37,6 +38,12 @@ enum Command {
     Load(LoadOptions),
     /// Show how a hot key is relieved, and compare it with the same load on one shard
     Demo(DemoOptions),
+    /// List the variables of the functions, with their defaults and allowed values
+    Variables {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[tokio::main]
@@ -46,6 +53,7 @@ async fn main() -> ExitCode {
         Command::Serve(options) => serve(&options).await,
         Command::Load(options) => run_load(&options).await,
         Command::Demo(options) => run_demo(options).await,
+        Command::Variables { json } => list_variables(json),
     })
 }
 
@@ -73,6 +81,11 @@ async fn serve(options: &ServeOptions) -> Result<ExitCode, Box<dyn Error>> {
     text += "stop with Ctrl-C\n";
     write_out(&text)?;
     edition.serve(stop_signal()).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list_variables(json: bool) -> Result<ExitCode, Box<dyn Error>> {
+    write_out(&variables::list(json))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -11,10 +11,6 @@ mod config;
 mod engine;
 #[doc(hidden)]
 pub mod internal;
-/// Reading a program's own settings, with the errors of [`TableConfig::from_variables`].
-pub mod variables {
-    pub use crate::config::{Variables, number};
-}
 // Hidden: most of their types are public only for `internal`, and need no documents of each field.
 #[doc(hidden)]
 mod policy;
@@ -23,6 +19,12 @@ mod protocol;
 #[cfg(feature = "client")]
 mod table;
 mod values;
+/// Tables of variables: that of [`TableConfig`], and what functions need for their own.
+#[doc(hidden)]
+pub mod variables {
+    pub use crate::config::setting::{Setting, number, read};
+    pub use crate::config::variables::TABLE;
+}
 
 pub use crate::policy::capacity::CapacityScope;
 pub use crate::protocol::tag::{Conditions, ETag, ETags};

@@ -1,12 +1,13 @@
 //! The configuration that only the shard-scaler has.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use sharding::maintenance::ShrinkAndSettle;
-use sharding::variables::{Variables, number};
-use sharding::{ConfigError, PARTITION_WRITE_UNITS, TableConfig};
+use sharding::variables::{Setting, number};
+use sharding::{PARTITION_WRITE_UNITS, TableConfig};
 
-/// The shard-scaler's own variables.
+/// The configuration that only the shard-scaler has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScalerConfig {
     /// `MAX_EVENT_AGE_SECONDS`: an alarm whose state changed longer ago is ignored. Default 600.
@@ -31,6 +32,31 @@ pub struct ScalerConfig {
     pub dry_run: bool,
 }
 
+/// The shard-scaler's own variables.
+pub static VARIABLES: LazyLock<[Setting<ScalerConfig>; 9]> = LazyLock::new(|| {
+    let units = 0..=1_000_000_000;
+    let calm = |name, field| {
+        let parse = |value: &str| match value {
+            "0" => Some(Duration::ZERO),
+            _ => number(value, &(60..=99_999_999)).map(Duration::from_secs),
+        };
+        let show = |calm: &Duration| calm.as_secs().to_string();
+        let allowed = "0, or a whole number from 60 to 99999999";
+        Setting::<ScalerConfig>::parsed(name, allowed, field, parse, show)
+    };
+    [
+        Setting::duration("MAX_EVENT_AGE_SECONDS", 1_000, 1..=86_400, |c| &mut c.max_event_age),
+        Setting::number("MAX_WRITE_UNITS", units.clone(), |c| &mut c.max_write_units),
+        Setting::number("MAX_READ_UNITS", units.clone(), |c| &mut c.max_read_units),
+        Setting::number("MAX_WARM_WRITE_UNITS", units.clone(), |c| &mut c.max_warm_write_units),
+        Setting::number("MAX_WARM_READ_UNITS", units, |c| &mut c.max_warm_read_units),
+        calm("SHRINK_AFTER_SECONDS", |c| &mut c.shrink_and_settle.shrink_after),
+        calm("SETTLE_AFTER_SECONDS", |c| &mut c.shrink_and_settle.settle_after),
+        Setting::number("DRAIN_SHARE_PERCENT", 1..=100, |c| &mut c.drain_share_percent),
+        Setting::flag("DRY_RUN", |c| &mut c.dry_run),
+    ]
+});
+
 impl Default for ScalerConfig {
     fn default() -> Self {
         Self {
@@ -50,49 +76,6 @@ impl Default for ScalerConfig {
 }
 
 impl ScalerConfig {
-    /// Reads the variables from `lookup`. An empty value counts as not set.
-    ///
-    /// # Errors
-    /// [`ConfigError`] names the first variable that is wrong, its value and what is allowed.
-    pub fn from_variables(
-        lookup: impl Fn(&'static str) -> Option<String>,
-    ) -> Result<Self, ConfigError> {
-        let mut config = Self::default();
-        let read = Variables::new(lookup);
-        read.set(
-            &mut config.max_event_age,
-            "MAX_EVENT_AGE_SECONDS",
-            "a whole number from 1 to 86400",
-            |value| number(value, 1, 86_400).map(Duration::from_secs),
-        )?;
-        let units = "a whole number from 0 to 1000000000";
-        read.set(&mut config.max_write_units, "MAX_WRITE_UNITS", units, |value| {
-            number(value, 0, 1_000_000_000)
-        })?;
-        read.set(&mut config.max_read_units, "MAX_READ_UNITS", units, |value| {
-            number(value, 0, 1_000_000_000)
-        })?;
-        let warm = |value: &str| number(value, 0, 1_000_000_000);
-        read.set(&mut config.max_warm_write_units, "MAX_WARM_WRITE_UNITS", units, warm)?;
-        read.set(&mut config.max_warm_read_units, "MAX_WARM_READ_UNITS", units, warm)?;
-        let calm = "0, or a whole number from 60 to 99999999";
-        let seconds = |value: &str| {
-            let seconds = if value == "0" { Some(0) } else { number(value, 60, 99_999_999) };
-            seconds.map(Duration::from_secs)
-        };
-        let plan = &mut config.shrink_and_settle;
-        read.set(&mut plan.shrink_after, "SHRINK_AFTER_SECONDS", calm, seconds)?;
-        read.set(&mut plan.settle_after, "SETTLE_AFTER_SECONDS", calm, seconds)?;
-        read.set(
-            &mut config.drain_share_percent,
-            "DRAIN_SHARE_PERCENT",
-            "a whole number from 1 to 100",
-            |value| number(value, 1, 100).and_then(|percent| u32::try_from(percent).ok()),
-        )?;
-        read.set(&mut config.dry_run, "DRY_RUN", "true or false", |value| value.parse().ok())?;
-        Ok(config)
-    }
-
     /// A table whose drains use the pace of `DRAIN_SHARE_PERCENT`.
     #[must_use]
     pub fn with_pace(self, mut table: TableConfig) -> TableConfig {
@@ -104,55 +87,47 @@ impl ScalerConfig {
 
 #[cfg(test)]
 mod tests {
+    use sharding::ConfigError;
+    use sharding::variables::read;
+
     use super::*;
 
     fn with(variable: &'static str, value: &str) -> Result<ScalerConfig, ConfigError> {
-        ScalerConfig::from_variables(|name| (name == variable).then(|| value.to_owned()))
+        let lookup = |name| (name == variable).then(|| value.to_owned());
+        read(&*VARIABLES, ScalerConfig::default(), lookup)
     }
 
     #[test]
     fn every_variable_is_read_and_a_wrong_one_named() {
-        assert_eq!(ScalerConfig::from_variables(|_| None), Ok(ScalerConfig::default()));
-        assert_eq!(
-            with("MAX_EVENT_AGE_SECONDS", "60").unwrap().max_event_age,
-            Duration::from_secs(60)
-        );
-        assert_eq!(with("MAX_WRITE_UNITS", "5000").unwrap().max_write_units, 5_000);
-        assert_eq!(with("MAX_READ_UNITS", "7").unwrap().max_read_units, 7);
-        assert_eq!(with("MAX_WARM_WRITE_UNITS", "40000").unwrap().max_warm_write_units, 40_000);
-        assert_eq!(with("MAX_WARM_READ_UNITS", "8").unwrap().max_warm_read_units, 8);
-        assert_eq!(
-            with("SHRINK_AFTER_SECONDS", "3600").unwrap().shrink_and_settle.shrink_after,
-            Duration::from_secs(3_600)
-        );
-        assert_eq!(
-            with("SHRINK_AFTER_SECONDS", "0").unwrap().shrink_and_settle.shrink_after,
-            Duration::ZERO
-        );
-        assert_eq!(
-            with("SETTLE_AFTER_SECONDS", "60").unwrap().shrink_and_settle.settle_after,
-            Duration::from_secs(60)
-        );
-        assert_eq!(with("DRAIN_SHARE_PERCENT", "5").unwrap().drain_share_percent, 5);
-        let table = TableConfig::new("items", "items-metadata");
-        assert_eq!(
-            with("DRAIN_SHARE_PERCENT", "5").unwrap().with_pace(table).drain.units_per_second,
-            50
-        );
-        assert!(with("DRY_RUN", "true").unwrap().dry_run);
-        for (variable, value) in [
-            ("MAX_EVENT_AGE_SECONDS", "0"),
-            ("MAX_WRITE_UNITS", "-1"),
-            ("MAX_READ_UNITS", "many"),
-            ("MAX_WARM_WRITE_UNITS", "-1"),
-            ("MAX_WARM_READ_UNITS", "all"),
-            ("SHRINK_AFTER_SECONDS", "59"),
-            ("SETTLE_AFTER_SECONDS", "-1"),
-            ("DRAIN_SHARE_PERCENT", "0"),
-            ("DRY_RUN", "yes"),
-        ] {
-            let error = with(variable, value).unwrap_err().to_string();
-            assert!(error.contains(variable) && error.contains(value), "{error}");
+        let rows = [
+            ("MAX_EVENT_AGE_SECONDS", "600", "60", "0"),
+            ("MAX_WRITE_UNITS", "0", "5000", "-1"),
+            ("MAX_READ_UNITS", "0", "7", "many"),
+            ("MAX_WARM_WRITE_UNITS", "0", "40000", "-1"),
+            ("MAX_WARM_READ_UNITS", "0", "8", "all"),
+            ("SHRINK_AFTER_SECONDS", "0", "3600", "59"),
+            ("SETTLE_AFTER_SECONDS", "0", "60", "-1"),
+            ("DRAIN_SHARE_PERCENT", "30", "5", "0"),
+            ("DRY_RUN", "false", "true", "yes"),
+        ];
+        for (setting, (name, default, other, wrong)) in VARIABLES.iter().zip(rows) {
+            for value in [default, other] {
+                let mut config = with(name, value).unwrap();
+                assert_eq!(config == ScalerConfig::default(), value == default, "{name}");
+                assert_eq!(setting.value_in(&mut config).as_deref(), Some(value), "{name}");
+            }
+            let error = with(name, wrong).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{name} is {wrong:?}; allowed: ")), "{error}");
         }
+    }
+
+    #[test]
+    fn units_are_those_of_the_names() {
+        let hour = with("SHRINK_AFTER_SECONDS", "3600").unwrap().shrink_and_settle.shrink_after;
+        let minute = with("MAX_EVENT_AGE_SECONDS", "60").unwrap().max_event_age;
+        assert_eq!((hour, minute), (Duration::from_secs(3_600), Duration::from_secs(60)));
+        let table = TableConfig::new("items", "items-metadata");
+        let paced = with("DRAIN_SHARE_PERCENT", "5").unwrap().with_pace(table);
+        assert_eq!(paced.drain.units_per_second, 50);
     }
 }

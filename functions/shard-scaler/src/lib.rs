@@ -29,7 +29,7 @@ use sharding::maintenance::Maintenance;
 use sharding::{PartitionKey, ShardedTable};
 
 pub use clients::Clients;
-pub use config::ScalerConfig;
+pub use config::{ScalerConfig, VARIABLES};
 pub use response::Failed;
 
 use event::ScalerEvent;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, Runtime, service_fn};
 use serde_json::Value;
-use shard_scaler::{Clients, Scaler, ScalerConfig};
+use shard_scaler::{Clients, Scaler, ScalerConfig, VARIABLES};
+use sharding::variables::read;
 use sharding::{ShardedTable, TableConfig};
 
 #[tokio::main(flavor = "current_thread")]
@@ -13,7 +14,7 @@ async fn main() -> Result<(), Error> {
     let aws = api::aws_configuration().await;
     let dynamodb = aws_sdk_dynamodb::Client::new(&aws);
     let table = TableConfig::from_variables(|name| std::env::var(name).ok())?;
-    let config = ScalerConfig::from_variables(|name| std::env::var(name).ok())?;
+    let config = read(&*VARIABLES, ScalerConfig::default(), |name| std::env::var(name).ok())?;
     let table = ShardedTable::new(&dynamodb, config.with_pace(table));
     api::agree(&table, api::Access::Write).await?;
     let clients = Clients { dynamodb, cloudwatch: aws_sdk_cloudwatch::Client::new(&aws) };

@@ -12,7 +12,7 @@ use serde::Serialize;
 use sharding::{Item, PartitionKey, ShardedTable, SortKey, Updated, WriteError, Writes, Written};
 use tokio::time::Instant as Deadline;
 
-pub use shard_scaler::{NotWoken, ShardScaler};
+pub use shard_scaler::{NotWoken, ShardScaler, VARIABLES};
 
 /// The number of attempts, for all items of the request.
 pub const ATTEMPTS_HEADER: &str = "x-attempts";

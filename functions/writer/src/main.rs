@@ -1,11 +1,12 @@
 //! The writer as a Lambda function.
 
 use sharding::ShardedTable;
-use writer::ShardScaler;
+use sharding::variables::read;
+use writer::{ShardScaler, VARIABLES};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), lambda_http::Error> {
-    let shard_scaler = ShardScaler::function(|name| std::env::var(name).ok())?;
+    let shard_scaler = read(&*VARIABLES, None, |name| std::env::var(name).ok())?;
     let started = |table: &'static ShardedTable, aws: &api::SdkConfig| {
         if let Some(function) = shard_scaler {
             tokio::spawn(ShardScaler::new(aws, function).wake_when_short(table));

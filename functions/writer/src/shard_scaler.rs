@@ -2,6 +2,7 @@
 //! may raise the table's warm throughput. Only this file uses the Lambda SDK.
 
 use std::error::Error;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use api::SdkConfig;
@@ -13,7 +14,8 @@ use aws_sdk_lambda::operation::invoke::InvokeError;
 use aws_sdk_lambda::primitives::Blob;
 use aws_sdk_lambda::types::InvocationType;
 use serde_json::json;
-use sharding::{ConfigError, ShardedTable, variables::Variables};
+use sharding::ShardedTable;
+use sharding::variables::Setting;
 use tokio::time::timeout;
 
 use crate::shortage;
@@ -22,6 +24,17 @@ use crate::shortage;
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// The maximum length of a function's name or ARN. [Lambda API reference, Invoke]
 const MAX_NAME_CHARS: usize = 170;
+
+/// The writer's own variable. If it is not set, the writer does not report shortages.
+pub static VARIABLES: LazyLock<[Setting<Option<String>>; 1]> = LazyLock::new(|| {
+    [Setting::parsed(
+        "SHARD_SCALER_FUNCTION",
+        "a function's name or ARN, of up to 170 letters, digits, '-', '_', '.', ':' and '$'",
+        |function| function,
+        |value| is_function(value).then(|| Some(value.to_owned())),
+        |function| function.clone().unwrap_or_default(),
+    )]
+});
 
 /// A client of the shard-scaler's function.
 #[derive(Debug, Clone)]
@@ -37,24 +50,6 @@ pub struct ShardScaler {
 pub struct NotWoken(String);
 
 impl ShardScaler {
-    /// Reads `SHARD_SCALER_FUNCTION`. Returns `None` if it is not set; then the writer does not
-    /// report shortages.
-    ///
-    /// # Errors
-    /// [`ConfigError`] if the value is neither a valid name nor a valid ARN.
-    pub fn function(
-        lookup: impl Fn(&'static str) -> Option<String>,
-    ) -> Result<Option<String>, ConfigError> {
-        let read = Variables::new(lookup);
-        let mut function = None;
-        let allowed =
-            "a function's name or ARN, of up to 170 letters, digits, '-', '_', '.', ':' and '$'";
-        read.set(&mut function, "SHARD_SCALER_FUNCTION", allowed, |value| {
-            is_function(value).then(|| Some(value.to_owned()))
-        })?;
-        Ok(function)
-    }
-
     /// Makes a client of the function with this name or ARN.
     #[must_use]
     pub fn new(aws: &SdkConfig, function: String) -> Self {
@@ -127,15 +122,17 @@ fn cause(error: &SdkError<InvokeError>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use sharding::ConfigError;
+    use sharding::variables::read;
+
     use super::*;
 
     fn function(value: &str) -> Result<Option<String>, ConfigError> {
-        ShardScaler::function(|name| (name == "SHARD_SCALER_FUNCTION").then(|| value.to_owned()))
+        read(&*VARIABLES, None, |_| Some(value.to_owned()))
     }
 
     #[test]
     fn the_function_has_a_valid_name_or_is_absent() {
-        assert_eq!(ShardScaler::function(|_| None), Ok(None));
         assert_eq!(function(""), Ok(None));
         let longest = "f".repeat(MAX_NAME_CHARS);
         let arn = "arn:aws:lambda:us-east-1:123456789012:function:f:$LATEST";

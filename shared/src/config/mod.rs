@@ -1,19 +1,19 @@
 //! The configuration of a table: the defaults, or the environment of a function.
 
 mod pace;
+pub(crate) mod setting;
 mod settings;
+pub(crate) mod variables;
 pub(crate) mod width_history;
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use crate::policy::capacity::CapacityScope;
 use crate::policy::rules::ScalingPolicy;
 use crate::protocol::armed::{ARMING_WAIT, PATTERN_LEASE};
 use crate::protocol::drain::Waits;
-use crate::protocol::names::{ENTRY_PREFIX, METADATA_ATTRIBUTES, RESERVED_PREFIX};
 use crate::protocol::view::{APPEND_LEASE, LONGEST_READ, MAX_LEASE};
-use crate::values::key::{Separator, ShardCount, ShardKeys, SortKeyType};
+use crate::values::key::{ShardCount, ShardKeys, SortKeyType};
 use crate::values::placement::Placement;
 
 pub use pace::DrainPace;
@@ -48,7 +48,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// a write that waits for a full partition keeps others from partitions with room.
 const THROTTLED_RETRY_TIMEOUT: Duration = Duration::from_secs(2);
 /// The largest allowed value of `MAX_SHARDS`.
-pub(crate) const MAX_SHARDS_LIMIT: u64 = 10_000;
+const MAX_SHARDS_LIMIT: u64 = 10_000;
 
 /// The settings of one sharded table. All processes of a table use the same values, except for
 /// [`timeout`](Self::timeout).
@@ -199,18 +199,10 @@ pub enum ConfigError {
     },
 }
 
-/// The largest number of global secondary indexes of a table. (DynamoDB developer guide, "Quotas in
-/// Amazon DynamoDB".)
-const MAX_INDEXES: usize = 20;
+/// What is allowed of a number of shards.
+const COUNTS: &str = "a whole number from 1 to 10000";
 /// What is allowed of a separator.
-pub(crate) const SEPARATORS: &str =
-    "1 to 16 bytes without a digit, and only in a table with ADOPT_SHARDS";
-const TABLE: &str = "a table name of 3 to 255 letters, digits, '_', '-' and '.', or a table ARN";
-const ATTRIBUTE: &str = "an attribute name of 1 to 255 bytes that differs from the other key's and from the metadata's own attributes, and does not begin with _sh: or key:";
-// What is allowed, from the names themselves.
-static PLACEMENTS: LazyLock<String> = LazyLock::new(|| listed(&Placement::NAMES));
-static WRITES: LazyLock<String> = LazyLock::new(|| listed(&Writes::NAMES));
-static SCALING_ACTORS: LazyLock<String> = LazyLock::new(|| listed(&ScalingActors::NAMES));
+const SEPARATORS: &str = "1 to 16 bytes without a digit, and only in a table with ADOPT_SHARDS";
 
 impl TableConfig {
     /// A configuration with the default of every optional setting. The names are not checked: if a
@@ -307,240 +299,11 @@ impl TableConfig {
         scope.is_cured_by_shards()
             || (scope == CapacityScope::IndexKeyRange && !self.read_replicas.is_empty())
     }
-
-    /// Reads the variables from `lookup`. An empty value counts as not set.
-    ///
-    /// ```
-    /// use dynamodb_write_sharding::{ConfigError, TableConfig};
-    /// let error = TableConfig::from_variables(|name| match name {
-    ///     "TABLE_NAME" => Some("items".into()),
-    ///     "METADATA_TABLE_NAME" => Some("items-metadata".into()),
-    ///     "LEASE_MS" => Some("5000".into()),
-    ///     _ => None,
-    /// });
-    /// assert_eq!(
-    ///     error.unwrap_err().to_string(),
-    ///     r#"LEASE_MS is "5000"; allowed: a whole number from 1 to 1000"#,
-    /// );
-    /// ```
-    ///
-    /// # Errors
-    /// [`ConfigError`] names the first variable that is missing or wrong, its value and what is
-    /// allowed.
-    pub fn from_variables(
-        lookup: impl Fn(&'static str) -> Option<String>,
-    ) -> Result<Self, ConfigError> {
-        let read = Variables::new(lookup);
-        let mut config = Self::new(
-            &read.required("TABLE_NAME", TABLE, table_name)?,
-            &read.required("METADATA_TABLE_NAME", TABLE, table_name)?,
-        );
-        read.set(&mut config.partition_key_name, "PARTITION_KEY_NAME", ATTRIBUTE, key_name)?;
-        read.set(&mut config.sort_key_name, "SORT_KEY_NAME", ATTRIBUTE, |name| {
-            key_name(name).filter(|name| *name != config.partition_key_name)
-        })?;
-        read.set(&mut config.sort_key_type, "SORT_KEY_TYPE", "S or N", |value| match value {
-            "S" => Some(SortKeyType::String),
-            "N" => Some(SortKeyType::Number),
-            _ => None,
-        })?;
-        read.set(&mut config.placement, "SHARD_PLACEMENT", &PLACEMENTS, |value| {
-            named(&Placement::NAMES, value)
-        })?;
-        let counts = "a whole number from 1 to 10000";
-        read.set(&mut config.policy.max_shards, "MAX_SHARDS", counts, |value| {
-            shards(value, 10_000)
-        })?;
-        let seconds = "a whole number from 0 to 86400";
-        read.set(&mut config.policy.cooldown_seconds, "COOLDOWN_SECONDS", seconds, |v| {
-            number(v, 0, 86_400)
-        })?;
-        let lease = |value: &str| number(value, 1, 1_000).map(Duration::from_millis);
-        read.set(&mut config.lease, "LEASE_MS", "a whole number from 1 to 1000", lease)?;
-        read.set(&mut config.writes, "WRITES", &WRITES, |value| named(&Writes::NAMES, value))?;
-        read.set(&mut config.register_keys, "REGISTER_KEYS", "true or false", |value| {
-            value.parse().ok()
-        })?;
-        read.set(&mut config.scaling, "SCALING", &SCALING_ACTORS, |v| {
-            named(&ScalingActors::NAMES, v)
-        })?;
-        let indexes = "up to 20 different index names of 3 to 255 letters, digits, '_', '-' and '.', separated by commas";
-        read.set(&mut config.read_replicas, "READ_REPLICAS", indexes, index_names)?;
-        let ttl = "an attribute name of 1 to 255 bytes that is none of the keys' and none of the product's own";
-        read.set(&mut config.ttl_attribute, "TTL_ATTRIBUTE", ttl, |name| {
-            let is_key = name == config.partition_key_name || name == config.sort_key_name;
-            attribute_name(name).filter(|_| !is_key).map(Some)
-        })?;
-        let expiry = |value: &str| number(value, 0, 31_536_000).map(Duration::from_secs);
-        read.set(
-            &mut config.let_expire,
-            "LET_EXPIRE_SECONDS",
-            "a whole number from 0 to 31536000",
-            expiry,
-        )?;
-        let (mut adopted, allowed) = (None, "a whole number from 0 to 10000");
-        read.set(&mut adopted, "ADOPT_SHARDS", allowed, |value| match value {
-            "0" => Some(None),
-            value => shards(value, 10_000).map(Some),
-        })?;
-        let mut separator = None;
-        read.set(&mut separator, "SHARD_SEPARATOR", SEPARATORS, |text| {
-            adopted.and(Separator::new(text)).map(Some)
-        })?;
-        if let Some(adopted) = adopted {
-            config.adopt_shards = adopted;
-            config.shard_keys = ShardKeys::Suffixed(separator.unwrap_or_default());
-        }
-        config.check_placement("SHARD_PLACEMENT")?;
-        Ok(config)
-    }
-}
-
-/// Reads variables one by one. An empty value counts as not set.
-#[derive(Debug)]
-pub struct Variables<F> {
-    lookup: F,
-}
-
-impl<F: Fn(&'static str) -> Option<String>> Variables<F> {
-    /// Reads variables from `lookup`.
-    pub const fn new(lookup: F) -> Self {
-        Self { lookup }
-    }
-
-    fn value(&self, variable: &'static str) -> Option<String> {
-        (self.lookup)(variable).filter(|value| !value.is_empty())
-    }
-
-    fn required<T>(
-        &self,
-        variable: &'static str,
-        allowed: &'static str,
-        parse: impl Fn(&str) -> Option<T>,
-    ) -> Result<T, ConfigError> {
-        let value =
-            self.value(variable).ok_or(ConfigError::Missing { setting: variable, allowed })?;
-        parse(&value).ok_or(ConfigError::Wrong { setting: variable, value, allowed })
-    }
-
-    /// Sets `target` to a variable's value, if it has one.
-    ///
-    /// # Errors
-    /// [`ConfigError::Wrong`] if `parse` rejects the value.
-    pub fn set<T>(
-        &self,
-        target: &mut T,
-        variable: &'static str,
-        allowed: &'static str,
-        parse: impl Fn(&str) -> Option<T>,
-    ) -> Result<(), ConfigError> {
-        if let Some(value) = self.value(variable) {
-            *target =
-                parse(&value).ok_or(ConfigError::Wrong { setting: variable, value, allowed })?;
-        }
-        Ok(())
-    }
-}
-
-fn table_name(name: &str) -> Option<String> {
-    let is_arn = name.starts_with("arn:") && name.contains(":table/") && name.len() <= 1_024;
-    (is_plain(name) || is_arn).then(|| name.to_owned())
-}
-
-fn index_names(list: &str) -> Option<Vec<String>> {
-    let names: Vec<String> = list.split(',').map(|name| name.trim().to_owned()).collect();
-    let is_good =
-        |name: &String| is_plain(name) && names.iter().filter(|other| *other == name).count() == 1;
-    (names.iter().all(is_good) && names.len() <= MAX_INDEXES).then_some(names)
-}
-
-/// Whether the text is a valid name of a table or an index.
-fn is_plain(name: &str) -> bool {
-    (3..=255).contains(&name.len())
-        && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'))
-}
-
-fn attribute_name(name: &str) -> Option<String> {
-    ((1..=255).contains(&name.len()) && !name.starts_with(RESERVED_PREFIX)).then(|| name.to_owned())
-}
-
-fn key_name(name: &str) -> Option<String> {
-    attribute_name(name)
-        .filter(|_| !METADATA_ATTRIBUTES.contains(&name) && !name.starts_with(ENTRY_PREFIX))
-}
-
-fn shards(value: &str, highest: u64) -> Option<ShardCount> {
-    number(value, 1, highest).and_then(|n| ShardCount::new(u32::try_from(n).ok()?))
-}
-
-/// A whole number within these bounds, inclusive.
-#[must_use]
-pub fn number(value: &str, lowest: u64, highest: u64) -> Option<u64> {
-    value.parse().ok().filter(|n| (lowest..=highest).contains(n))
-}
-
-fn named<T: Copy>(names: &[(&'static str, T)], value: &str) -> Option<T> {
-    names.iter().find(|(name, _)| *name == value).map(|(_, named)| *named)
-}
-
-/// Lists names for people: `a, b or c`.
-fn listed<T>(names: &[(&'static str, T)]) -> String {
-    let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
-    match names.split_last() {
-        Some((last, [])) => (*last).to_owned(),
-        Some((last, others)) => format!("{} or {last}", others.join(", ")),
-        None => String::new(),
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn with(name: &'static str, value: &str) -> Result<TableConfig, ConfigError> {
-        TableConfig::from_variables(|variable| match variable {
-            _ if variable == name => Some(value.to_owned()),
-            "TABLE_NAME" => Some("items".into()),
-            "METADATA_TABLE_NAME" => Some("items-metadata".into()),
-            _ => None,
-        })
-    }
-
-    #[test]
-    fn every_variable_set_wrong_is_named_with_its_value() {
-        let rows: [(&'static str, &[&str]); 16] = [
-            ("TABLE_NAME", &["x", "with space"]),
-            ("METADATA_TABLE_NAME", &["ä-table"]),
-            ("PARTITION_KEY_NAME", &["_sh:v", "shard_history", "copies", "key:"]),
-            ("SORT_KEY_NAME", &["partition_key", "key:orders"]),
-            ("SORT_KEY_TYPE", &["B"]),
-            ("SHARD_PLACEMENT", &["modulo", "modulo-md5"]),
-            ("ADOPT_SHARDS", &["-1", "10001"]),
-            ("SHARD_SEPARATOR", &["-1-", "#"]),
-            ("MAX_SHARDS", &["0", "10001"]),
-            ("COOLDOWN_SECONDS", &["-1"]),
-            ("LEASE_MS", &["1001", "0"]),
-            ("WRITES", &["yes"]),
-            ("REGISTER_KEYS", &["yes"]),
-            ("SCALING", &["none"]),
-            ("READ_REPLICAS", &["a,b", "replica-1,replica-1", "replica 1"]),
-            ("TTL_ATTRIBUTE", &["_sh:w", "sort_key"]),
-        ];
-        for (variable, values) in rows {
-            for value in values {
-                let error = with(variable, value).unwrap_err();
-                let start = format!("{variable} is {value:?}; allowed: ");
-                assert!(error.to_string().starts_with(&start), "{error}");
-            }
-        }
-        assert!(matches!(
-            with("TABLE_NAME", ""),
-            Err(ConfigError::Missing { setting: "TABLE_NAME", .. })
-        ));
-        let error = |variable| with(variable, "x").unwrap_err().to_string();
-        assert_eq!(error("WRITES"), r#"WRITES is "x"; allowed: items or appends"#);
-        assert_eq!(error("SCALING"), r#"SCALING is "x"; allowed: writer, alarm or both"#);
-    }
 
     #[test]
     fn a_hot_partition_of_a_replica_is_cured_by_shards() {
@@ -553,18 +316,5 @@ mod tests {
             !TableConfig::new("items", "metadata").is_cured_by_shards(CapacityScope::IndexKeyRange)
         );
         assert!(!replicated.is_cured_by_shards(CapacityScope::Table));
-    }
-
-    #[test]
-    fn every_variable_set_right_is_taken() {
-        assert_eq!(with("ADOPT_SHARDS", "1").unwrap().shard_keys.parse("a"), None);
-        assert_eq!(with("MAX_SHARDS", "7").unwrap().policy.max_shards.get(), 7);
-        assert_eq!(with("LEASE_MS", "250").unwrap().lease, Duration::from_millis(250));
-        assert_eq!(with("READ_REPLICAS", "one, two").unwrap().read_replicas, ["one", "two"]);
-        assert_eq!(with("WRITES", "appends").unwrap().writes, Writes::Appends);
-        assert!(with("REGISTER_KEYS", "true").unwrap().register_keys);
-        assert!(!with("SCALING", "alarm").unwrap().scaling.includes_writer());
-        assert_eq!(with("SORT_KEY_TYPE", "N").unwrap().sort_key_type, SortKeyType::Number);
-        assert!(with("TABLE_NAME", "arn:aws:dynamodb:eu-west-1:123456789012:table/items").is_ok());
     }
 }

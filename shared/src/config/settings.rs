@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::{ConfigError, MAX_SHARDS_LIMIT, SEPARATORS, TableConfig, Writes};
+use crate::config::{COUNTS, ConfigError, MAX_SHARDS_LIMIT, SEPARATORS, TableConfig, Writes};
 use crate::protocol::names::RESERVED_PREFIX;
 use crate::values::key::{KeyError, PartitionKey, Separator, ShardCount, ShardKeys, ShardNumber};
 use crate::values::placement::Placement;
@@ -190,7 +190,7 @@ impl TableConfig {
 }
 
 fn count(setting: &'static str, shards: u32) -> Result<ShardCount, ConfigError> {
-    let allowed = "a whole number from 1 to 10000";
+    let allowed = COUNTS;
     let good = ShardCount::new(shards).filter(|count| u64::from(count.get()) <= MAX_SHARDS_LIMIT);
     good.ok_or_else(|| ConfigError::Wrong { setting, value: shards.to_string(), allowed })
 }
