@@ -235,7 +235,7 @@ pub(crate) enum Standing {
     Hidden,
     /// It is the item's only copy.
     OnlyCopy,
-    /// It is the newest of several copies: at home, and of the view's era.
+    /// It is the newest of several copies: at home, of the view's era, and no later era has begun.
     AtHome,
     /// Read all copies.
     Unknown,
@@ -253,7 +253,10 @@ impl Standing {
             return Self::Hidden;
         }
         let is_only = places.old.is_empty();
-        let is_at_home = shard == places.home && item::version(entry).era() == view.layout.era;
+        // While a view of a closed key lasts, the next era may have copies elsewhere.
+        let is_at_home = view.layout.closing.is_none()
+            && shard == places.home
+            && item::version(entry).era() == view.layout.era;
         match (is_seen, is_only, is_at_home) {
             (true, true, _) | (true, _, true) if item::is_tombstone(entry) => Self::Hidden,
             (true, true, _) => Self::OnlyCopy,
@@ -366,4 +369,35 @@ pub(crate) async fn transact_get(
     }
     answer.insert("Responses".to_owned(), Value::Array(shown));
     Ok(Reply::ok(answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use sharding::ShardCount;
+    use sharding::internal::protocol::layout::{FIRST_ERA, Layout};
+    use sharding::internal::protocol::view::Moment;
+
+    use super::*;
+
+    #[test]
+    fn an_item_at_home_is_not_known_to_be_the_newest_while_a_key_closes() {
+        let entry = json!({ "_sh:v": { "N": "1001700000000000000000000000" } })
+            .as_object()
+            .cloned()
+            .expect("an item");
+        let old = ShardNumber::new(3).expect("a shard");
+        let places = Places { home: ShardNumber::FIRST, old: BTreeSet::from([old]) };
+        let standing = |closing| {
+            let layout = Layout { closing, ..Layout::unlisted(ShardCount::ONE) };
+            assert_eq!(item::version(&entry).era(), FIRST_ERA);
+            let asked_at = Moment { monotonic: Duration::ZERO, wall: Duration::ZERO };
+            let view = View { layout, asked_at };
+            Standing::of(&entry, true, ShardNumber::FIRST, (&places, &view))
+        };
+        assert_eq!(standing(None), Standing::AtHome);
+        assert_eq!(standing(ShardCount::new(4)), Standing::Unknown);
+    }
 }
