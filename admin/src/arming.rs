@@ -4,10 +4,12 @@ use std::fmt;
 
 use aws_sdk_dynamodb::types::{AttributeDefinition, KeyType, ScalarAttributeType};
 use clap::{Args, ValueEnum};
+use cli::output::bar_style;
 use connection::endpoint::is_on_this_machine;
-use sharding::maintenance::{ArmingObstacle, KeyPattern};
+use indicatif::ProgressBar;
+use sharding::maintenance::{ArmingObstacle, Disarming, KeyPattern, Maintenance, PlainPage};
 use sharding::{ShardedTable, SortKeyType, TableConfig, TableError};
-use tokio::time::Duration;
+use tokio::time::{Duration, sleep};
 
 use crate::whole_table::{REQUEST_TIMEOUT, connect};
 
@@ -78,6 +80,14 @@ pub struct DisarmOptions {
     /// The keys, as they were armed
     #[command(flatten)]
     pub keys: Keys,
+    /// Disarm keys whose pattern counts already, and which never grew: all processes of the product
+    /// are stopped. Waits 18 minutes, and then removes what the product has stored in their items
+    #[arg(long)]
+    pub offline: bool,
+    /// Seconds to wait instead of 18 minutes. Only for a server on this machine
+    #[arg(long, value_name = "SECONDS", requires = "endpoint_url", requires = "offline",
+        value_parser = clap::value_parser!(u32).range(5..=1_080))]
+    pub wait: Option<u32>,
 }
 
 /// The patterns of a table.
@@ -104,16 +114,7 @@ impl fmt::Display for Status {
 /// `--allow` does not name; another [`TableError`] if the tables cannot be used.
 pub async fn arm(options: &ArmOptions, config: TableConfig) -> Result<String, TableError> {
     let pattern = options.keys.pattern()?;
-    let mut config = config;
-    if let Some(seconds) = options.wait {
-        let url = options.table.endpoint_url.as_deref().unwrap_or_default();
-        if !is_on_this_machine(url) {
-            let why = format!("--wait is only for a server on this machine, and {url} is not one");
-            return Err(TableError::Rejected(why.into()));
-        }
-        let waiting = config.drain_wait(Duration::from_secs(seconds.into()));
-        config = waiting.map_err(|error| TableError::Rejected(error.to_string().into()))?;
-    }
+    let config = options.table.waiting(options.wait, config)?;
     let (table, client) = options.table.open(config).await?;
     let maintenance = table.maintenance().timeout(REQUEST_TIMEOUT);
     let mut found = maintenance.arming_obstacles().await?;
@@ -136,23 +137,84 @@ pub async fn arm(options: &ArmOptions, config: TableConfig) -> Result<String, Ta
     ))
 }
 
-/// Removes a pattern that does not count yet, and returns the text to print.
+/// Removes a pattern, and returns the text to print.
 ///
 /// # Errors
 /// As [`arm`].
 pub async fn disarm(options: &DisarmOptions, config: TableConfig) -> Result<String, TableError> {
     let pattern = options.keys.pattern()?;
+    let config = options.table.waiting(options.wait, config)?;
     let (table, _) = options.table.open(config).await?;
-    match table.maintenance().timeout(REQUEST_TIMEOUT).disarm(&pattern).await {
-        Ok(()) => Ok(format!("{pattern} is removed\n")),
+    let maintenance = table.maintenance().timeout(REQUEST_TIMEOUT);
+    let disarmed = if options.offline {
+        disarm_offline(&maintenance, &pattern).await
+    } else {
+        maintenance.disarm(&pattern).await.map(|()| format!("{pattern} is removed\n"))
+    };
+    let refused = if options.offline {
+        "is not armed, or was armed again"
+    } else {
+        "is not armed, or counts already, or within two minutes. With --offline, keys are disarmed \
+         that never grew: docs/adopting.md"
+    };
+    match disarmed {
         Err(TableError::ConditionFailed) => {
-            let why = format!(
-                "{pattern} is not armed, or counts already, or within two minutes: docs/adopting.md \
-                 says how to disarm keys offline"
-            );
-            Err(TableError::Rejected(why.into()))
+            Err(TableError::Rejected(format!("{pattern} {refused}").into()))
         }
-        Err(error) => Err(error),
+        disarmed => disarmed,
+    }
+}
+
+/// Disarms a pattern that counts. A second scan shows that no process has written meanwhile.
+async fn disarm_offline(
+    maintenance: &Maintenance,
+    pattern: &KeyPattern,
+) -> Result<String, TableError> {
+    let disarming = maintenance.begin_disarming(pattern).await?;
+    let bar = ProgressBar::new_spinner().with_style(bar_style("{spinner} {msg} {human_pos}"));
+    bar.set_message("waiting for earlier requests, seconds left:");
+    loop {
+        let left = disarming.may_continue_at.saturating_sub(api::since_epoch().as_secs());
+        bar.set_position(left);
+        if left == 0 {
+            break;
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
+    let changed = disarm_all(maintenance, &disarming, &bar).await?;
+    let again = disarm_all(maintenance, &disarming, &bar).await?;
+    bar.finish_and_clear();
+    if again.changed + again.tombstones > 0 {
+        let why =
+            "an item was written meanwhile: stop all processes of the product, and repeat this";
+        return Err(TableError::Rejected(why.into()));
+    }
+    maintenance.end_disarming(disarming).await?;
+    Ok(format!(
+        "{pattern} is removed: {} items are as other programs store them, and {} tombstones are \
+         gone\n",
+        changed.changed, changed.tombstones
+    ))
+}
+
+/// Goes through the main table once.
+async fn disarm_all(
+    maintenance: &Maintenance,
+    disarming: &Disarming,
+    bar: &ProgressBar,
+) -> Result<PlainPage, TableError> {
+    bar.set_message("items looked at:");
+    let (mut all, mut after) = (PlainPage::default(), None);
+    loop {
+        let (page, next) = maintenance.disarm_page(disarming, after.as_ref()).await?;
+        all.items += page.items;
+        all.changed += page.changed;
+        all.tombstones += page.tombstones;
+        bar.set_position(all.items);
+        after = next;
+        if after.is_none() {
+            return Ok(all);
+        }
     }
 }
 
@@ -166,6 +228,18 @@ pub async fn status(options: &ArmingTable, config: TableConfig) -> Result<Status
 }
 
 impl ArmingTable {
+    /// The configuration with a shorter wait for earlier requests.
+    fn waiting(&self, wait: Option<u32>, config: TableConfig) -> Result<TableConfig, TableError> {
+        let Some(seconds) = wait else { return Ok(config) };
+        let url = self.endpoint_url.as_deref().unwrap_or_default();
+        if !is_on_this_machine(url) {
+            let why = format!("--wait is only for a server on this machine, and {url} is not one");
+            return Err(TableError::Rejected(why.into()));
+        }
+        let waiting = config.drain_wait(Duration::from_secs(seconds.into()));
+        waiting.map_err(|error| TableError::Rejected(error.to_string().into()))
+    }
+
     async fn open(
         &self,
         mut config: TableConfig,

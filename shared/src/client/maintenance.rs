@@ -44,6 +44,7 @@ use crate::table::error::TableError;
 use crate::values::key::{PartitionKey, ShardCount};
 use crate::values::throughput::WarmThroughput;
 
+pub use crate::engine::disarming::{Disarming, PlainPage};
 pub use crate::engine::drain::Drained;
 pub use crate::engine::drain::begin::DrainRefused;
 pub use crate::engine::drain::due::{Due, ShrinkAndSettle};
@@ -160,14 +161,69 @@ impl Maintenance {
         self.table.engine().arming_obstacles(self.until()).await
     }
 
-    /// Removes a pattern that does not count yet. One that counts is removed only while all
-    /// processes are stopped: docs/adopting.md.
+    /// Removes a pattern that does not count yet. For one that counts, see
+    /// [`begin_disarming`](Self::begin_disarming).
     ///
     /// # Errors
     /// [`TableError::ConditionFailed`] if there is no such pattern, or it counts, or will within two
     /// minutes; another [`TableError`] if the metadata table could not be used.
     pub async fn disarm(&self, pattern: &KeyPattern) -> Result<(), TableError> {
         self.table.engine().disarm(pattern, self.until()).await
+    }
+
+    /// Begins to disarm a pattern that counts: it loses its time. Stop all processes of the product
+    /// before. [`disarm_page`](Self::disarm_page) removes what the product has stored in the items of
+    /// its keys, and [`end_disarming`](Self::end_disarming) removes the pattern.
+    ///
+    /// # Errors
+    /// [`TableError::ConditionFailed`] if there is no such pattern; [`TableError::Rejected`] if one of
+    /// its keys has grown; another [`TableError`] if the metadata table could not be used.
+    ///
+    /// ```no_run
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let table: dynamodb_write_sharding::ShardedTable = unimplemented!();
+    /// let maintenance = table.maintenance();
+    /// let disarming = maintenance.begin_disarming(&"key:acme".parse()?).await?;
+    /// // 18 minutes later, from `disarming.may_continue_at` on:
+    /// let mut after = None;
+    /// loop {
+    ///     let (page, next) = maintenance.disarm_page(&disarming, after.as_ref()).await?;
+    ///     println!("{} items changed", page.changed);
+    ///     after = next;
+    ///     if after.is_none() {
+    ///         break;
+    ///     }
+    /// }
+    /// maintenance.end_disarming(disarming).await?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub async fn begin_disarming(&self, pattern: &KeyPattern) -> Result<Disarming, TableError> {
+        self.table.engine().begin_disarming(pattern, self.until()).await
+    }
+
+    /// Removes the product's attributes and tombstones from the items of disarmed keys on one page
+    /// of the main table. Returns the position of the next page. It may be repeated.
+    ///
+    /// # Errors
+    /// [`TableError::Rejected`] before [`Disarming::may_continue_at`], or if an item shows that a key
+    /// has grown or that a process still writes; another [`TableError`] if the table could not be
+    /// used.
+    pub async fn disarm_page(
+        &self,
+        disarming: &Disarming,
+        after: Option<&ScanPosition>,
+    ) -> Result<(PlainPage, Option<ScanPosition>), TableError> {
+        self.table.engine().disarm_page(disarming, after, self.until()).await
+    }
+
+    /// Removes the pattern, once all pages are done.
+    ///
+    /// # Errors
+    /// [`TableError::ConditionFailed`] if the pattern was armed again; [`TableError::Rejected`] if
+    /// one of its keys has grown; another [`TableError`] if the metadata table could not be used.
+    pub async fn end_disarming(&self, disarming: Disarming) -> Result<(), TableError> {
+        self.table.engine().end_disarming(disarming, self.until()).await
     }
 
     /// The table's patterns, each with the epoch second from which it counts; `None` if it was not

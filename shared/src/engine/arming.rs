@@ -106,7 +106,7 @@ impl Inner {
     }
 
     /// A mark that no other arming has.
-    fn mark(&self) -> String {
+    pub(in crate::engine) fn mark(&self) -> String {
         uuid::Builder::from_random_bytes(self.environment.bytes()).into_uuid().to_string()
     }
 
@@ -308,11 +308,7 @@ impl TableEngine {
         if counts_soon() {
             return Err(TableError::ConditionFailed);
         }
-        let left = armed.clone().without(pattern);
-        if let Some(key) = self.uncovered_key(&left, deadline).await? {
-            let why = format!("the key {key} has grown, and no other pattern matches it");
-            return Err(TableError::Rejected(why.into()));
-        }
+        self.check_covered(&armed.clone().without(pattern), deadline).await?;
         let mark = &inner.mark();
         let mark_it = || inner.tables.mark_pattern(pattern, mark, from);
         retrying(&inner.environment, deadline, mark_it).await?;
@@ -329,7 +325,7 @@ impl TableEngine {
 
     /// A key that the directory lists, and no pattern matches: reads of it would look at the key
     /// itself only.
-    async fn uncovered_key(
+    pub(in crate::engine) async fn uncovered_key(
         &self,
         armed: &Armed,
         deadline: Deadline,

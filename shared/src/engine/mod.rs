@@ -1,6 +1,7 @@
 //! The use cases over the two tables: write, read, scale, drain and survey.
 
 pub(crate) mod arming;
+pub(crate) mod disarming;
 pub(crate) mod drain;
 pub(crate) mod environment;
 pub(crate) mod error;

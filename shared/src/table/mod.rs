@@ -14,6 +14,7 @@ mod page;
 #[cfg(feature = "test-switches")]
 pub(crate) mod partition_model;
 mod place;
+mod plain;
 mod scan;
 mod table_item;
 mod writes;

@@ -2,7 +2,7 @@
 
 use aws_sdk_dynamodb::types::ReturnConsumedCapacity;
 
-use crate::protocol::names::{LOGICAL_KEY, VERSION, WIDTH};
+use crate::protocol::names::{DELETED, LOGICAL_KEY, VERSION, WIDTH};
 use crate::protocol::version::Version;
 use crate::table::attributes::{self, SdkItem};
 use crate::table::error::TableError;
@@ -32,6 +32,7 @@ pub(crate) struct ScannedItem {
     pub(crate) sort_key: SortKey,
     pub(crate) version: Version,
     pub(crate) width: ShardCount,
+    pub(crate) is_tombstone: bool,
 }
 
 /// A page of a scan.
@@ -51,12 +52,13 @@ impl Tables {
             .client
             .scan()
             .table_name(&self.config.table_name)
-            .projection_expression("#p, #s, #k, #v, #w")
+            .projection_expression("#p, #s, #k, #v, #w, #d")
             .expression_attribute_names("#p", &self.config.partition_key_name)
             .expression_attribute_names("#s", &self.config.sort_key_name)
             .expression_attribute_names("#k", LOGICAL_KEY)
             .expression_attribute_names("#v", VERSION)
             .expression_attribute_names("#w", WIDTH)
+            .expression_attribute_names("#d", DELETED)
             .consistent_read(true)
             .return_consumed_capacity(ReturnConsumedCapacity::Total)
             .limit(MAX_SCANNED_ITEMS)
@@ -110,6 +112,7 @@ impl Tables {
             sort_key: self.sort_key(item)?,
             version: attributes::version_from_sdk(item.get(VERSION))?,
             width: attributes::width_from_sdk(&self.config, item.get(WIDTH))?,
+            is_tombstone: attributes::is_tombstone(item),
         })
     }
 

@@ -20,17 +20,17 @@ use system_tests::{
 use tokio::time::sleep;
 
 /// From the arming on, in seconds.
-const ARMING: u64 = 18 * 60;
+pub(crate) const ARMING: u64 = 18 * 60;
 
-struct Fixture {
-    client: Client,
+pub(crate) struct Fixture {
+    pub(crate) client: Client,
     inner: InProcess,
     clock: TestClock,
 }
 
 impl Fixture {
     /// Tables in which another program has stored items of two keys.
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let inner = InProcess::new(Engine::in_memory().expect("an engine"));
         let client = in_process_clients(&inner).dynamodb;
         create_tables(&client, &config()).await.expect("tables");
@@ -52,7 +52,7 @@ impl Fixture {
         put.send().await.expect("stored");
     }
 
-    fn instance(&self, seed: u64, config: TableConfig) -> (TableEngine, Wire) {
+    pub(crate) fn instance(&self, seed: u64, config: TableConfig) -> (TableEngine, Wire) {
         let wire = Wire::new(self.inner.clone(), |_| Fate::Pass);
         let client = clients_over(wire.clone().into_shared()).dynamodb;
         let environment = Environment::seeded(self.clock.clone(), seed);
@@ -60,19 +60,19 @@ impl Fixture {
     }
 }
 
-fn key(text: &str) -> PartitionKey {
+pub(crate) fn key(text: &str) -> PartitionKey {
     partition_key(text)
 }
 
-fn pattern(text: &str) -> KeyPattern {
+pub(crate) fn pattern(text: &str) -> KeyPattern {
     text.parse().expect("a pattern")
 }
 
-async fn put(table: &TableEngine, of: &str, text: &str) -> Result<Written, WriteError> {
+pub(crate) async fn put(table: &TableEngine, of: &str, text: &str) -> Result<Written, WriteError> {
     table.put(&valued_item(key(of), text, 2), soon()).await
 }
 
-fn refused(written: Result<Written, WriteError>) -> Option<u64> {
+pub(crate) fn refused(written: Result<Written, WriteError>) -> Option<u64> {
     let kind = written.expect_err("not armed").kind;
     let WriteErrorKind::NotArmed { from, .. } = kind else { panic!("{kind:?}") };
     from

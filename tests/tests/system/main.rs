@@ -16,6 +16,7 @@ mod concurrent_creation;
 mod console;
 mod costs;
 mod directory;
+mod disarming;
 mod documented;
 mod draining;
 mod foreign_metadata;

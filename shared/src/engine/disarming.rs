@@ -1,0 +1,157 @@
+//! Disarming of keys whose pattern counts, while no process of the product runs.
+//!
+//! First the pattern loses its time, so that its keys cannot grow any more. Once no earlier request
+//! can arrive, a scan removes what the product has stored in their items. Then the pattern is
+//! removed. [docs/adopting.md, Disarming]
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+
+use crate::engine::retry::retrying;
+use crate::engine::{Deadline, TableEngine};
+use crate::protocol::armed::{Armed, KeyPattern, Standing, counts_from};
+use crate::protocol::survey::Place;
+use crate::protocol::version::Version;
+use crate::table::ScanPosition;
+use crate::table::error::TableError;
+
+/// The items of a page that are changed at once.
+const CONCURRENCY: usize = 16;
+
+/// A pattern that is being disarmed.
+///
+/// See [`begin_disarming`](crate::maintenance::Maintenance::begin_disarming).
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Disarming {
+    pattern: KeyPattern,
+    mark: String,
+    /// The patterns that stay.
+    left: Armed,
+    /// From this epoch second on, no earlier request of a stopped process can arrive.
+    pub may_continue_at: u64,
+}
+
+/// A page of the main table whose disarmed items are as they were without the product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct PlainPage {
+    /// The items of the page.
+    pub items: u64,
+    /// The items of which attributes were removed.
+    pub changed: u64,
+    /// The tombstones that were removed.
+    pub tombstones: u64,
+}
+
+impl TableEngine {
+    /// Takes the time from a pattern.
+    ///
+    /// # Errors
+    /// [`TableError::ConditionFailed`] if the table has no such pattern; [`TableError::Rejected`] if
+    /// one of its keys has grown; another [`TableError`] if the metadata table could not be used.
+    pub async fn begin_disarming(
+        &self,
+        pattern: &KeyPattern,
+        deadline: Deadline,
+    ) -> Result<Disarming, TableError> {
+        let inner = &self.inner;
+        inner.claim_once(None, deadline).await?;
+        let armed = self.armed(deadline).await?;
+        let stored = armed.patterns().find(|(stored, _)| *stored == pattern);
+        let (_, from) = stored.ok_or(TableError::ConditionFailed)?;
+        let left = armed.clone().without(pattern);
+        self.check_covered(&left, deadline).await?;
+        let mark = inner.mark();
+        let mark_it = || inner.tables.mark_pattern(pattern, &mark, from);
+        retrying(&inner.environment, deadline, mark_it).await?;
+        let may_continue_at = counts_from(inner.environment.now(), inner.config.arming_wait());
+        Ok(Disarming { pattern: pattern.clone(), mark, left, may_continue_at })
+    }
+
+    /// Removes the product's attributes and tombstones from the disarmed keys of one page of the
+    /// main table. Returns the position of the next page.
+    ///
+    /// # Errors
+    /// [`TableError::Rejected`] if it is too early, or if an item shows that a key has grown, or that
+    /// a process still writes; another [`TableError`] if the table could not be used.
+    pub async fn disarm_page(
+        &self,
+        disarming: &Disarming,
+        after: Option<&ScanPosition>,
+        deadline: Deadline,
+    ) -> Result<(PlainPage, Option<ScanPosition>), TableError> {
+        let inner = &self.inner;
+        if self.epoch_seconds() < disarming.may_continue_at {
+            let why = "an earlier request may still arrive: wait until `may_continue_at`";
+            return Err(TableError::Rejected(why.into()));
+        }
+        let scanned = retrying(&inner.environment, deadline, || inner.tables.scan(after)).await?;
+        let (mut page, mut ours) = (PlainPage::default(), Vec::new());
+        for item in scanned.items {
+            page.items += 1;
+            let Some(item) = item else { continue };
+            let logical = item.logical_key.as_deref();
+            let place = Place::of(&inner.config.shard_keys, &item.stored_key, logical);
+            let Place::Of(key, shard) = place else { continue };
+            let is_disarmed = disarming.pattern.matches(&key)
+                && disarming.left.standing(&key) == Standing::NotArmed;
+            if !is_disarmed || item.version == Version::NONE {
+                continue;
+            }
+            if shard.get() > inner.config.adopt_shards.get() {
+                let why = format!("the key {key} has an item on shard {shard}: it has grown");
+                return Err(TableError::Rejected(why.into()));
+            }
+            page.tombstones += u64::from(item.is_tombstone);
+            page.changed += u64::from(!item.is_tombstone);
+            ours.push(item);
+        }
+        let changes = ours.iter().map(|item| {
+            retrying(&inner.environment, deadline, move || inner.tables.make_plain(item))
+        });
+        let changed = stream::iter(changes.collect::<Vec<_>>()).buffer_unordered(CONCURRENCY);
+        match changed.try_collect::<Vec<()>>().await {
+            Ok(_) => Ok((page, scanned.next)),
+            Err(TableError::ConditionFailed) => {
+                let why = "an item was changed meanwhile: stop all processes that write";
+                Err(TableError::Rejected(why.into()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes the pattern.
+    ///
+    /// # Errors
+    /// [`TableError::ConditionFailed`] if the pattern was armed again; another [`TableError`] if the
+    /// metadata table could not be used.
+    pub async fn end_disarming(
+        &self,
+        disarming: Disarming,
+        deadline: Deadline,
+    ) -> Result<(), TableError> {
+        let inner = &self.inner;
+        self.check_covered(&disarming.left, deadline).await?;
+        let Disarming { pattern, mark, .. } = disarming;
+        let remove = || inner.tables.settle_pattern(&pattern, &mark, None);
+        let removed = retrying(&inner.environment, deadline, remove).await;
+        // A repetition is refused by the attempt before it.
+        let armed = self.armed(deadline).await?;
+        if armed.patterns().all(|(stored, _)| *stored != pattern) { Ok(()) } else { removed }
+    }
+
+    /// Fails if a key has grown that none of these patterns matches.
+    pub(in crate::engine) async fn check_covered(
+        &self,
+        left: &Armed,
+        deadline: Deadline,
+    ) -> Result<(), TableError> {
+        match self.uncovered_key(left, deadline).await? {
+            None => Ok(()),
+            Some(key) => {
+                let why = format!("the key {key} has grown, and no other pattern matches it");
+                Err(TableError::Rejected(why.into()))
+            }
+        }
+    }
+}
