@@ -8,7 +8,7 @@
 
 #![expect(clippy::print_stdout, reason = "the table is the product of a benchmark")]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use embedded_dynamodb::PartitionLimits;
 use endpoint::{Server, Upstream, open};
@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use sharding::TableConfig;
 use system_tests::{TestEdition, config};
 use tokio::net::TcpListener;
+use tokio::time::Instant;
 
 /// The turns of each side, and the requests of a turn, one after the other.
 const TURNS: usize = 20;
