@@ -383,7 +383,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_item_at_home_is_not_known_to_be_the_newest_while_a_key_closes() {
+    fn home_is_not_known_to_be_the_newest_while_a_key_closes() {
         let entry = json!({ "_sh:v": { "N": "1001700000000000000000000000" } })
             .as_object()
             .cloned()
