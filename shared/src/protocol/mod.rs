@@ -3,8 +3,8 @@
 //! Everything here is pure: the metadata as a state machine, views and leases, the places of an
 //! item, and the next step of each write, read and drain. Time and responses come in as arguments;
 //! requests go out as values. `table` sends them, `engine` has the loops, and the model in
-//! `tests/model` drives this same code. docs/protocol.md has each rule with the trace that it
-//! prevents.
+//! `tests/model` drives this same code. docs/protocol.md has the rules, most with the trace
+//! that they prevent.
 
 pub mod append;
 pub mod applied;
