@@ -180,8 +180,9 @@ impl Maintenance {
     /// its keys has grown; another [`TableError`] if the metadata table could not be used.
     ///
     /// ```no_run
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-    /// # let table: dynamodb_write_sharding::ShardedTable = unimplemented!();
+    /// # async fn disarm(
+    /// #     table: dynamodb_write_sharding::ShardedTable,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
     /// let maintenance = table.maintenance();
     /// let disarming = maintenance.begin_disarming(&"key:acme".parse()?).await?;
     /// // 18 minutes later, from `disarming.may_continue_at` on:
@@ -195,8 +196,8 @@ impl Maintenance {
     ///     }
     /// }
     /// maintenance.end_disarming(disarming).await?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(())
+    /// # }
     /// ```
     pub async fn begin_disarming(&self, pattern: &KeyPattern) -> Result<Disarming, TableError> {
         self.table.engine().begin_disarming(pattern, self.until()).await
