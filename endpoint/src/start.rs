@@ -125,6 +125,15 @@ pub async fn open(
                  once with --create-metadata-table"
             ))
         })?;
+        let armed = maintenance.armed().await.map_err(|error| {
+            UpstreamError(format!("the patterns of the table {name} cannot be read: {error}"))
+        })?;
+        let patterns: Vec<String> = armed.iter().map(|(pattern, _)| pattern.to_string()).collect();
+        tracing::info!(
+            table = name,
+            patterns = patterns.join(", "),
+            "no other program may write keys of these patterns, from when they count"
+        );
         tables.push(table);
     }
     Ok(Service::new(tables, upstream))
