@@ -113,9 +113,11 @@ impl ScalingPolicy {
         if partitions.is_some() && seen.rate < MIN_OWN_SHARE * self.partition_write_units {
             return crowded();
         }
-        let sizing = sizing::size(self.demand(width, seen, -1.0), partitions, self.max_shards);
+        let demand = self.demand(width, seen, -1.0);
+        let sizing = sizing::size(demand, partitions, self.max_shards);
         let least = (f64::from(width.get()) * MIN_GROWTH_FACTOR).ceil() as u32;
-        let is_short = matches!(sizing, Sizing::Short(shards) if shards.get() < least);
+        let gain = |shards| sizing::gain(demand, partitions, (width, shards));
+        let is_short = matches!(sizing, Sizing::Short(shards) if gain(shards) < NEGLIGIBLE_SHARE);
         if is_short || width >= self.max_shards {
             return self.short_of_partitions(width, seen, now_seconds);
         }
@@ -456,7 +458,7 @@ mod tests {
     #[test]
     fn a_short_table_is_reported_with_what_it_lacks() {
         for (partitions, demand, width) in
-            [(4, 5_000.0, 200), (4, 20_000.0, 60), (20, 50_000.0, 200)]
+            [(4, 5_000.0, 88), (4, 5_000.0, 200), (4, 20_000.0, 60), (20, 50_000.0, 200)]
         {
             let decision = decide(&settled(width, 1), on(partitions, demand, width));
             let ShortOfPartitions { until: 1_002, write_units: Some(units) } = decision else {

@@ -55,6 +55,17 @@ pub(crate) fn size(demand: f64, partitions: Option<u32>, most: ShardCount) -> Si
     Sizing::Short(useful(demand).max(useful(demand * HEADROOM)))
 }
 
+/// The share of a demand that a growth saves.
+#[must_use]
+pub(crate) fn gain(
+    demand: f64,
+    partitions: Option<u32>,
+    (from, to): (ShardCount, ShardCount),
+) -> f64 {
+    let partitions = Some(partitions.unwrap_or_else(|| needed_partitions(demand)));
+    throttled(demand, from, partitions) - throttled(demand, to, partitions)
+}
+
 /// The partitions that a table should have for a demand of one key.
 #[must_use]
 pub(crate) fn needed_partitions(demand: f64) -> u32 {
