@@ -329,13 +329,13 @@ fn a_settling_that_does_not_wait_for_reads_is_caught() {
         settling: true,
         ..as_built(seed)
     };
-    caught("settling without waiting for reads", 0, broken);
+    caught("settling without waiting for reads", 8, broken);
 }
 
 #[test]
 fn a_shrink_that_does_not_wait_for_requests_is_caught() {
     let broken = |seed| Plan { shrinking: Shrinking::WithoutWaitingForRequests, ..as_built(seed) };
-    caught("shrinking without waiting for requests", 20, broken);
+    caught("shrinking without waiting for requests", 25, broken);
 }
 
 #[test]
@@ -345,7 +345,7 @@ fn a_settling_that_does_not_wait_for_requests_is_caught() {
         settling: true,
         ..as_built(seed)
     };
-    caught("settling without waiting for requests", 12, broken);
+    caught("settling without waiting for requests", 13, broken);
 }
 
 #[test]

@@ -358,7 +358,7 @@ async fn a_warm_put_is_one_request_of_the_units_of_a_put_item() {
 /// A page is read once in 0.8 s, for any number of requests that use it.
 #[tokio::test(start_paused = true)]
 async fn keys_that_never_grew_cost_what_bare_requests_do() {
-    let keys = large_or(50_000, 5_000);
+    let keys = large_or(20_000, 5_000);
     let (bare, ours) = (Side::bare().await, Side::ours().await);
     for operation in OPERATIONS {
         let bare = bare.carry_out(operation, 0..keys, 40).await;

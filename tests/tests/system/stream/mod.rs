@@ -31,7 +31,7 @@ use traffic::{CLIENTS, TRAFFIC, rescale, write};
 async fn each_change_of_a_user_comes_once_and_no_move_of_a_drain() {
     let (mut drains, mut moves, mut repeated, mut late, mut ambiguous) = (0, 0, 0, 0, 0);
     let (mut found_without_widths, mut found_without_a_tracker, mut tombstones) = (0u64, 0u64, 0);
-    let seeds = large_or(100, 20);
+    let seeds = large_or(50, 20);
     for seed in 0..seeds {
         let run = Run::new(seed).await;
         let ended = Arc::new(AtomicBool::new(false));
