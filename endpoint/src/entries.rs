@@ -24,7 +24,7 @@ const CONCURRENCY: usize = 32;
 /// The largest number of items of a transaction. (DynamoDB API reference, `TransactGetItems`.)
 const MAX_GETS: usize = 100;
 
-const MEMBERS: [&str; 15] = [
+pub(crate) const MEMBERS: [&str; 15] = [
     "TableName",
     "IndexName",
     "KeyConditionExpression",
@@ -42,12 +42,13 @@ const MEMBERS: [&str; 15] = [
     "TotalSegments",
 ];
 
-/// A page of a scan, or of a query on an index with another partition key.
+/// A page of a scan, or of a query on an index with another partition key, without the entries of
+/// the armed keys that are left out.
 pub(crate) async fn page(
     (table, upstream): (&ServedTable, &Upstream),
     patterns: &Patterns,
-    operation: &str,
-    body: &Members,
+    (operation, body): (&str, &Members),
+    left_out: &(dyn Fn(&PartitionKey) -> bool + Sync),
     deadline: Instant,
 ) -> Result<Reply, Failure> {
     check_members(operation, body, &MEMBERS)?;
@@ -88,6 +89,7 @@ pub(crate) async fn page(
         is_index,
         is_filtered: body.contains_key("FilterExpression"),
         projection: &projection,
+        left_out,
         deadline,
     };
     let found = objects(answer.remove("Items"));
@@ -118,6 +120,7 @@ struct How<'a> {
     is_index: bool,
     is_filtered: bool,
     projection: &'a Projection,
+    left_out: &'a (dyn Fn(&PartitionKey) -> bool + Sync),
     deadline: Instant,
 }
 
@@ -133,6 +136,9 @@ async fn shown(
         entry.retain(|name, _| !how.projection.hides(name));
         return Ok(Some(entry));
     };
+    if (how.left_out)(&key) {
+        return Ok(None);
+    }
     let sort_key = item::sort_key(table, &entry)?;
     let session = table.engine.session(&key, how.deadline);
     let of = Entry { table, upstream, session, key: &key, sort_key, shard };
@@ -160,7 +166,7 @@ fn placed(table: &ServedTable, text: &str, placeholders: &mut Placeholders) -> O
 }
 
 /// The armed key of a stored item, and its shard. `None` if the item is no armed key's.
-fn armed(
+pub(crate) fn armed(
     table: &ServedTable,
     patterns: &Patterns,
     entry: &Members,

@@ -9,7 +9,7 @@ use sharding::internal::protocol::copies::Copy;
 use sharding::internal::protocol::names::{
     DELETED, LATE_UNTIL, LOGICAL_KEY, RESERVED_PREFIX, VERSION, WRITE_ID,
 };
-use sharding::{Attributes, PartitionKey, ShardNumber, SortKey, Version};
+use sharding::{Attributes, PartitionKey, ShardNumber, SortKey, SortKeyType, Version};
 
 use crate::reply::{Failure, Members};
 use crate::table::ServedTable;
@@ -151,6 +151,20 @@ pub(crate) fn check_one_type(value: Option<&Value>) -> Result<(), Failure> {
         "Supplied AttributeValue has more than one datatypes set, must contain exactly one of the \
          supported datatypes",
     ))
+}
+
+/// The lowest sort key that DynamoDB takes, or the highest.
+pub(crate) fn outermost_sort_key(table: &ServedTable, is_highest: bool) -> Value {
+    match (table.sort_key_type(), is_highest) {
+        (SortKeyType::String, false) => string("\0"),
+        (SortKeyType::String, true) => {
+            string(&char::MAX.to_string().repeat(MAX_SORT_KEY_BYTES / char::MAX.len_utf8()))
+        }
+        (SortKeyType::Number, is_highest) => {
+            let sign = if is_highest { "" } else { "-" };
+            number(format!("{sign}9.{}E+125", "9".repeat(37)))
+        }
+    }
 }
 
 pub(crate) fn sort_key_value(sort_key: &SortKey) -> Value {

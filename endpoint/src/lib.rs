@@ -5,6 +5,7 @@
 mod batch;
 mod entries;
 mod expression;
+mod grown;
 mod index;
 mod item;
 mod merged;
@@ -15,6 +16,7 @@ mod query;
 mod read;
 mod reply;
 mod request;
+mod scan;
 mod server;
 mod service;
 mod shard_query;

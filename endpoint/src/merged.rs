@@ -287,6 +287,11 @@ impl Query<'_> {
             // DynamoDB refuses a wrong filter of no items, too.
             shards.insert(ShardNumber::FIRST);
         }
+        let lowest = self.lowest()?;
+        if self.filters_keys && page.first().is_some_and(|(first, _)| *first == lowest) {
+            let what = "a filter that names the keys, over an item with the lowest sort key";
+            return Err(Failure::unsupported(what));
+        }
         let (wanted, how): (BTreeMap<Position, Entry>, _) =
             (page.into_iter().collect(), self.copies(&What::Filtered)?);
         let asked: Vec<_> = shards
@@ -346,16 +351,24 @@ impl Query<'_> {
         let (mut body, _) = self.request(session, shard, &What::Filtered)?;
         body.insert("Limit".to_owned(), Value::from(most));
         let (mut found, mut units) = (Vec::new(), 0.0);
-        let mut after = self.start.clone();
+        let (mut after, mut operation) = (self.start.clone(), "Query");
+        if self.filters_keys {
+            (after, operation) = (Some(after.map_or_else(|| self.lowest(), Ok)?), "Scan");
+        }
+        let stored_key = session.shard_key(shard).ok().map(|key| item::string(&key));
+        let is_here =
+            |key: &Members| key.get(self.table.partition_key_name()) == stored_key.as_ref();
         loop {
             if let Some(after) = &after {
                 body.insert("ExclusiveStartKey".to_owned(), self.start(session, shard, after));
             }
             let mut answer =
-                repeated(self.upstream, "Query", &body, CHECKED_AFTER).await?.members();
+                repeated(self.upstream, operation, &body, CHECKED_AFTER).await?.members();
             units += consumed(&answer);
-            found.extend(objects(answer.remove("Items")));
+            // A scan goes on to the next key.
+            found.extend(objects(answer.remove("Items")).into_iter().filter(is_here));
             let next = answer.get("LastEvaluatedKey").and_then(Value::as_object);
+            let next = next.filter(|next| is_here(next));
             let (Some(next), Some(last)) = (next, last) else { return Ok((shard, found, units)) };
             let next = Position::of(self.table, self.index, next)?;
             if self.order.compare(&next, last).is_ge() {
@@ -363,5 +376,13 @@ impl Query<'_> {
             }
             after = Some(next);
         }
+    }
+
+    /// The lowest position in the table, after which a shard is scanned.
+    fn lowest(&self) -> Result<Position, Failure> {
+        let mut key = Members::new();
+        let lowest = item::outermost_sort_key(self.table, false);
+        key.insert(self.table.sort_key_name().to_owned(), lowest);
+        Position::of(self.table, None, &key)
     }
 }

@@ -28,7 +28,7 @@ use crate::write::check_members;
 pub(crate) const UNLIMITED: usize = 1_000_000;
 
 /// How long before a query's deadline its page ends: the time for a filter.
-const PAGE_MARGIN: Duration = Duration::from_secs(4);
+pub(crate) const PAGE_MARGIN: Duration = Duration::from_secs(4);
 
 const MEMBERS: [&str; 13] = [
     "TableName",
@@ -78,15 +78,25 @@ pub(crate) struct Query<'a> {
     pub(crate) key_value: String,
     pub(crate) key_at: usize,
     has_filter: bool,
+    /// Whether the filter names a key of the table, as that of a `Scan` may. DynamoDB refuses that in
+    /// a query, so the shards are scanned.
+    pub(crate) filters_keys: bool,
     /// When a page that has begun ends, so that the rest of the request is in time.
     pub(crate) page_ends: Instant,
 }
 
-/// `Query` of an armed key, in the table or in an index with the table's partition key.
+/// The request that a page of an armed key is a part of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PartOf {
+    Query,
+    Scan,
+}
+
+/// A page of an armed key, in the table or in an index with the table's partition key.
 pub(crate) async fn query(
     (table, upstream): (&ServedTable, &Upstream),
     index: Option<&Index>,
-    key: &PartitionKey,
+    (key, part_of): (&PartitionKey, PartOf),
     body: &Members,
     deadline: Instant,
 ) -> Result<Reply, Failure> {
@@ -125,6 +135,10 @@ pub(crate) async fn query(
     };
     let is_forward = body.get("ScanIndexForward").and_then(Value::as_bool).unwrap_or(true);
     let order = if is_forward { Order::Ascending } else { Order::Descending };
+    let filter = body.get("FilterExpression").and_then(Value::as_str);
+    let of_filter = filter.map(|text| expression::attributes(text, &placeholders));
+    let is_key = |name: &&str| [table.partition_key_name(), table.sort_key_name()].contains(name);
+    let filters_keys = part_of == PartOf::Scan && of_filter.iter().flatten().any(is_key);
     let has_filter = body.contains_key("FilterExpression");
     let query = Query {
         table,
@@ -139,6 +153,7 @@ pub(crate) async fn query(
         key_value,
         key_at,
         has_filter,
+        filters_keys,
         page_ends: deadline - PAGE_MARGIN,
     };
     let engine = table.engine.clone();
@@ -147,7 +162,7 @@ pub(crate) async fn query(
     loop {
         let view = session.view().await?;
         let is_one_shard = index.is_none() && view.layout.read_shards == ShardCount::ONE;
-        let (reply, era) = if has_filter && is_one_shard {
+        let (reply, era) = if has_filter && is_one_shard && !filters_keys {
             query.on_one_shard(&session).await?
         } else {
             query.merged(&session, &view).await?

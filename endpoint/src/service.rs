@@ -16,11 +16,12 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::batch::Batch;
 use crate::observed::Observed;
+use crate::query::PartOf;
 use crate::reply::{Failure, Members, Reply};
 use crate::table::{Named, ServedTable};
 use crate::upstream::{TARGET, TARGET_PREFIX, Upstream, answered};
 use crate::write::ClientWrite;
-use crate::{batch, entries, passed, query, read};
+use crate::{batch, entries, passed, query, read, scan};
 
 /// How long a request about armed keys may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -250,24 +251,29 @@ impl Service {
             return self.pass(headers, raw, vec![patterns], Some((operation, body))).await;
         }
         let of = (&table, &self.upstream);
-        let index = body.get("IndexName").and_then(Value::as_str);
+        let in_time = |reply: Result<Result<Reply, Failure>, _>| {
+            reply.unwrap_or_else(|_| {
+                Err(Failure::throttled("sharding-endpoint: the page was not read in time"))
+            })
+        };
         if operation == "Scan" {
-            return entries::page(of, &patterns, operation, body, deadline).await;
+            let page = scan::page(of, &patterns, body, deadline);
+            return in_time(timeout_at(deadline, page).await);
         }
+        let index = body.get("IndexName").and_then(Value::as_str);
         let own = match index {
             Some(index) => table.own_index(&self.upstream, index).await?,
             None => None,
         };
         if index.is_some() && own.is_none() {
-            return entries::page(of, &patterns, operation, body, deadline).await;
+            let page = (operation, body);
+            return entries::page(of, &patterns, page, &|_| false, deadline).await;
         }
         let named = query::partition_key(&table, body)?;
         match named.map(|text| table.of_text(&patterns, &text)).transpose()? {
             Some(Named::Armed(key)) => {
-                let page = query::query(of, own.as_deref(), &key, body, deadline);
-                timeout_at(deadline, page).await.unwrap_or_else(|_| {
-                    Err(Failure::throttled("sharding-endpoint: the page was not read in time"))
-                })
+                let page = query::query(of, own.as_deref(), (&key, PartOf::Query), body, deadline);
+                in_time(timeout_at(deadline, page).await)
             }
             Some(Named::NotArmed) | None => {
                 self.pass(headers, raw, vec![patterns], Some((operation, body))).await

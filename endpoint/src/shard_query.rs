@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use sharding::ShardNumber;
 use sharding::internal::KeySession;
+use sharding::internal::protocol::names::LOGICAL_KEY;
 
 use crate::expression::{self, Placeholders};
 use crate::index::Index;
@@ -38,9 +39,14 @@ impl Query<'_> {
             .shard_key(shard)
             .map_err(|error| Failure::validation(format!("the partition key: {error}")))?;
         let mut placeholders = Placeholders::of(self.body);
-        let own = placeholders.value(item::string(&stored));
-        let (before, after) = self.condition.split_at(self.key_at);
-        let condition = format!("{before}{own}{}", &after[self.key_value.len()..]);
+        let scans = self.filters_keys && *what == What::Filtered;
+        let condition = if scans {
+            String::new()
+        } else {
+            let own = placeholders.value(item::string(&stored));
+            let (before, after) = self.condition.split_at(self.key_at);
+            format!("{before}{own}{}", &after[self.key_value.len()..])
+        };
         let of_client = self.body.get("ProjectionExpression").and_then(Value::as_str);
         let shown = self.shown(what, &mut placeholders);
         let has_ours = self.index.is_none_or(Index::shows_ours);
@@ -53,8 +59,14 @@ impl Query<'_> {
             body.extend(self.body.get(name).map(|value| (name.to_owned(), value.clone())));
         }
         body.extend(projection.members.clone());
-        let filter = self.body.get("FilterExpression").filter(|_| *what == What::Filtered);
-        body.extend(filter.map(|text| ("FilterExpression".to_owned(), text.clone())));
+        let of_filter = self.body.get("FilterExpression").and_then(Value::as_str);
+        if let Some(text) = of_filter.filter(|_| *what == What::Filtered) {
+            let key = self.table.partition_key_name();
+            let is_elsewhere = scans && !self.table.is_key_itself(shard);
+            let logical = |name: &str| (is_elsewhere && name == key).then_some(LOGICAL_KEY);
+            let (text, _) = expression::renamed(text, &mut placeholders, logical);
+            body.insert("FilterExpression".to_owned(), Value::from(text));
+        }
         let text =
             |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (projected, filtered) = (text("ProjectionExpression"), text("FilterExpression"));
@@ -62,12 +74,13 @@ impl Query<'_> {
         // The other expressions of the client use the rest. DynamoDB has no part in those here.
         let mut left_out: Vec<String> = vec![self.key_value.clone()];
         let whole = [self.condition.as_str(), of_client.unwrap_or_default()];
-        let of_filter = self.body.get("FilterExpression").and_then(Value::as_str);
         left_out.extend(expression::placeholders(
             whole.into_iter().chain(of_filter).collect::<Vec<_>>().as_slice(),
         ));
         placeholders.into_body(&mut body, &left_out, &used);
-        body.insert("KeyConditionExpression".to_owned(), Value::from(condition));
+        if !scans {
+            body.insert("KeyConditionExpression".to_owned(), Value::from(condition));
+        }
         body.insert("ReturnConsumedCapacity".to_owned(), Value::from("TOTAL"));
         Ok((body, projection))
     }

@@ -12,6 +12,7 @@ use sharding::internal::{Patterns, ShardKeys, TableEngine};
 use sharding::{PartitionKey, Placement, ShardNumber, SortKeyType, TableConfig, Writes};
 use tokio::time::Instant;
 
+use crate::grown::GrownKeys;
 use crate::index::Index;
 use crate::item;
 use crate::read::{CHECKED_AFTER, repeated};
@@ -36,6 +37,7 @@ pub(crate) struct ServedTable {
     /// `None` if its keys cannot be armed, so that every request passes as it came.
     keys: Option<SortKeyType>,
     indexes: Arc<Mutex<Indexes>>,
+    pub(crate) grown: GrownKeys,
 }
 
 /// The indexes as they were described, each `None` if it has another partition key.
@@ -98,13 +100,15 @@ impl ServedTable {
         config.sort_key_type = keys.unwrap_or(SortKeyType::String);
         let arn = table.table_arn().map(str::to_owned);
         let engine = TableEngine::new(client, config);
-        Ok(Self { engine, name, arn, keys, indexes: Arc::default() })
+        let (indexes, grown) = (Arc::default(), GrownKeys::default());
+        Ok(Self { engine, name, arn, keys, indexes, grown })
     }
 
     /// A table whose engine this process has.
     pub(crate) fn of_engine(engine: TableEngine) -> Self {
         let (name, keys) = (engine.config().table_name.clone(), engine.config().sort_key_type);
-        Self { engine, name, arn: None, keys: Some(keys), indexes: Arc::default() }
+        let (indexes, grown) = (Arc::default(), GrownKeys::default());
+        Self { engine, name, arn: None, keys: Some(keys), indexes, grown }
     }
 
     /// Whether the table has keys of types that can have shards.

@@ -9,4 +9,5 @@ mod late;
 mod observed;
 mod reads;
 mod recorded;
+mod scans;
 mod world;
