@@ -94,7 +94,7 @@ fn offered_only(story: &Story, outcome: &Outcome) -> Option<String> {
     is_less.then(|| {
         let who = match story.options.client {
             Client::Api => "the machine",
-            Client::Boto3 => "the program, whose threads wait for responses,",
+            Client::Boto3 | Client::Crate => "the program, which waits for responses,",
         };
         format!("{who} could offer only {offered} of {} writes a second", HumanCount(wanted.into()))
     })

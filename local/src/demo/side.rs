@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::boto3::Boto3;
 use super::check::{Checked, check_on};
+use super::rust_program::RustProgram;
 use super::{Client, DemoOptions, ITEM_BYTES, KEY};
 use crate::decisions::Decision;
 use crate::traffic::{Counts, Generated, LoadPlan, generate};
@@ -80,7 +81,7 @@ pub(super) struct Side {
     began: Instant,
     last_sample: Instant,
     load: Option<Load>,
-    boto3: Option<Boto3>,
+    program: Option<Program>,
     /// The writes that the engine's partitions have rejected.
     rejected: u64,
     seconds: Vec<Second>,
@@ -94,6 +95,12 @@ pub(super) struct Side {
     partitions: u64,
     /// The lines so far.
     said: HashSet<String>,
+}
+
+/// A program of its own that writes.
+enum Program {
+    Boto3(Box<Boto3>),
+    Rust(RustProgram),
 }
 
 /// The current load.
@@ -165,11 +172,15 @@ impl Side {
         let now = Instant::now();
         let (generated, checked) = (Generated::keeping(), Arc::default());
         let checks = check_on(edition.functions().clone(), generated.clone(), Arc::clone(&checked));
-        let boto3 = match options.client {
+        let (counted, meter) = (generated.clone(), edition.functions().meter.clone());
+        let program = match options.client {
             Client::Api => None,
             Client::Boto3 => {
-                let meter = edition.functions().meter.clone();
-                Some(Boto3::start(&edition, generated.clone(), meter).await?)
+                Some(Program::Boto3(Box::new(Boto3::start(&edition, counted, meter).await?)))
+            }
+            Client::Crate => {
+                let table = edition.table().clone();
+                Some(Program::Rust(RustProgram::start(table, counted, meter)))
             }
         };
         Ok(Self {
@@ -183,7 +194,7 @@ impl Side {
             began: now,
             last_sample: now,
             load: None,
-            boto3,
+            program,
             rejected: 0,
             seconds: Vec::new(),
             late: Counts::default(),
@@ -206,9 +217,13 @@ impl Side {
             item_size: ITEM_BYTES,
             skew: 0.0,
         };
-        let task = match &mut self.boto3 {
-            Some(boto3) => {
+        let task = match &mut self.program {
+            Some(Program::Boto3(boto3)) => {
                 boto3.load(writes).await?;
+                None
+            }
+            Some(Program::Rust(program)) => {
+                program.load(writes);
                 None
             }
             None => {
@@ -220,8 +235,8 @@ impl Side {
         Ok(())
     }
 
-    /// The writes that the engine's partitions have rejected since the last call. A program behind
-    /// the endpoint does not see them.
+    /// The writes that the engine's partitions have rejected since the last call. A program of its
+    /// own does not say them.
     fn newly_rejected(&mut self) -> u64 {
         let table = &self.edition.table().config().table_name;
         let Some(engine) = self.edition.engine() else { return 0 };
@@ -234,7 +249,7 @@ impl Side {
     /// Records the last second. Returns the scaling decisions as text.
     pub(super) async fn record_second(&mut self) -> Result<Vec<String>, Box<dyn Error>> {
         let mut counts = self.edition.functions().meter.take();
-        if self.boto3.is_some() {
+        if self.program.is_some() {
             counts.throttled = self.newly_rejected();
             self.generated.throttled_some(counts.throttled);
         }
