@@ -135,6 +135,26 @@ impl ScalingPolicy {
         ShardCount::new(to).map_or(ScalingDecision::AtMaximum, ScalingDecision::ScaleOut)
     }
 
+    /// What to report of the table when a key that has just grown needs more shards. No number of
+    /// them makes room on a table that is short of partitions, and its raise takes minutes. A first
+    /// growth says less: a burst may have asked for it.
+    #[must_use]
+    pub fn lacking(
+        &self,
+        metadata: &ShardMetadata,
+        seen: Seen,
+        now_seconds: u64,
+    ) -> Option<ScalingDecision> {
+        let width = metadata.number_of_shards;
+        let is_short = || {
+            let demand = self.demand(width, seen, -1.0);
+            matches!(sizing::size(demand, seen.partitions, self.max_shards), Sizing::Short(_))
+        };
+        let decision = (has_grown(metadata, now_seconds) && is_short())
+            .then(|| self.short_of_partitions(width, seen, now_seconds));
+        decision.filter(|decision| matches!(decision, ScalingDecision::ShortOfPartitions { .. }))
+    }
+
     /// More shards hardly help: the table lacks partitions, or the key has the maximum.
     fn short_of_partitions(
         &self,
@@ -265,9 +285,7 @@ impl ScalingPolicy {
     /// The record of a growth that follows from observations, for later decisions.
     #[must_use]
     pub fn record(&self, metadata: &ShardMetadata, seen: Seen, now_seconds: u64) -> GrowthRecord {
-        let last = metadata.last_growth();
-        let is_recent =
-            last.is_some_and(|at| now_seconds < at.saturating_add(GROWTH_MEMORY_SECONDS));
+        let is_recent = has_grown(metadata, now_seconds);
         let before = if is_recent { metadata.growth } else { GrowthRecord::default() };
         before.grown(seen.pressure.throttled_percent())
     }
@@ -317,6 +335,11 @@ impl ScalingPolicy {
 /// deviations.
 fn rejected_demand(width: ShardCount, seen: Seen, z: f64) -> f64 {
     collisions::demand(seen.pressure.rejected_bound(z), width, seen.partitions)
+}
+
+fn has_grown(metadata: &ShardMetadata, now_seconds: u64) -> bool {
+    let is_recent = |at: u64| now_seconds < at.saturating_add(GROWTH_MEMORY_SECONDS);
+    metadata.last_growth().is_some_and(is_recent)
 }
 
 /// The shards for throttles of clients that wait, which hide a part of their demand.
@@ -469,6 +492,16 @@ mod tests {
         }
         // With room on the table, it is the key's maximum.
         assert_eq!(decide(&settled(200, 1), waiting(1_000, 5, 200_000.0)), AtMaximum);
+        // A key that has just grown, and grows again.
+        let lacking = |metadata: &ShardMetadata, (partitions, demand)| {
+            ScalingPolicy::default().lacking(metadata, on(partitions, demand, 20), 1_000)
+        };
+        assert_grows(decide(&settled(20, 990), on(4, 5_000.0, 20)), 24..=200);
+        let reported = lacking(&settled(20, 990), (4, 5_000.0));
+        assert!(matches!(reported, Some(ShortOfPartitions { write_units: Some(_), .. })));
+        assert_eq!(lacking(&settled(20, 990), (1_000, 50_000.0)), None, "it has room");
+        let new = ShardMetadata { number_of_shards: count(20), ..ShardMetadata::unregistered() };
+        assert_eq!(lacking(&new, (4, 5_000.0)), None, "a first growth");
     }
 
     #[test]

@@ -207,13 +207,18 @@ impl KeyJob<'_> {
         } else {
             self.state.known().crowded_since = None;
         }
-        let change = PolicyChange {
+        let change = |decision| PolicyChange {
             decision,
             growth: policy.record(&record.metadata, seen, seconds),
             partitions: seen.partitions,
             reason: ScalingReason::Throttled(seen.pressure),
         };
-        self.carry_out(&record, change).await
+        if matches!(decision, ScalingDecision::ScaleOut(_))
+            && let Some(short) = policy.lacking(&record.metadata, seen, seconds)
+        {
+            self.carry_out(&record, change(short)).await?;
+        }
+        self.carry_out(&record, change(decision)).await
     }
 
     fn observation(&self) -> Seen {
