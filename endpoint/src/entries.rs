@@ -24,7 +24,7 @@ const CONCURRENCY: usize = 32;
 /// The largest number of items of a transaction. (DynamoDB API reference, `TransactGetItems`.)
 const MAX_GETS: usize = 100;
 
-pub(crate) const MEMBERS: [&str; 15] = [
+const MEMBERS: [&str; 15] = [
     "TableName",
     "IndexName",
     "KeyConditionExpression",

@@ -1,71 +1,71 @@
-//! The keys of a table that have had shards since an instant: the keys whose items a scan shows
-//! together.
-//!
-//! Every page of a scan must decide alike, whichever process reads it. So the decision is about a
-//! time that never changes: that of the key's second era. A key whose close is stored after the
-//! metadata was read begins that era more than a second later.
+//! The keys of a table that have several shards, as this process has read them last.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use sharding::PartitionKey;
 use sharding::internal::TableEngine;
-use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep};
+use sharding::internal::protocol::directory::KeyDigest;
+use sharding::{PartitionKey, ShardCount};
+use tokio::time::Instant;
 
 use crate::reply::Failure;
 
 /// How long new scans use what was read before. A key that has grown since comes as a scan finds it.
 const READ_FOR: Duration = Duration::from_secs(60);
+/// The metadata of very many keys takes longer than a request may. Later requests use it.
+const READ_TIMEOUT: Duration = Duration::from_secs(120);
+/// The letters of a mark: 96 bits.
+pub(crate) const MARK_LETTERS: usize = 16;
 
-/// The keys that have grown, with the epoch second since which they have.
+/// Stands for a key: the beginning of its digest.
+pub(crate) fn mark(key: &PartitionKey) -> String {
+    KeyDigest::of(key).to_string().chars().take(MARK_LETTERS).collect()
+}
+
+/// The keys that have several shards, or had them and are not settled.
 #[derive(Debug, Default)]
 pub(crate) struct Grown {
-    /// Epoch seconds. What is said of keys that have grown before is complete.
-    pub(crate) at: u64,
-    keys: BTreeMap<PartitionKey, u64>,
+    /// With their read widths.
+    keys: HashMap<String, (PartitionKey, ShardCount)>,
 }
 
 impl Grown {
-    /// The keys that had grown before an epoch second, not below a key.
-    pub(crate) fn before(
+    /// The marks of so many of the keys, those with the most shards.
+    pub(crate) fn widest(
         &self,
-        at: u64,
-        from: Option<&PartitionKey>,
-    ) -> impl Iterator<Item = &PartitionKey> {
-        let keys =
-            self.keys.iter().skip_while(move |(key, _)| from.is_some_and(|from| *key < from));
-        keys.filter(move |(_, since)| **since < at).map(|(key, _)| key)
+        most: usize,
+        is_wanted: impl Fn(&PartitionKey) -> bool,
+    ) -> BTreeSet<String> {
+        let wanted = self.keys.iter().filter(|(_, (key, _))| is_wanted(key));
+        let mut widest: Vec<_> = wanted.map(|(mark, (_, shards))| (*shards, mark)).collect();
+        widest.sort_unstable_by(|one, other| other.cmp(one));
+        widest.into_iter().take(most).map(|(_, mark)| mark.clone()).collect()
     }
 
-    /// Whether a key had grown before an epoch second.
-    pub(crate) fn has(&self, key: &PartitionKey, at: u64) -> bool {
-        self.keys.get(key).is_some_and(|since| *since < at)
+    /// The keys of marks, in order. `None` if one is not known.
+    pub(crate) fn keys(&self, marks: &BTreeSet<String>) -> Option<Vec<PartitionKey>> {
+        let keys = marks.iter().map(|mark| self.keys.get(mark).map(|(key, _)| key.clone()));
+        let mut keys = keys.collect::<Option<Vec<_>>>()?;
+        keys.sort();
+        Some(keys)
     }
 
     /// Reads the metadata of all keys.
     async fn read(engine: &TableEngine, deadline: Instant) -> Result<Self, Failure> {
-        let (mut at, mut keys, mut after) =
-            (engine.now().wall.as_secs(), BTreeMap::new(), None::<PartitionKey>);
+        let (mut keys, mut after) = (HashMap::new(), None::<PartitionKey>);
         loop {
             let (page, next) = engine.list_keys(after.as_ref(), deadline).await?;
             for (key, metadata) in page {
-                match metadata.first_change() {
-                    Some(since) => {
-                        keys.insert(key, since);
-                    }
-                    // It may open at any time after its close.
-                    None if metadata.closing().is_some() => {
-                        let closed = metadata.shard_history.entries().next();
-                        at = at.min(closed.map_or(0, |closed| closed.at));
-                    }
-                    None => {}
+                let widths = metadata.widths().chain([metadata.read_shards]);
+                let widest = widths.max().unwrap_or(ShardCount::ONE);
+                if widest > ShardCount::ONE {
+                    keys.insert(mark(&key), (key, widest));
                 }
             }
             match next {
                 Some(next) => after = Some(next),
-                None => return Ok(Self { at, keys }),
+                None => return Ok(Self { keys }),
             }
         }
     }
@@ -73,40 +73,48 @@ impl Grown {
 
 /// The grown keys of a table as this process has read them last.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct GrownKeys(Arc<Mutex<Option<Known>>>);
+pub(crate) struct GrownKeys(Arc<Read>);
 
-#[derive(Debug)]
-struct Known {
-    grown: Arc<Grown>,
-    read_at: Instant,
+#[derive(Debug, Default)]
+struct Read {
+    last: Mutex<Option<(Arc<Grown>, Instant)>>,
+    /// One request reads at a time.
+    reading: tokio::sync::Mutex<()>,
 }
 
 impl GrownKeys {
-    /// For a scan that begins, or for one that began at an epoch second.
+    fn last(&self) -> Option<(Arc<Grown>, Instant)> {
+        self.0.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// For a scan that begins, or for one that shows the keys of these marks.
     pub(crate) async fn get(
         &self,
         engine: &TableEngine,
-        began: Option<u64>,
-        deadline: Instant,
+        marks: Option<&BTreeSet<String>>,
     ) -> Result<Arc<Grown>, Failure> {
-        let mut known = self.0.lock().await;
-        let suffices = |known: &&Known| match began {
-            Some(began) => began <= known.grown.at,
-            None => known.read_at.elapsed() < READ_FOR,
-        };
-        if let Some(known) = known.as_ref().filter(suffices) {
-            return Ok(Arc::clone(&known.grown));
+        let arrived = Instant::now();
+        if let Some((grown, read_at)) = self.last()
+            && marks.map_or_else(
+                || arrived.duration_since(read_at) < READ_FOR,
+                |marks| grown.keys(marks).is_some(),
+            )
+        {
+            return Ok(grown);
         }
-        let read_at = Instant::now();
-        let mut grown = Grown::read(engine, deadline).await?;
-        // A key that began its second era in this second is one of the grown from the next on.
-        if grown.keys.values().any(|since| *since == grown.at) {
-            let next = Duration::from_secs(grown.at + 1);
-            sleep(next.saturating_sub(engine.now().wall)).await;
-            grown = Grown::read(engine, deadline).await?;
-        }
-        let grown = Arc::new(grown);
-        *known = Some(Known { grown: Arc::clone(&grown), read_at });
-        Ok(grown)
+        let (this, engine) = (self.clone(), engine.clone());
+        let reading = tokio::spawn(async move {
+            let _guard = this.0.reading.lock().await;
+            if let Some((grown, _)) = this.last().filter(|(_, read_at)| *read_at >= arrived) {
+                return Ok(grown);
+            }
+            let read_at = Instant::now();
+            let grown = Arc::new(Grown::read(&engine, read_at + READ_TIMEOUT).await?);
+            let last = Some((Arc::clone(&grown), read_at));
+            *this.0.last.lock().unwrap_or_else(PoisonError::into_inner) = last;
+            Ok(grown)
+        });
+        let failed = |error| Failure::internal(format!("sharding-endpoint: {error}"));
+        reading.await.map_err(failed)?
     }
 }

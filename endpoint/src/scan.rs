@@ -1,14 +1,16 @@
-//! `Scan` of the table. First come the keys that had several shards when it began, each in the order
-//! of the sort key, as a query reads them. Then come DynamoDB's own pages without those keys.
+//! `Scan` of the table. First come keys that have several shards when it begins, each in the order of
+//! the sort key, as a query reads them. Then come DynamoDB's own pages without those keys.
+
+use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use sharding::PartitionKey;
 use sharding::internal::Patterns;
 use tokio::time::Instant;
 
-use crate::entries::{self, MEMBERS, armed};
+use crate::entries::{self, armed};
 use crate::expression::Placeholders;
-use crate::grown::Grown;
+use crate::grown::{self, MARK_LETTERS};
 use crate::item;
 use crate::query::{PAGE_MARGIN, PartOf, UNLIMITED, consumed, objects, query};
 use crate::reply::{Failure, Members, Reply};
@@ -16,14 +18,33 @@ use crate::table::{SEPARATOR, ServedTable};
 use crate::upstream::Upstream;
 use crate::write::check_members;
 
+const MEMBERS: [&str; 13] = [
+    "TableName",
+    "IndexName",
+    "Segment",
+    "TotalSegments",
+    "FilterExpression",
+    "ProjectionExpression",
+    "ExpressionAttributeNames",
+    "ExpressionAttributeValues",
+    "Limit",
+    "ExclusiveStartKey",
+    "ConsistentRead",
+    "Select",
+    "ReturnConsumedCapacity",
+];
+
 /// The bytes at which a page asks for no more. (DynamoDB developer guide, "Scan".)
 const PAGE_BYTES: usize = 1_024 * 1_024;
+/// The most keys that come first. Each is named in every `LastEvaluatedKey`.
+const MOST_TOGETHER: usize = 50;
 
-/// Where a scan goes on.
+/// Where a scan goes on. It names the keys that come first, because all pages must agree on them,
+/// whichever process reads them.
 #[derive(Debug, Clone, PartialEq)]
 struct Place {
-    /// The epoch second at which it began. 0 if no key comes before DynamoDB's own pages.
-    began: u64,
+    /// The marks of the keys that come first.
+    together: BTreeSet<String>,
     part: Part,
     /// The key of an item, as it is stored or as the client knows it.
     key: Members,
@@ -31,40 +52,50 @@ struct Place {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// Among the keys that had several shards.
+    /// Among the keys that come first.
     Grown,
     /// In DynamoDB's own pages.
     Native,
 }
 
 impl Place {
-    /// A `LastEvaluatedKey`, or any key that the client makes. The first three parts of a place are
-    /// the partition key, the letter of the part, and the time.
+    /// A `LastEvaluatedKey`, or any key that the client makes. The partition key of a place is that
+    /// of the item, the letter of the part, and the marks.
     fn of(table: &ServedTable, start: &Members) -> Self {
         let text = start.get(table.partition_key_name()).and_then(|it| it.get("S")?.as_str());
         let place = text.and_then(|text| {
             let (stored, tail) = text.rsplit_once(SEPARATOR)?;
-            let part = match tail.get(..1)? {
-                "g" => Part::Grown,
-                "n" => Part::Native,
+            let (part, marks) = match tail.split_at_checked(1)? {
+                ("g", marks) => (Part::Grown, marks),
+                ("n", marks) => (Part::Native, marks),
                 _ => return None,
             };
-            let key = with_partition_key(table, start, stored);
-            Some(Self { began: tail[1..].parse().ok()?, part, key })
+            if !marks.is_ascii() || !marks.len().is_multiple_of(MARK_LETTERS) {
+                return None;
+            }
+            let mark = |at| marks[at..at + MARK_LETTERS].to_owned();
+            let together = (0..marks.len()).step_by(MARK_LETTERS).map(mark).collect();
+            Some(Self { together, part, key: with_partition_key(table, start, stored) })
         });
-        place.unwrap_or_else(|| Self { began: 0, part: Part::Native, key: start.clone() })
+        place.unwrap_or_else(|| Self {
+            together: BTreeSet::new(),
+            part: Part::Native,
+            key: start.clone(),
+        })
     }
 
     fn last_evaluated(&self, table: &ServedTable) -> Members {
         // A key of another program may look like a place.
-        if self.began == 0 && Self::of(table, &self.key).key == self.key {
+        if self.together.is_empty() && Self::of(table, &self.key).key == self.key {
             return self.key.clone();
         }
         let letter = match self.part {
-            Part::Grown => 'g',
-            Part::Native => 'n',
+            Part::Grown => "g",
+            Part::Native => "n",
         };
-        let text = format!("{}{SEPARATOR}{letter}{}", self.partition_key(table), self.began);
+        let marks = [letter].into_iter().chain(self.together.iter().map(String::as_str));
+        let tail = marks.collect::<String>();
+        let text = format!("{}{SEPARATOR}{tail}", self.partition_key(table));
         with_partition_key(table, &self.key, &text)
     }
 
@@ -80,6 +111,16 @@ fn with_partition_key(table: &ServedTable, key: &Members, text: &str) -> Members
     key
 }
 
+/// Whether DynamoDB's own pages are all of a scan: those of an index, whose order is its own, and the
+/// parts of a parallel scan, which begin at different times. And what DynamoDB refuses.
+pub(crate) fn is_native(body: &Members) -> bool {
+    let has = |name: &str| body.get(name).is_some_and(|value| !value.is_null());
+    let is_wrong = |name: &str, is_right: fn(&Value) -> bool| has(name) && !is_right(&body[name]);
+    ["IndexName", "Segment", "TotalSegments"].into_iter().any(has)
+        || is_wrong("Limit", |limit| limit.as_u64().is_some_and(|limit| limit > 0))
+        || is_wrong("ExclusiveStartKey", Value::is_object)
+}
+
 /// A page of a scan.
 pub(crate) async fn page(
     (table, upstream): (&ServedTable, &Upstream),
@@ -88,34 +129,35 @@ pub(crate) async fn page(
     deadline: Instant,
 ) -> Result<Reply, Failure> {
     check_members("Scan", body, &MEMBERS)?;
-    let limit = body.get("Limit").filter(|limit| !limit.is_null());
-    let is_valid = limit.is_none_or(|limit| limit.as_u64().is_some_and(|limit| limit > 0));
-    // The parts of a parallel scan may begin at different times. An index has its own order.
-    let is_native =
-        ["IndexName", "Segment", "TotalSegments"].iter().any(|it| body.contains_key(*it));
-    if is_native || !is_valid {
-        return entries::page((table, upstream), patterns, ("Scan", body), &|_| false, deadline)
-            .await;
-    }
     let start = body.get("ExclusiveStartKey").and_then(Value::as_object);
     let place = start.map(|start| Place::of(table, start));
-    let began = place.as_ref().map(|place| place.began);
-    let grown = table.grown.get(&table.engine, began, deadline).await?;
-    let began = began.unwrap_or(grown.at);
-    let limit = limit.and_then(Value::as_u64).unwrap_or(UNLIMITED as u64);
-    let scan = Scan { table, upstream, patterns, body, grown: &grown, began, limit, deadline };
-    let mut page = Page::default();
-    let native = match place {
-        Some(Place { part: Part::Native, key, .. }) => Some(key),
+    let (together, keys) = match &place {
+        Some(place) if place.part == Part::Native => (place.together.clone(), Vec::new()),
         place => {
-            if let Some(next) = scan.of_grown(&mut page, place.as_ref()).await? {
-                return Ok(scan.reply(page, Some(&next)));
-            }
-            None
+            let marks = place.as_ref().map(|place| &place.together);
+            let grown = table.grown.get(&table.engine, marks).await?;
+            let is_armed = |key: &PartitionKey| patterns.matches(key);
+            let together = marks.cloned().unwrap_or_else(|| grown.widest(MOST_TOGETHER, is_armed));
+            let keys = grown.keys(&together).ok_or_else(|| {
+                Failure::internal(
+                    "sharding-endpoint: the metadata of a key of this scan is missing",
+                )
+            })?;
+            (together, keys)
         }
     };
-    let next = scan.of_native(&mut page, native).await?;
-    Ok(scan.reply(page, next.as_ref()))
+    let limit = body.get("Limit").and_then(Value::as_u64).unwrap_or(UNLIMITED as u64);
+    let scan = Scan { table, upstream, patterns, body, together, limit, deadline };
+    let (mut page, mut reached) = (Page::default(), None);
+    let read = scan.read(&mut page, &mut reached, &keys, place).await;
+    match (read, reached) {
+        // A page that has begun may end early.
+        (Err(failure), Some(reached)) if failure.is_throttled() && page.scanned > 0 => {
+            Ok(scan.reply(page, Some(&reached)))
+        }
+        (Err(failure), _) => Err(failure),
+        (Ok(()), next) => Ok(scan.reply(page, next.as_ref())),
+    }
 }
 
 /// What a page has so far.
@@ -154,8 +196,7 @@ struct Scan<'a> {
     upstream: &'a Upstream,
     patterns: &'a Patterns,
     body: &'a Members,
-    grown: &'a Grown,
-    began: u64,
+    together: BTreeSet<String>,
     limit: u64,
     deadline: Instant,
 }
@@ -168,7 +209,7 @@ impl Scan<'_> {
     }
 
     fn place(&self, part: Part, key: Members) -> Place {
-        Place { began: self.began, part, key }
+        Place { together: self.together.clone(), part, key }
     }
 
     /// The end of all items under a stored key.
@@ -182,7 +223,7 @@ impl Scan<'_> {
 
     fn request(&self, page: &Page, start: Option<Members>) -> Members {
         let mut body = self.body.clone();
-        body.remove("ExclusiveStartKey");
+        body.retain(|name, value| !value.is_null() && name != "ExclusiveStartKey");
         body.extend(start.map(|start| ("ExclusiveStartKey".to_owned(), Value::Object(start))));
         if body.contains_key("Limit") {
             body.insert("Limit".to_owned(), Value::from(self.limit - page.scanned));
@@ -190,19 +231,62 @@ impl Scan<'_> {
         body
     }
 
-    /// The keys that had several shards when the scan began. Returns where it goes on among them.
+    /// Reads a page, and follows where the scan goes on. That is `None` at its end.
+    async fn read(
+        &self,
+        page: &mut Page,
+        reached: &mut Option<Place>,
+        keys: &[PartitionKey],
+        place: Option<Place>,
+    ) -> Result<(), Failure> {
+        let mut start = None;
+        match place {
+            Some(Place { part: Part::Native, key, .. }) => start = Some(key),
+            place => {
+                if self.of_grown(page, reached, keys, place).await? {
+                    return Ok(());
+                }
+            }
+        }
+        let is_together = |key: &PartitionKey| {
+            !self.together.is_empty() && self.together.contains(&grown::mark(key))
+        };
+        loop {
+            let body = self.request(page, start);
+            let (of, request) = ((self.table, self.upstream), ("Scan", &body));
+            let reply =
+                entries::page(of, self.patterns, request, &is_together, self.deadline).await?;
+            let Some(next) = page.add(&reply) else {
+                *reached = None;
+                return Ok(());
+            };
+            let last = armed(self.table, self.patterns, &next)?;
+            let place = reached.insert(self.place(Part::Native, next));
+            if !last.is_some_and(|(key, _)| is_together(&key)) {
+                return Ok(());
+            }
+            // The rest under this stored key is left out.
+            place.key = self.end_of(place.partition_key(self.table));
+            if self.is_full(page) {
+                return Ok(());
+            }
+            start = Some(place.key.clone());
+        }
+    }
+
+    /// The keys that come first. Returns whether the page ends among them.
     async fn of_grown(
         &self,
         page: &mut Page,
-        place: Option<&Place>,
-    ) -> Result<Option<Place>, Failure> {
-        let from = place.map(|place| PartitionKey::new(place.partition_key(self.table)));
-        let from = from.transpose().map_err(|error| {
-            Failure::validation(format!("The provided starting key is invalid: {error}"))
-        })?;
-        for key in self.grown.before(self.began, from.as_ref()) {
-            let start = place.filter(|_| from.as_ref() == Some(key)).map(|place| place.key.clone());
-            let mut body = self.request(page, start);
+        reached: &mut Option<Place>,
+        keys: &[PartitionKey],
+        place: Option<Place>,
+    ) -> Result<bool, Failure> {
+        let (from, mut start) = place.map_or((String::new(), None), |place| {
+            (place.partition_key(self.table).to_owned(), Some(place.key))
+        });
+        for key in keys.iter().filter(|key| key.as_str() >= from.as_str()) {
+            let mut body = self.request(page, start.take().filter(|_| key.as_str() == from));
             let mut placeholders = Placeholders::of(self.body);
             let name = placeholders.name(self.table.partition_key_name());
             let value = placeholders.value(item::string(key.as_str()));
@@ -213,38 +297,14 @@ impl Scan<'_> {
             let of = (self.table, self.upstream);
             let reply = query(of, None, (key, PartOf::Scan), &body, self.deadline).await?;
             let next = page.add(&reply);
-            let next = next.or_else(|| self.is_full(page).then(|| self.end_of(key.as_str())));
-            if let Some(next) = next {
-                return Ok(Some(self.place(Part::Grown, next)));
+            let ends = next.is_some() || self.is_full(page);
+            let at = next.unwrap_or_else(|| self.end_of(key.as_str()));
+            *reached = Some(self.place(Part::Grown, at));
+            if ends {
+                return Ok(true);
             }
         }
-        Ok(None)
-    }
-
-    /// DynamoDB's own pages. Returns where the scan goes on.
-    async fn of_native(
-        &self,
-        page: &mut Page,
-        mut start: Option<Members>,
-    ) -> Result<Option<Place>, Failure> {
-        let is_grown = |key: &PartitionKey| self.grown.has(key, self.began);
-        loop {
-            let body = self.request(page, start);
-            let (of, request) = ((self.table, self.upstream), ("Scan", &body));
-            let reply = entries::page(of, self.patterns, request, &is_grown, self.deadline).await?;
-            let Some(next) = page.add(&reply) else { return Ok(None) };
-            let last = armed(self.table, self.patterns, &next)?;
-            if !last.is_some_and(|(key, _)| is_grown(&key)) {
-                return Ok(Some(self.place(Part::Native, next)));
-            }
-            // The rest under this stored key is left out.
-            let place = self.place(Part::Native, next);
-            let next = self.end_of(place.partition_key(self.table));
-            if self.is_full(page) {
-                return Ok(Some(self.place(Part::Native, next)));
-            }
-            start = Some(next);
-        }
+        Ok(false)
     }
 
     fn reply(&self, page: Page, next: Option<&Place>) -> Reply {
@@ -269,10 +329,12 @@ impl Scan<'_> {
 
 #[cfg(test)]
 mod tests {
-    use sharding::TableConfig;
     use sharding::internal::TableEngine;
+    use sharding::{SortKeyType, TableConfig};
 
     use super::*;
+    use crate::grown::mark;
+    use crate::position::Position;
 
     #[test]
     fn a_place_is_what_the_client_gives_back() {
@@ -286,16 +348,40 @@ mod tests {
             key.insert(table.sort_key_name().to_owned(), item::string("s"));
             key
         };
+        let marks = |count: u32| -> BTreeSet<String> {
+            let key = |number: u32| PartitionKey::new(&number.to_string()).expect("a key");
+            (0..count).map(|number| mark(&key(number))).collect()
+        };
+        let of_another = format!("a\u{1f}n{}", "x".repeat(MARK_LETTERS));
         // The keys of shards and of other programs, and those that look like a place.
-        for text in ["a", "a\u{1f}s3", "a\u{1f}g12", "a\u{1f}n0", "a\u{1f}nx", "a\u{1f}", ""] {
-            for (began, part) in
-                [(0, Part::Native), (1_700_000_000, Part::Native), (7, Part::Grown)]
-            {
-                let place = Place { began, part, key: key(text) };
+        for text in ["a", "a\u{1f}s3", "a\u{1f}n", &of_another, "a\u{1f}g1", "a\u{1f}\u{e9}", ""] {
+            for (count, part) in [(0, Part::Native), (3, Part::Native), (50, Part::Grown)] {
+                let place = Place { together: marks(count), part, key: key(text) };
                 assert_eq!(Place::of(&table, &place.last_evaluated(&table)), place, "{text:?}");
             }
         }
-        let plain = Place { began: 0, part: Part::Native, key: key("a\u{1f}s3") };
+        let together = BTreeSet::new();
+        let plain = Place { together, part: Part::Native, key: key("a\u{1f}s3") };
         assert_eq!(plain.last_evaluated(&table), plain.key);
+    }
+
+    #[test]
+    fn every_sort_key_is_between_the_lowest_and_the_highest() {
+        let config = aws_sdk_dynamodb::Config::builder().behavior_version_latest().build();
+        let client = aws_sdk_dynamodb::Client::from_conf(config);
+        for (kind, middle) in [(SortKeyType::String, "\u{7f}"), (SortKeyType::Number, "-1e100")] {
+            let config = TableConfig::new("orders", "orders-metadata");
+            let config = config.with(|config| config.sort_key_type = kind);
+            let table = ServedTable::of_engine(TableEngine::new(&client, config));
+            let position = |sort_key: Value| {
+                let key = Members::from_iter([(table.sort_key_name().to_owned(), sort_key)]);
+                Position::of(&table, None, &key).expect("a position")
+            };
+            let middle = json!({ table.sort_key_letter(): middle });
+            let [lowest, highest] =
+                [false, true].map(|is_highest| item::outermost_sort_key(&table, is_highest));
+            assert!(position(lowest) < position(middle.clone()));
+            assert!(position(middle) < position(highest));
+        }
     }
 }

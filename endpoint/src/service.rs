@@ -256,16 +256,16 @@ impl Service {
                 Err(Failure::throttled("sharding-endpoint: the page was not read in time"))
             })
         };
-        if operation == "Scan" {
+        if operation == "Scan" && !scan::is_native(body) {
             let page = scan::page(of, &patterns, body, deadline);
             return in_time(timeout_at(deadline, page).await);
         }
         let index = body.get("IndexName").and_then(Value::as_str);
-        let own = match index {
+        let own = match index.filter(|_| operation == "Query") {
             Some(index) => table.own_index(&self.upstream, index).await?,
             None => None,
         };
-        if index.is_some() && own.is_none() {
+        if operation == "Scan" || index.is_some() && own.is_none() {
             let page = (operation, body);
             return entries::page(of, &patterns, page, &|_| false, deadline).await;
         }

@@ -77,6 +77,12 @@ impl World {
         Self { engine, table, service }
     }
 
+    /// The same tables with an endpoint that has just started.
+    pub(crate) async fn with_another_endpoint(&self) -> Self {
+        let (engine, table) = (self.engine.clone(), self.table.clone());
+        Self { service: serve(&engine, false).await, engine, table }
+    }
+
     /// Over a table without a sort key, whose keys cannot be armed, and without a metadata table.
     pub(crate) async fn without_sort_key() -> Self {
         let engine = Engine::in_memory().expect("a database");

@@ -336,21 +336,6 @@ impl ShardMetadata {
             .then_some(self.last_updated)
     }
 
-    /// Epoch seconds at which the key's second era began. `None` in the first. Once a drain has
-    /// forgotten that width, it is the earliest change that is known.
-    ///
-    /// ```
-    /// use dynamodb_write_sharding::maintenance::ShardMetadata;
-    /// assert_eq!(ShardMetadata::unregistered().first_change(), None);
-    /// ```
-    #[must_use]
-    pub fn first_change(&self) -> Option<u64> {
-        // The history has the width before each change, too, until a drain forgets it.
-        let is_whole = self.shard_history.entries().len() as u64 >= self.era;
-        let mut entries = self.shard_history.entries().skip(usize::from(is_whole));
-        entries.next().map(|entry| entry.at).filter(|_| self.era > FIRST_ERA)
-    }
-
     /// Epoch seconds of the last growth, as far as it is known. `None` if the last change was a
     /// shrink, or if there was none.
     #[must_use]
@@ -403,27 +388,6 @@ mod tests {
             (metadata.generation, metadata.era, metadata.shrunk_at, metadata.unmovable_at);
         assert_eq!(recorded, (13, FIRST_ERA + 3, Some(22), None));
         assert!(!metadata.wants_purging());
-    }
-
-    #[test]
-    fn the_first_change_is_when_the_second_era_began() {
-        let finish = Change::FinishDrain { keep_first: false };
-        let rows = [
-            (Change::Register, 5, None),
-            (close(4), 10, None),
-            (Change::Open, 12, Some(12)),
-            (close(8), 20, Some(12)),
-            (Change::Open, 22, Some(12)),
-            (Change::MarkDrain, 30, Some(12)),
-            (finish, 2_000, Some(22)),
-            (close(1), 3_000, Some(22)),
-            (Change::Open, 3_002, Some(22)),
-        ];
-        let mut metadata = ShardMetadata::unregistered();
-        for (change, now, expected) in rows {
-            metadata = metadata.apply(&change, now).expect("the change is possible");
-            assert_eq!(metadata.first_change(), expected, "{change:?}");
-        }
     }
 
     #[test]
