@@ -1,5 +1,5 @@
 """Makes the zip of each program, with one file: `bootstrap` for a function, as Lambda takes it, and
-a file of its own name for a program for a laptop. Equal programs give equal bytes.
+a file of its own name for a program for Linux. Equal programs give equal bytes.
 
 Usage: pack.py VERSION ARCHITECTURE BINARIES OUT
 
@@ -13,8 +13,8 @@ import zipfile
 
 NAME = "dynamodb-write-sharding"
 FUNCTIONS = ["writer", "reader", "shard-scaler"]
-FOR_LAPTOPS = ["local", "adviser"]
-PROGRAMS = FUNCTIONS + FOR_LAPTOPS
+FOR_LINUX = ["local", "adviser", "sharding-endpoint"]
+PROGRAMS = FUNCTIONS + FOR_LINUX
 # e_machine of the ELF header, by Lambda's name of the architecture.
 MACHINES = {"arm64": 183, "x86_64": 62}
 # The lowest time that a zip can hold. With the time of the build, each build would differ.
@@ -40,7 +40,7 @@ def zip_name(version, program, architecture):
 
 
 def name_in_zip(program):
-    return program if program in FOR_LAPTOPS else "bootstrap"
+    return program if program in FOR_LINUX else "bootstrap"
 
 
 def pack(version, architecture, binaries, out):

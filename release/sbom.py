@@ -29,6 +29,8 @@ from packageurl import PackageURL
 import pack
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+# The crates of programs that have another name.
+CRATES = {"sharding-endpoint": "endpoint"}
 TARGETS = {"arm64": "aarch64-unknown-linux-gnu", "x86_64": "x86_64-unknown-linux-gnu"}
 LINE = re.compile(r"(?P<depth>\d+)(?P<name>\S+) v(?P<version>\S+?)(?: \([^)]*\))?\|(?P<license>[^|]*?)\|(?: \(\*\))?")
 
@@ -93,7 +95,7 @@ def reached(crate, below):
 
 def bill_of(function, architecture, linked, known, made_at):
     licences, below = linked
-    root = next(crate for crate in licences if crate[0] == function)
+    root = next(crate for crate in licences if crate[0] == CRATES.get(function, function))
     parts = {crate: component(*crate, licences[crate], known[crate]) for crate in reached(root, below)}
     program = parts[root]
     program.type = ComponentType.APPLICATION
