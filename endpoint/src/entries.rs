@@ -3,7 +3,7 @@
 
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
-use sharding::internal::protocol::layout::Places;
+use sharding::internal::protocol::layout::{Layout, Places};
 use sharding::internal::protocol::names::{LOGICAL_KEY, VERSION};
 use sharding::internal::protocol::view::View;
 use sharding::internal::{KeySession, Patterns};
@@ -219,8 +219,10 @@ impl Entry<'_> {
         how.extend(projection.names());
         let found =
             copies((table, upstream, session), (key, sort_key), &all, &Value::Object(how)).await?;
+        let once_open = View { layout: once_open(&view.layout), asked_at: view.asked_at };
+        let later = session.places(sort_key, &once_open);
         let first_old =
-            found.iter().map(|(shard, _)| *shard).filter(|shard| places.old.contains(shard)).min();
+            found.iter().map(|(shard, _)| *shard).filter(|shard| later.old.contains(shard)).min();
         let Some((at, newest)) = newest(found) else { return Ok(None) };
         if item::is_tombstone(&newest) {
             return Ok(None);
@@ -230,8 +232,15 @@ impl Entry<'_> {
                 at == *shard && (!is_seen || item::version(&newest) == item::version(&entry));
             return Ok(is_same.then_some(entry));
         }
-        Ok((first_old.unwrap_or(places.home) == *shard).then_some(newest))
+        Ok((first_old.unwrap_or(later.home) == *shard).then_some(newest))
     }
+}
+
+/// The layout once a closed key is open. Its present home is an old place then, and the next one may
+/// have copies already: a view of the closed key lasts a little longer.
+fn once_open(layout: &Layout) -> Layout {
+    let number_of_shards = layout.closing.unwrap_or(layout.number_of_shards);
+    Layout { number_of_shards, closing: None, ..layout.clone() }
 }
 
 /// What an entry by itself says of the copy that it shows.
@@ -383,10 +392,20 @@ mod tests {
     use std::time::Duration;
 
     use sharding::ShardCount;
-    use sharding::internal::protocol::layout::{FIRST_ERA, Layout};
+    use sharding::internal::protocol::layout::FIRST_ERA;
     use sharding::internal::protocol::view::Moment;
 
     use super::*;
+
+    #[test]
+    fn while_a_key_closes_its_home_is_already_an_old_place() {
+        let shard = |number| ShardNumber::new(number).expect("a shard");
+        let home = |width: ShardCount| shard(if width == ShardCount::ONE { 1 } else { 11 });
+        let closing = ShardCount::new(12);
+        let layout = Layout { closing, ..Layout::unlisted(ShardCount::ONE) };
+        let old = BTreeSet::from([shard(1)]);
+        assert_eq!(once_open(&layout).places(home), Places { home: shard(11), old });
+    }
 
     #[test]
     fn home_is_not_known_to_be_the_newest_while_a_key_closes() {
