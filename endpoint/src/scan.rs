@@ -36,8 +36,8 @@ const MEMBERS: [&str; 13] = [
 
 /// The bytes at which a page asks for no more. (DynamoDB developer guide, "Scan".)
 const PAGE_BYTES: usize = 1_024 * 1_024;
-/// The most keys that come first. Each is named in every `LastEvaluatedKey`.
-const MOST_TOGETHER: usize = 50;
+/// The keys that come first, at most. Each is named in every `LastEvaluatedKey`.
+const MAX_GROWN_KEYS: usize = 50;
 
 /// Where a scan goes on. It names the keys that come first, because all pages must agree on them,
 /// whichever process reads them.
@@ -137,7 +137,7 @@ pub(crate) async fn page(
             let marks = place.as_ref().map(|place| &place.together);
             let grown = table.grown.get(&table.engine, marks).await?;
             let is_armed = |key: &PartitionKey| patterns.matches(key);
-            let together = marks.cloned().unwrap_or_else(|| grown.widest(MOST_TOGETHER, is_armed));
+            let together = marks.cloned().unwrap_or_else(|| grown.widest(MAX_GROWN_KEYS, is_armed));
             let keys = grown.keys(&together).ok_or_else(|| {
                 Failure::internal(
                     "sharding-endpoint: the metadata of a key of this scan is missing",

@@ -80,6 +80,16 @@ fn shown(pages: &[Value]) -> (BTreeMap<String, Vec<String>>, Vec<String>) {
     (by_key, order)
 }
 
+#[track_caller]
+fn assert_each_item_once(pages: &[Value]) {
+    let (by_key, _) = shown(pages);
+    assert_eq!(by_key.len(), GROWN.len() + COLD.len());
+    for (key, mut shown) in by_key {
+        shown.sort();
+        assert_eq!(shown, sort_keys(0..ITEMS), "{key}");
+    }
+}
+
 fn sort_keys(numbers: impl Iterator<Item = u32>) -> Vec<String> {
     numbers.map(|number| format!("{number:03}")).collect()
 }
@@ -164,12 +174,7 @@ async fn a_scan_shows_each_item_once_while_keys_grow() {
     let [world, _] = &worlds;
     let (first, _) = page(world, &json!({ "Limit": 1 }), None).await;
     assert_eq!(first["Items"][0]["pk"], json!({"S": "a"}));
-    let (by_key, _) = shown(&pages);
-    assert_eq!(by_key.len(), 6);
-    for (key, mut shown) in by_key {
-        shown.sort();
-        assert_eq!(shown, sort_keys(0..ITEMS), "{key}");
-    }
+    assert_each_item_once(&pages);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -197,12 +202,7 @@ async fn a_parallel_scan_shows_each_item_once() {
         let scan = json!({ "Segment": segment, "TotalSegments": 3, "Limit": 5 });
         pages.extend(self::pages(&world, &scan).await);
     }
-    let (by_key, _) = shown(&pages);
-    assert_eq!(by_key.len(), 6);
-    for (key, mut shown) in by_key {
-        shown.sort();
-        assert_eq!(shown, sort_keys(0..ITEMS), "{key}");
-    }
+    assert_each_item_once(&pages);
 }
 
 #[tokio::test(flavor = "multi_thread")]
