@@ -6,12 +6,12 @@
 //! takes effect only when a response needs it (G. Lowe, "Testing for linearizability", 2017).
 //! Requests without a response may take effect at any later time, or never.
 //!
-//! One exception is documented: a write without a response may arrive late, at an old place, between
-//! another creation's read and its put. It may be read and then lose to that creation, or to a change
-//! that has read like a creation. So a creation replaces what such a write has stored since the
-//! creation was sent.
+//! One exception is documented: writes without a response may arrive late, at an old place, between
+//! another creation's read and its put. They may be read and then lose to that creation, or to the
+//! pull of a write with an expression. So both may find what was there when they were sent, or
+//! later, before such a write.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// The position of an event in the run: requests and responses are numbered in the order in which
@@ -94,11 +94,10 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct State {
     value: Option<u64>,
-    /// The latest time at which a request without a response stored the value.
-    late_since: Option<Tick>,
-    /// The value that this request has replaced, if there are writes with an expression: one of them
-    /// may have read it, and pull it home.
-    under: Option<Option<u64>>,
+    /// The values that only requests without a response have replaced, and when each was there last.
+    /// A creation that was sent before may have found nothing, and the pull of a write with an
+    /// expression any of them.
+    replaced: BTreeMap<Option<u64>, Tick>,
     /// The operations in progress that have taken effect.
     done: BTreeSet<usize>,
 }
@@ -128,7 +127,7 @@ pub(super) fn check(operations: &[Operation]) -> Result<bool, usize> {
         events.extend(operation.ended.map(|ended| (ended, true, index)));
     }
     events.sort_unstable();
-    let empty = State { value: None, late_since: None, under: None, done: BTreeSet::new() };
+    let empty = State { value: None, replaced: BTreeMap::new(), done: BTreeSet::new() };
     let has_expressions = operations.iter().any(|operation| operation.kind.is_expression());
     let mut search = Search {
         operations,
@@ -198,7 +197,7 @@ impl Search<'_> {
             && found.len() <= MOST_STATES
         {
             next += 1;
-            if let Some(undone) = self.undone(&state) {
+            for undone in self.undone(&state) {
                 self.add(&mut found, undone);
             }
             for other in self
@@ -216,24 +215,35 @@ impl Search<'_> {
         found
     }
 
-    /// The state after a pull of what a late write has replaced. A write with an expression has read
+    /// The states after a pull of what late writes have replaced. A write with an expression has read
     /// it before, and may itself take effect later, or never.
-    fn undone(&self, state: &State) -> Option<State> {
-        let value = state.under?;
-        let pulls = |index: &usize| {
-            let Operation { kind, sent, .. } = self.operations[*index];
-            kind.is_expression() && state.late_since.is_some_and(|since| since > sent)
-        };
-        if !self.under_way.iter().any(pulls) {
-            return None;
-        }
-        let reads = |index: &&usize| {
+    fn undone(&self, state: &State) -> Vec<State> {
+        let first_pull = self
+            .under_way
+            .iter()
+            .map(|index| self.operations[*index])
+            .filter(|operation| operation.kind.is_expression())
+            .map(|operation| operation.sent)
+            .min();
+        state
+            .replaced
+            .iter()
+            .filter(|(_, until)| first_pull.is_some_and(|sent| sent < **until))
+            .map(|(value, _)| State {
+                value: *value,
+                replaced: BTreeMap::new(),
+                done: state.done.union(&self.reads_of(*value)).copied().collect(),
+            })
+            .collect()
+    }
+
+    /// What is under way, changes nothing, and fits this value.
+    fn reads_of(&self, value: Option<u64>) -> BTreeSet<usize> {
+        let fits = |index: &&usize| {
             let kind = self.operations[**index].kind;
             kind.only_reads() && kind.applied(value).is_some()
         };
-        let mut done = state.done.clone();
-        done.extend(self.under_way.iter().filter(reads));
-        Some(State { value, late_since: None, under: None, done })
+        self.under_way.iter().filter(fits).copied().collect()
     }
 
     /// Whether an earlier request with the same effect is also optional and has not taken effect.
@@ -254,16 +264,9 @@ impl Search<'_> {
             operation.kind.applied(state.value).into_iter().collect();
         if let Kind::Create(own) | Kind::Once(own) = operation.kind
             && state.value != Some(own)
-            && state.late_since.is_some_and(|since| since > operation.sent)
+            && state.replaced.get(&None).is_some_and(|until| *until > operation.sent)
         {
             values.push(Some(own));
-        }
-        if let Kind::Swap(from, to) = operation.kind
-            && values.is_empty()
-            && state.under == Some(from)
-            && state.late_since.is_some_and(|since| since > operation.sent)
-        {
-            values.push(to);
         }
         values.into_iter().map(|value| self.reached(state, value, index)).collect()
     }
@@ -275,25 +278,17 @@ impl Search<'_> {
                 operation.kind,
                 Kind::Set(_) | Kind::Create(_) | Kind::Swap(..) | Kind::Over(_) | Kind::Add(_)
             );
-        let late_since = match (value == state.value, operation.ended) {
-            _ if is_acknowledged => None,
-            (true, _) => state.late_since,
-            (false, None) => Some(self.now),
-            (false, Some(_)) => None,
+        let is_late = operation.ended.is_none();
+        let mut replaced = match value == state.value || is_late {
+            true if !is_acknowledged => state.replaced.clone(),
+            _ => BTreeMap::new(),
         };
-        let under = match late_since.filter(|_| self.has_expressions) {
-            None => None,
-            Some(_) if value == state.value => state.under,
-            Some(_) => Some(state.value),
-        };
-        let mut done = state.done.clone();
+        if is_late && value != state.value && (self.has_expressions || state.value.is_none()) {
+            replaced.insert(state.value, self.now);
+        }
+        let mut done: BTreeSet<usize> = state.done.union(&self.reads_of(value)).copied().collect();
         done.insert(index);
-        let reads = |other: &&usize| {
-            let kind = self.operations[**other].kind;
-            kind.only_reads() && kind.applied(value).is_some()
-        };
-        done.extend(self.under_way.iter().filter(reads));
-        State { value, late_since, under, done }
+        State { value, replaced, done }
     }
 
     /// Adds a state, unless a known state allows everything that it allows.
@@ -303,15 +298,14 @@ impl Search<'_> {
         }
     }
 
-    /// Whether the first state allows everything that the second allows: it has the same value,
-    /// left at the same time or later; the same required writes have taken effect, no additional
-    /// optional ones, and at least the same reads.
+    /// Whether the first state allows everything that the second allows: it has the same value; late
+    /// writes have replaced the same, at the same time or later; the same required writes have taken
+    /// effect, no additional optional ones, and at least the same reads.
     fn allows_as_much(&self, one: &State, other: &State) -> bool {
         let may_stay = |index: &usize| self.operations[*index].ended.is_none();
         let reads = |index: &usize| self.operations[*index].kind.only_reads();
         one.value == other.value
-            && one.late_since >= other.late_since
-            && (other.under.is_none() || one.under == other.under)
+            && other.replaced.iter().all(|(value, until)| one.replaced.get(value) >= Some(until))
             && one.done.difference(&other.done).all(reads)
             && other.done.difference(&one.done).all(may_stay)
     }
@@ -387,6 +381,44 @@ mod tests {
                     operation(Read(Some(5)), 6, 7),
                 ],
                 Ok(true),
+            ),
+            (
+                "several late additions are read, and a pull that had begun undoes them",
+                vec![
+                    operation(put(5), 0, 1),
+                    operation(Add(1), 2, None),
+                    operation(Add(1), 3, None),
+                    operation(Add(1), 4, None),
+                    operation(Read(Some(6)), 5, 6),
+                    operation(Read(Some(7)), 7, 8),
+                    operation(Read(Some(5)), 9, 10),
+                ],
+                Ok(true),
+            ),
+            (
+                "a pull does not undo a late addition that it has found",
+                vec![
+                    operation(put(5), 0, 1),
+                    operation(Add(1), 2, None),
+                    operation(Add(1), 3, None),
+                    operation(Read(Some(6)), 4, 5),
+                    operation(Add(1), 6, None),
+                    operation(Read(Some(7)), 7, 8),
+                    operation(Read(Some(8)), 9, 10),
+                    operation(Read(Some(6)), 11, 12),
+                    operation(Read(Some(5)), 13, 14),
+                ],
+                Err(8),
+            ),
+            (
+                "a pull does not undo an addition with a response",
+                vec![
+                    operation(put(5), 0, 1),
+                    operation(Add(1), 2, None),
+                    operation(Swap(Some(5), Some(6)), 3, 4),
+                    operation(Read(Some(5)), 5, 6),
+                ],
+                Err(3),
             ),
             (
                 "two additions do not both find the same sum beside a lost one",
@@ -507,6 +539,17 @@ mod tests {
                     operation(Create(2), 3, 4),
                 ],
                 Err(2),
+            ),
+            (
+                "a creation does not succeed once it can have found a late write",
+                vec![
+                    operation(put(1), 0, None),
+                    operation(put(3), 1, None),
+                    operation(Read(Some(1)), 2, 3),
+                    operation(Create(2), 4, 9),
+                    operation(Read(Some(3)), 5, 6),
+                ],
+                Err(3),
             ),
             (
                 "an acknowledged creation does not lose, even with another request in flight",
