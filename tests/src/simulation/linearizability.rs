@@ -9,7 +9,8 @@
 //! One exception is documented: writes without a response may arrive late, at an old place, between
 //! another creation's read and its put. They may be read and then lose to that creation, or to the
 //! pull of a write with an expression. So both may find what was there when they were sent, or
-//! later, before such a write.
+//! later, before such a write. Another exception is a put whose item is deleted between two of its
+//! attempts: it may be stored again until its response.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -104,6 +105,8 @@ struct State {
 
 struct Search<'a> {
     operations: &'a [Operation],
+    /// From this index on, the operations are second attempts, which may take effect until they end.
+    second: usize,
     has_expressions: bool,
     /// Requests that were sent and have not ended yet.
     under_way: BTreeSet<usize>,
@@ -121,6 +124,8 @@ const MOST_STATES: usize = 400;
 /// # Errors
 /// The index of the first operation, by the order of responses, whose response fits no order.
 pub(super) fn check(operations: &[Operation]) -> Result<bool, usize> {
+    let second = operations.len();
+    let operations = &[operations, &repeated_puts(operations)].concat()[..];
     let mut events: Vec<(Tick, bool, usize)> = Vec::new();
     for (index, operation) in operations.iter().enumerate() {
         events.push((operation.sent, false, index));
@@ -131,6 +136,7 @@ pub(super) fn check(operations: &[Operation]) -> Result<bool, usize> {
     let has_expressions = operations.iter().any(|operation| operation.kind.is_expression());
     let mut search = Search {
         operations,
+        second,
         has_expressions,
         under_way: BTreeSet::new(),
         states: vec![empty],
@@ -147,6 +153,21 @@ pub(super) fn check(operations: &[Operation]) -> Result<bool, usize> {
         }
     }
     Ok(true)
+}
+
+/// The puts with a response during which a whole deletion takes place.
+fn repeated_puts(operations: &[Operation]) -> Vec<Operation> {
+    let is_deletion = |operation: &&Operation| {
+        matches!(operation.kind, Kind::Set(None) | Kind::Swap(_, None) | Kind::Over(None))
+    };
+    let deletions: Vec<&Operation> = operations.iter().filter(is_deletion).collect();
+    let is_repeated = |put: &&Operation| {
+        matches!(put.kind, Kind::Set(Some(_)))
+            && deletions.iter().any(|deletion| {
+                put.sent < deletion.sent && deletion.ended.is_some() && deletion.ended < put.ended
+            })
+    };
+    operations.iter().filter(is_repeated).copied().collect()
 }
 
 impl Search<'_> {
@@ -170,11 +191,13 @@ impl Search<'_> {
                 return false;
             }
             for before in reachable {
-                let reached = if before.done.contains(&index) {
-                    vec![before]
-                } else {
-                    self.steps(&before, index)
-                };
+                let mut reached = Vec::new();
+                if !before.done.contains(&index) {
+                    reached = self.steps(&before, index);
+                }
+                if before.done.contains(&index) || index >= self.second {
+                    reached.push(before);
+                }
                 for mut state in reached {
                     state.done.remove(&index);
                     self.add(&mut kept, state);
@@ -302,7 +325,8 @@ impl Search<'_> {
     /// writes have replaced the same, at the same time or later; the same required writes have taken
     /// effect, no additional optional ones, and at least the same reads.
     fn allows_as_much(&self, one: &State, other: &State) -> bool {
-        let may_stay = |index: &usize| self.operations[*index].ended.is_none();
+        let may_stay =
+            |index: &usize| *index >= self.second || self.operations[*index].ended.is_none();
         let reads = |index: &usize| self.operations[*index].kind.only_reads();
         one.value == other.value
             && other.replaced.iter().all(|(value, until)| one.replaced.get(value) >= Some(until))
@@ -443,6 +467,38 @@ mod tests {
                     operation(Read(Some(1)), 4, 5),
                 ],
                 Err(2),
+            ),
+            (
+                "a put whose item is deleted meanwhile may be stored again until its response",
+                vec![
+                    operation(put(1), 0, 7),
+                    operation(Read(Some(1)), 1, 2),
+                    operation(Swap(Some(1), None), 3, 4),
+                    operation(Read(None), 5, 6),
+                    operation(Read(Some(1)), 8, 9),
+                ],
+                Ok(true),
+            ),
+            (
+                "a put is not stored again after its response",
+                vec![
+                    operation(put(1), 0, 5),
+                    operation(Read(Some(1)), 1, 2),
+                    operation(Swap(Some(1), None), 3, 4),
+                    operation(Read(None), 6, 7),
+                    operation(Read(Some(1)), 8, 9),
+                ],
+                Err(4),
+            ),
+            (
+                "a put is not stored again after a deletion that follows its response",
+                vec![
+                    operation(put(1), 0, 3),
+                    operation(Set(None), 2, 4),
+                    operation(Set(None), 5, 6),
+                    operation(Read(Some(1)), 7, 8),
+                ],
+                Err(3),
             ),
             (
                 "either of two concurrent writes is the last",
