@@ -23,8 +23,13 @@ pub enum ScalingDecision {
     },
     /// A change to this width is running. Observe it, and take it over if its actor died.
     Closing(ShardCount),
-    /// The key is at the policy's maximum, or more shards and more partitions would hardly help.
+    /// The key is at the policy's maximum.
     AtMaximum,
+    /// More shards would hardly help, and the table is not certainly short of partitions.
+    NoGain {
+        /// When to decide again, in epoch seconds.
+        until: u64,
+    },
     /// The key's page of the directory is full, and the key is not listed yet.
     DirectoryFull,
     /// The key is not armed, so it must not grow.
@@ -67,6 +72,7 @@ impl ScalingDecision {
             Self::CoolingDown { until }
             | Self::Crowded { until, .. }
             | Self::HotItems { until, .. }
+            | Self::NoGain { until }
             | Self::ShortOfPartitions { until, .. } => Some(until),
             Self::ScaleOut(_)
             | Self::Calm
@@ -86,6 +92,7 @@ impl fmt::Display for ScalingDecision {
             Self::CoolingDown { .. } => f.write_str("cooling down"),
             Self::Closing(to) => write!(f, "a change to {to} shards is under way"),
             Self::AtMaximum => f.write_str("at MAX_SHARDS"),
+            Self::NoGain { .. } => f.write_str("more shards would hardly help"),
             Self::DirectoryFull => f.write_str("its page of the directory is full"),
             Self::NotArmed { from: None } => f.write_str("the key is not armed"),
             Self::NotArmed { from: Some(from) } => {

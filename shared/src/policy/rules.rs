@@ -135,22 +135,19 @@ impl ScalingPolicy {
         ShardCount::new(to).map_or(ScalingDecision::AtMaximum, ScalingDecision::ScaleOut)
     }
 
-    /// What to report of the table when a key that has just grown needs more shards. No number of
-    /// them makes room on a table that is short of partitions, and its raise takes minutes. A first
-    /// growth says less: a burst may have asked for it.
+    /// What to report of the table when a key grows: no number of shards makes room on a table that
+    /// is certainly short of partitions. Its raise takes minutes, and the units that its other
+    /// partitions have saved would hide the shortage until they are used.
     #[must_use]
     pub fn lacking(
         &self,
-        metadata: &ShardMetadata,
+        width: ShardCount,
         seen: Seen,
         now_seconds: u64,
     ) -> Option<ScalingDecision> {
-        let width = metadata.number_of_shards;
-        let is_short = || {
-            let demand = self.demand(width, seen, -1.0);
-            matches!(sizing::size(demand, seen.partitions, self.max_shards), Sizing::Short(_))
-        };
-        let decision = (has_grown(metadata, now_seconds) && is_short())
+        let certain = self.demand(width, seen, 1.0);
+        let sizing = sizing::size(certain, seen.partitions, self.max_shards);
+        let decision = matches!(sizing, Sizing::Short(_))
             .then(|| self.short_of_partitions(width, seen, now_seconds));
         decision.filter(|decision| matches!(decision, ScalingDecision::ShortOfPartitions { .. }))
     }
@@ -165,12 +162,14 @@ impl ScalingPolicy {
         // A raise cannot be undone, so it is for what is certain.
         let certain = self.demand(width, seen, 1.0);
         let needed = sizing::needed_partitions(certain);
-        if seen.partitions.is_none_or(|partitions| needed <= partitions) {
-            return ScalingDecision::AtMaximum;
-        }
-        ScalingDecision::ShortOfPartitions {
-            until: now_seconds.saturating_add(self.cooldown_seconds),
-            write_units: Some(u64::from(needed) * PARTITION_WRITE_UNITS),
+        let until = now_seconds.saturating_add(self.cooldown_seconds);
+        match seen.partitions {
+            Some(partitions) if needed > partitions => ScalingDecision::ShortOfPartitions {
+                until,
+                write_units: Some(u64::from(needed) * PARTITION_WRITE_UNITS),
+            },
+            _ if width < self.max_shards => ScalingDecision::NoGain { until },
+            _ => ScalingDecision::AtMaximum,
         }
     }
 
@@ -285,7 +284,9 @@ impl ScalingPolicy {
     /// The record of a growth that follows from observations, for later decisions.
     #[must_use]
     pub fn record(&self, metadata: &ShardMetadata, seen: Seen, now_seconds: u64) -> GrowthRecord {
-        let is_recent = has_grown(metadata, now_seconds);
+        let is_recent = metadata
+            .last_growth()
+            .is_some_and(|at| now_seconds < at.saturating_add(GROWTH_MEMORY_SECONDS));
         let before = if is_recent { metadata.growth } else { GrowthRecord::default() };
         before.grown(seen.pressure.throttled_percent())
     }
@@ -335,11 +336,6 @@ impl ScalingPolicy {
 /// deviations.
 fn rejected_demand(width: ShardCount, seen: Seen, z: f64) -> f64 {
     collisions::demand(seen.pressure.rejected_bound(z), width, seen.partitions)
-}
-
-fn has_grown(metadata: &ShardMetadata, now_seconds: u64) -> bool {
-    let is_recent = |at: u64| now_seconds < at.saturating_add(GROWTH_MEMORY_SECONDS);
-    metadata.last_growth().is_some_and(is_recent)
 }
 
 /// The shards for throttles of clients that wait, which hide a part of their demand.
@@ -490,18 +486,30 @@ mod tests {
             let lacking = units as f64 / demand;
             assert!((1.5..=4.5).contains(&lacking), "{demand} on {partitions}: {units}");
         }
+        // Clients that wait are not certain of more. They may be, soon.
+        assert_eq!(decide(&settled(180, 1), waiting(4, 41, 2_450.0)), NoGain { until: 1_002 });
         // With room on the table, it is the key's maximum.
         assert_eq!(decide(&settled(200, 1), waiting(1_000, 5, 200_000.0)), AtMaximum);
-        // A key that has just grown, and grows again.
-        let lacking = |metadata: &ShardMetadata, (partitions, demand)| {
-            ScalingPolicy::default().lacking(metadata, on(partitions, demand, 20), 1_000)
-        };
-        assert_grows(decide(&settled(20, 990), on(4, 5_000.0, 20)), 24..=200);
-        let reported = lacking(&settled(20, 990), (4, 5_000.0));
-        assert!(matches!(reported, Some(ShortOfPartitions { write_units: Some(_), .. })));
-        assert_eq!(lacking(&settled(20, 990), (1_000, 50_000.0)), None, "it has room");
-        let new = ShardMetadata { number_of_shards: count(20), ..ShardMetadata::unregistered() };
-        assert_eq!(lacking(&new, (4, 5_000.0)), None, "a first growth");
+    }
+
+    #[test]
+    fn a_growth_reports_a_table_that_is_certainly_short() {
+        let lacking = |seen, width| ScalingPolicy::default().lacking(count(width), seen, 1_000);
+        for width in [1, 20] {
+            let seen = on(4, 5_000.0, width);
+            assert_grows(decide(&settled(width, 1), seen), 24..=200);
+            let reported = lacking(seen, width);
+            assert!(matches!(reported, Some(ShortOfPartitions { write_units: Some(_), .. })));
+        }
+        assert_eq!(lacking(on(1_000, 50_000.0, 20), 20), None, "it has room");
+        // A few writes vouch for little.
+        let pressure =
+            Pressure { writes: 12, attempts: 12, throttled: 9, accepted: 4, throttles: 20 };
+        let few = Seen { pressure, ..on(4, 5_000.0, 1) };
+        assert_grows(decide(&settled(1, 1), few), 2..=200);
+        assert_eq!(lacking(few, 1), None, "a few writes");
+        // Waiting clients hide a demand of which nobody is certain.
+        assert_eq!(lacking(waiting(4, 100, 1_000.0), 1), None, "clients that wait");
     }
 
     #[test]

@@ -287,7 +287,9 @@ impl World {
         match event.step {
             ScalingStep::Opened(width) => self.changed(key, width.get()),
             ScalingStep::Unchanged(
-                ScalingDecision::ShortOfPartitions { .. } | ScalingDecision::AtMaximum,
+                ScalingDecision::ShortOfPartitions { .. }
+                | ScalingDecision::NoGain { .. }
+                | ScalingDecision::AtMaximum,
             ) => {
                 self.state().outcome.short_after.get_or_insert(now);
             }

@@ -132,7 +132,9 @@ impl KeyJob<'_> {
             let job = KeyJob::new(&inner, &key, state, Instant::now() + CHANGE_TIMEOUT);
             match job.relieve_now().await {
                 Ok(ScaleOutcome::Scaled { from, to }) => tracing::info!(%from, %to, "scaled out"),
-                Ok(Unchanged(ScalingDecision::CoolingDown { until })) => job.be_quiet(until, false),
+                Ok(Unchanged(
+                    ScalingDecision::CoolingDown { until } | ScalingDecision::NoGain { until },
+                )) => job.be_quiet(until, false),
                 Ok(Unchanged(ScalingDecision::ShortOfPartitions { until, .. })) => {
                     job.be_quiet(until, true);
                 }
@@ -168,7 +170,8 @@ impl KeyJob<'_> {
         // leave the key's items alone.
         let view = self.view_from_now().await?;
         if view.layout.closing.is_some() {
-            return self.wait_for_open().await;
+            self.wait_for_open().await?;
+            return Ok(ScaleOutcome::Superseded);
         }
         if self.is_out_of_date(seen, at) {
             return Ok(ScaleOutcome::Superseded);
@@ -177,7 +180,10 @@ impl KeyJob<'_> {
         if !self.inner.config.policy.is_sure(view.layout.number_of_shards, seen) {
             seen = match self.seen_together(seen, &view.layout).await? {
                 SeenTogether::Observed(together) => together,
-                SeenTogether::Closing => return self.wait_for_open().await,
+                SeenTogether::Closing => {
+                    self.wait_for_open().await?;
+                    return Ok(ScaleOutcome::Superseded);
+                }
                 SeenTogether::Short { until } => {
                     let short = ScalingDecision::ShortOfPartitions { until, write_units: None };
                     return Ok(ScaleOutcome::Unchanged(short));
@@ -214,7 +220,7 @@ impl KeyJob<'_> {
             reason: ScalingReason::Throttled(seen.pressure),
         };
         if matches!(decision, ScalingDecision::ScaleOut(_))
-            && let Some(short) = policy.lacking(&record.metadata, seen, seconds)
+            && let Some(short) = policy.lacking(record.metadata.number_of_shards, seen, seconds)
         {
             self.carry_out(&record, change(short)).await?;
         }
@@ -395,6 +401,7 @@ impl KeyJob<'_> {
                 telemetry::hot_items();
             }
             ScalingDecision::CoolingDown { .. }
+            | ScalingDecision::NoGain { .. }
             | ScalingDecision::Crowded { .. }
             | ScalingDecision::NotArmed { .. }
             | ScalingDecision::DirectoryFull => {}

@@ -63,8 +63,12 @@ pub enum ScaleError {
         allowed: ShardCount,
     },
     /// Fewer than the key has. That would be a shrink, which moves items.
-    #[error("the key has {now} shards; a lower number is a shrink: begin one instead")]
+    #[error(
+        "number_of_shards {asked} is under the present {now}: a shrink, which is begun instead"
+    )]
     Lower {
+        /// The requested number.
+        asked: ShardCount,
         /// The present write width.
         now: ShardCount,
     },
@@ -99,15 +103,15 @@ impl TableEngine {
                 job.wait_out(&record).await?;
             } else if to > now {
                 let growth = Change::Close { to, growth: GrowthRecord::default() };
-                if let ScaleOutcome::Unchanged(full) =
+                if let ScaleOutcome::Unchanged(decision) =
                     job.change_width(&record, growth, ScalingReason::Asked).await?
                 {
-                    return Ok(ScaleOutcome::Unchanged(full));
+                    return Ok(ScaleOutcome::Unchanged(decision));
                 }
             } else if from < now {
                 return Ok(ScaleOutcome::Scaled { from, to: now });
             } else if to < now {
-                return Err(ScaleError::Lower { now });
+                return Err(ScaleError::Lower { asked: to, now });
             } else {
                 return Ok(ScaleOutcome::Unchanged(ScalingDecision::Calm));
             }
@@ -236,7 +240,7 @@ impl KeyJob<'_> {
 
     /// Waits until a key's next era has begun and this job has a view of it. If that takes too
     /// long, a background task takes the closing over. Concurrent jobs share one check.
-    pub(in crate::engine) async fn wait_for_open(&self) -> Result<ScaleOutcome, TableError> {
+    pub(in crate::engine) async fn wait_for_open(&self) -> Result<(), TableError> {
         let late =
             || TableError::Transient("the key's width was changing until the deadline".into());
         let Ok(_turn) = timeout_at(self.deadline, self.state.opening_turn.lock()).await else {
@@ -252,7 +256,7 @@ impl KeyJob<'_> {
             };
             let layout = &view.layout;
             if layout.closing.is_none() {
-                return Ok(ScaleOutcome::Superseded);
+                return Ok(());
             }
             // The wait counts from when this closing was first observed.
             watched.take_if(|(generation, _)| *generation != layout.generation);
@@ -267,7 +271,7 @@ impl KeyJob<'_> {
                 self.in_background(&self.state.is_taking_over, move |inner, key, state| async move {
                     let job = KeyJob::new(&inner, &key, state, Instant::now() + CHANGE_TIMEOUT);
                     if let Err(error) = job.take_over_or_repair(&record, watched_generation).await {
-                        tracing::warn!(%error, "could not take a closing over; who waits for it longest tries again");
+                        tracing::warn!(%error, "could not take over the closing; a waiting writer tries again");
                     }
                 });
                 watched = Some((layout.generation, self.patience(seen)));
