@@ -5,7 +5,7 @@ use std::fmt;
 use aws_sdk_dynamodb::types::{AttributeDefinition, KeyType, ScalarAttributeType};
 use clap::{Args, ValueEnum};
 use cli::output::bar_style;
-use connection::endpoint::is_on_this_machine;
+use connection::server::is_on_this_machine;
 use indicatif::ProgressBar;
 use sharding::maintenance::{ArmingObstacle, Disarming, KeyPattern, Maintenance, PlainPage};
 use sharding::{ShardedTable, SortKeyType, TableConfig, TableError};

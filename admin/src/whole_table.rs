@@ -2,7 +2,7 @@
 
 use clap::Args;
 use cli::output::bar_style;
-use connection::endpoint::configuration_for;
+use connection::server::configuration_for;
 use indicatif::ProgressBar;
 use sharding::maintenance::{ScanPosition, Survey, SurveyPage};
 use sharding::{ShardedTable, TableConfig, TableError};

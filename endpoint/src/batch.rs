@@ -22,6 +22,8 @@ const CONCURRENCY: usize = 32;
 /// The largest number of items of a batch. (DynamoDB API reference, `BatchWriteItem`.)
 const MAX_WRITES: usize = 25;
 const MAX_READS: usize = 100;
+/// The largest response. (DynamoDB developer guide, "BatchGetItem".)
+const MAX_BATCH_BYTES: usize = 16 * 1_024 * 1_024;
 
 /// What became of a batch.
 pub(crate) enum Batch {
@@ -83,6 +85,24 @@ fn check_duplicates(parts: &[Part]) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// The reads without those of the same item: DynamoDB refuses two equal keys, and of two spellings
+/// of a number it returns the item once.
+fn without_twins(parts: Vec<Part>) -> Result<Vec<Part>, Failure> {
+    let (mut spelled, mut different) = (HashSet::new(), HashSet::new());
+    let mut kept = Vec::with_capacity(parts.len());
+    for part in parts {
+        let key = part.body.get("Key").and_then(Value::as_object).cloned().unwrap_or_default();
+        let sort_key = item::sort_key(&part.table, &key)?;
+        if !spelled.insert((part.name.clone(), part.sent.to_string())) {
+            return Err(Failure::validation("Provided list of item keys contains duplicates"));
+        }
+        if different.insert((part.name.clone(), part.key.clone(), sort_key)) {
+            kept.push(part);
+        }
+    }
+    Ok(kept)
 }
 
 /// Refuses an item that DynamoDB would refuse, before anything of the batch is stored.
@@ -255,24 +275,29 @@ pub(crate) async fn read(
         return Err(failure);
     }
     check_members("BatchGetItem", body, &["RequestItems", "ReturnConsumedCapacity"])?;
-    check_duplicates(&parts)?;
+    parts = without_twins(parts)?;
     let reads: Vec<_> = parts.iter().map(|part| part.found(service, deadline)).collect();
     let read: Vec<Result<Reply, Failure>> =
         stream::iter(reads).buffered(CONCURRENCY).collect().await;
     let (mut responses, mut unprocessed) = (Members::new(), Members::new());
+    let (mut done, mut throttled, mut bytes) = (0, None, 0);
     for (part, result) in parts.iter().zip(read) {
         let failure = match result {
-            Ok(reply) if reply.is_ok() => {
+            Ok(reply) if reply.is_ok() && bytes + reply.body.len() <= MAX_BATCH_BYTES => {
+                (done, bytes) = (done + 1, bytes + reply.body.len());
                 let of_table = responses.entry(part.name.clone()).or_insert_with(|| json!([]));
                 let item = reply.members().remove("Item");
                 of_table.as_array_mut().into_iter().for_each(|it| it.extend(item.clone()));
                 continue;
             }
-            Ok(reply) => Failure::of(reply),
-            Err(failure) => failure,
+            // The client asks for the rest in another request.
+            Ok(reply) if reply.is_ok() => None,
+            Ok(reply) => Some(Failure::of(reply)),
+            Err(failure) => Some(failure),
         };
-        if !failure.is_throttled() {
-            return Err(failure);
+        match failure {
+            Some(failure) if !failure.is_throttled() => return Err(failure),
+            failure => throttled = failure.or(throttled),
         }
         let of_table = unprocessed.entry(part.name.clone()).or_insert_with(|| {
             let mut how = part.body.clone();
@@ -290,11 +315,16 @@ pub(crate) async fn read(
         let mut request = body.clone();
         request.insert("RequestItems".to_owned(), Value::Object(native));
         let lasts = || lasting.iter().all(|patterns| patterns.last());
+        let of_tables = request.get("RequestItems").cloned();
         let reply = answered(service.upstream.call("BatchGetItem", &request, &lasts).await)?;
-        if !reply.is_ok() {
+        if reply.is_ok() {
+            (done, answer) = (done + 1, reply.members());
+        } else if reply.throttled().is_some() {
+            throttled = Some(Failure::of(reply));
+            answer.extend(of_tables.map(|left| ("UnprocessedKeys".to_owned(), left)));
+        } else {
             return Err(Failure::of(reply));
         }
-        answer = reply.members();
         for (name, items) in
             answer.remove("Responses").as_ref().and_then(Value::as_object).into_iter().flatten()
         {
@@ -313,6 +343,9 @@ pub(crate) async fn read(
             let merged = merged.get_mut("Keys").and_then(Value::as_array_mut);
             merged.into_iter().for_each(|it| it.extend(keys.clone()));
         }
+    }
+    if let (0, Some(failure)) = (done, throttled) {
+        return Err(failure);
     }
     answer.insert("Responses".to_owned(), Value::Object(responses));
     answer.insert("UnprocessedKeys".to_owned(), Value::Object(unprocessed));

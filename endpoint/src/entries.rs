@@ -75,6 +75,11 @@ pub(crate) async fn page(
     if !expression::is_balanced(filter) {
         return Err(Failure::validation("Invalid FilterExpression: Syntax error"));
     }
+    let names_key =
+        expression::attributes(filter, &placeholders).contains(&table.partition_key_name());
+    if is_index && names_key {
+        return Err(Failure::unsupported("a filter of an index that names the partition key"));
+    }
     let filter = placed(table, filter, &mut placeholders);
     let has_ours = text.is_some() || filter.is_some();
     request.extend(filter.map(|text| ("FilterExpression".to_owned(), Value::from(text))));
@@ -347,7 +352,10 @@ pub(crate) async fn transact_get(
     }
     let mut request = body.clone();
     request.insert("TransactItems".to_owned(), Value::Array(gets));
-    let mut answer = repeated(upstream, "TransactGetItems", &request, lasts).await?.members();
+    let gets_of_parts: Vec<usize> =
+        parts.iter().map(|part| part.as_ref().map_or(1, |(_, _, at, ..)| at.len())).collect();
+    let reply = repeated(upstream, "TransactGetItems", &request, lasts).await;
+    let mut answer = reply.map_err(|failure| failure.with_reasons_of(&gets_of_parts))?.members();
     let mut responses = match answer.remove("Responses") {
         Some(Value::Array(responses)) => responses.into_iter(),
         _ => Vec::new().into_iter(),

@@ -157,6 +157,16 @@ pub(crate) fn attributes<'a>(text: &'a str, placeholders: &'a Placeholders) -> V
     named.map(|index| placeholders.resolve(tokens[index].text)).collect()
 }
 
+/// Whether an expression names a part of one of these attributes.
+pub(crate) fn names_a_part(text: &str, of: &[&str], placeholders: &Placeholders) -> bool {
+    let tokens = tokens(text);
+    (0..tokens.len()).any(|index| {
+        is_attribute(&tokens, index)
+            && of.contains(&placeholders.resolve(tokens[index].text))
+            && tokens.get(index + 1).is_some_and(|next| matches!(next.text, "." | "["))
+    })
+}
+
 /// An expression in which some top-level attributes have other names, and the placeholders that it
 /// used for them before.
 pub(crate) fn renamed(
@@ -343,11 +353,18 @@ pub(crate) fn equals(
 ) -> Result<(String, usize), Failure> {
     let tokens = tokens(text);
     let found = (0..tokens.len()).find_map(|index| {
-        let is_it = is_attribute(&tokens, index)
-            && placeholders.resolve(tokens[index].text) == attribute
-            && tokens.get(index + 1)?.text == "=";
-        let value = tokens.get(index + 2)?;
-        (is_it && value.kind == Kind::Value).then(|| (value.text.to_owned(), value.at))
+        let is_it =
+            is_attribute(&tokens, index) && placeholders.resolve(tokens[index].text) == attribute;
+        // On either side of the sign.
+        let compared = [
+            index.checked_add(1).zip(index.checked_add(2)),
+            index.checked_sub(1).zip(index.checked_sub(2)),
+        ];
+        let value = compared.into_iter().flatten().find_map(|(sign, value)| {
+            let (sign, value) = (tokens.get(sign)?, tokens.get(value)?);
+            (sign.text == "=" && value.kind == Kind::Value).then_some(value)
+        })?;
+        is_it.then(|| (value.text.to_owned(), value.at))
     });
     found.ok_or_else(|| {
         let why = "Query condition missed key schema element";

@@ -9,7 +9,7 @@ use admin::{ArmOptions, ArmingTable, DisarmOptions, arm, disarm, status};
 use clap::{Args, Parser, Subcommand};
 use cli::output::{exit_code, write_out};
 use connection::configuration;
-use connection::endpoint::configuration_for;
+use connection::server::configuration_for;
 use connection::signals::stop_signal;
 use endpoint::{ServeOptions, Server, Upstream, observations, open};
 use tokio::net::TcpListener;

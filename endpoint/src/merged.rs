@@ -32,8 +32,8 @@ const CHECKS: usize = 32;
 const PAGE_BYTES: usize = 1_024 * 1_024;
 /// The read units at which a page ends that has hardly an item.
 const MOST_UNITS: f64 = 4_096.0;
-/// Fewer read units say little of the size of items, because they are rounded up.
-const SURE_UNITS: f64 = 4.0;
+/// The read units of a response are rounded up by less than this many bytes.
+const ROUNDED_BYTES: f64 = 4_096.0;
 /// The most items that are asked of all shards together at a time.
 const ASKED_AT_ONCE: usize = 1_000;
 
@@ -145,7 +145,7 @@ impl Query<'_> {
         let is_consistent = self.body.get("ConsistentRead").and_then(Value::as_bool);
         let unit_bytes = if is_consistent == Some(true) { 4_096.0 } else { 8_192.0 };
         let units = consumed(&answer);
-        let evaluated = if units > SURE_UNITS { (units * unit_bytes) as usize } else { bytes };
+        let evaluated = (units * unit_bytes - ROUNDED_BYTES).max(0.0) as usize;
         let bytes = evaluated.max(bytes) / found.len().max(1);
         let mut era = highest_era(&found);
         let mut found = self.in_order(request.after.clone(), found)?;

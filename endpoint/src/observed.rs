@@ -9,7 +9,8 @@ use std::time::Duration;
 use metrics::counter;
 use quick_cache::sync::Cache;
 use serde_json::{Value, json};
-use sharding::{CapacityScope, PARTITION_WRITE_UNITS};
+use sharding::CapacityScope;
+use sharding::internal::policy::rules::ScalingPolicy;
 
 /// The largest number of keys that are counted. The cache keeps those that are written often.
 const MAX_KEYS: usize = 4_096;
@@ -29,6 +30,9 @@ struct Counts {
     refused: Mutex<BTreeSet<&'static str>>,
 }
 
+/// A table with fewer partitions needs more shards, because more of them share one.
+const MANY_PARTITIONS: u32 = 1_000;
+
 /// A key that was throttled in a period.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HotKey {
@@ -40,7 +44,7 @@ pub struct HotKey {
     pub write_units: f64,
     /// The writes that were throttled because of its partition.
     pub throttled: u64,
-    /// The number of shards that would carry these write units, with a fifth of room.
+    /// The shards that the policy gives these write units on a table with many partitions.
     pub shards: u32,
     /// Operations and parameters that its clients have used, and that are refused once it is armed.
     pub refused: BTreeSet<&'static str>,
@@ -117,8 +121,9 @@ impl Observed {
                 let units = counts.units.swap(0, Ordering::Relaxed) as f64;
                 let throttled = counts.throttled.swap(0, Ordering::Relaxed);
                 let write_units = units / period.as_secs_f64();
-                let shards =
-                    (write_units * 1.2 / PARTITION_WRITE_UNITS as f64).ceil().max(2.0) as u32;
+                let sizing =
+                    ScalingPolicy::default().shards_for(write_units, Some(MANY_PARTITIONS));
+                let shards = sizing.shards().get().max(2);
                 let refused = locked(&counts.refused).clone();
                 let hot = HotKey { table, key, write_units, throttled, shards, refused };
                 (throttled > 0).then_some(hot)
@@ -172,7 +177,7 @@ mod tests {
         observed.note_refused(("t", "hot"), "TransactWriteItems");
         let hot = observed.take(Duration::from_secs(1));
         let [hot] = &hot[..] else { panic!("{hot:?}") };
-        assert_eq!((hot.key.as_str(), hot.throttled, hot.shards), ("hot", 1_000, 4));
+        assert_eq!((hot.key.as_str(), hot.throttled, hot.shards), ("hot", 1_000, 5));
         assert_eq!(hot.refused, BTreeSet::from(["TransactWriteItems"]));
         assert!(observed.take(Duration::from_secs(1)).is_empty(), "a new period");
     }
@@ -187,7 +192,7 @@ mod tests {
             assert_eq!(observed.take(Duration::from_secs(1)).len(), 1);
         }
         let hottest = observed.hottest();
-        assert_eq!((hottest.len(), hottest[0].throttled, hottest[0].shards), (1, 5_000, 6));
+        assert_eq!((hottest.len(), hottest[0].throttled, hottest[0].shards), (1, 5_000, 7));
         for _ in 0..REPORTS {
             assert!(observed.take(Duration::from_secs(1)).is_empty());
         }

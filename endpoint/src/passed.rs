@@ -8,14 +8,13 @@ use crate::reply::{Members, Reply};
 use crate::table::ServedTable;
 
 /// Parameters that DynamoDB has replaced by expressions. Armed keys have only expressions.
-const OLD_PARAMETERS: [&str; 7] = [
+const OLD_PARAMETERS: [&str; 6] = [
     "AttributeUpdates",
     "AttributesToGet",
     "ConditionalOperator",
     "Expected",
     "KeyConditions",
     "QueryFilter",
-    "ScanFilter",
 ];
 
 /// The longest partition key. (DynamoDB developer guide, "Constraints".)
@@ -113,7 +112,7 @@ fn key_of<'a>(table: &ServedTable, item: &'a Members) -> Option<&'a str> {
     key.filter(|key| key.len() <= MAX_KEY_BYTES)
 }
 
-/// The write units of an item. An update or a deletion counts as one, because its item is not
+/// The write units of an item. An update or a deletion counts by its key, because its item is not
 /// known.
 fn units(item: &Members) -> u64 {
     let bytes: usize = item.values().map(|value| value.to_string().len()).sum();

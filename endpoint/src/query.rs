@@ -192,7 +192,11 @@ impl Query<'_> {
         let items = answer.remove("Items");
         let mut items: Vec<Members> = objects(items);
         let era = crate::read::highest_era(&items);
+        let found = items.len();
         items.retain(|item| !item::is_tombstone(item));
+        let scanned = answer.get("ScannedCount").and_then(Value::as_u64).unwrap_or_default();
+        let tombstones = (found - items.len()) as u64;
+        answer.insert("ScannedCount".to_owned(), Value::from(scanned.saturating_sub(tombstones)));
         items.iter_mut().for_each(|item| projection.show(self.table, item, self.key));
         answer.insert("Count".to_owned(), Value::from(items.len()));
         if self.select() != Some("COUNT") {

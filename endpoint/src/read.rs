@@ -88,11 +88,18 @@ impl Projection {
             expression::attributes(text, placeholders).into_iter().map(str::to_owned).collect();
         item::check_names(named.iter().map(String::as_str))?;
         let of_index = index.into_iter().flat_map(|index| &index.keys);
-        let keys = [table.partition_key_name(), table.sort_key_name()]
+        let keys: Vec<&str> = [table.partition_key_name(), table.sort_key_name()]
             .into_iter()
-            .chain(of_index.map(|(name, _)| name.as_str()));
-        let hidden: BTreeSet<String> =
-            keys.filter(|key| !named.iter().any(|name| name == key)).map(str::to_owned).collect();
+            .chain(of_index.map(|(name, _)| name.as_str()))
+            .collect();
+        if expression::names_a_part(text, &keys, placeholders) {
+            return Err(Failure::unsupported("a part of a key in a projection"));
+        }
+        let hidden: BTreeSet<String> = keys
+            .into_iter()
+            .filter(|key| !named.iter().any(|name| name == key))
+            .map(str::to_owned)
+            .collect();
         let ours: &[&str] = if has_ours { &[VERSION, DELETED, LOGICAL_KEY] } else { &[] };
         let added = hidden.iter().map(String::as_str).chain(ours.iter().copied());
         let added: Vec<String> = added.map(|name| placeholders.name(name)).collect();

@@ -120,6 +120,36 @@ impl Failure {
         Self::new(StatusCode::BAD_REQUEST, name, "the body is not a JSON object")
     }
 
+    /// A cancelled transaction, with one reason for each of the client's items: this many of
+    /// DynamoDB's belong to one of them.
+    pub(crate) fn with_reasons_of(self, items: &[usize]) -> Self {
+        let mut members = self.0.members();
+        let Some(Value::Array(reasons)) = members.remove("CancellationReasons") else {
+            return self;
+        };
+        let code = |reason: &Value| reason["Code"].as_str().unwrap_or("None").to_owned();
+        let mut rest = reasons.into_iter();
+        let folded: Vec<Value> = items
+            .iter()
+            .filter_map(|count| {
+                let of_item: Vec<Value> = rest.by_ref().take(*count).collect();
+                let failed = of_item.iter().find(|reason| code(reason) != "None").cloned();
+                failed.or_else(|| of_item.into_iter().next())
+            })
+            .collect();
+        let codes: Vec<String> = folded.iter().map(code).collect();
+        for name in ["Message", "message"] {
+            if let Some(text) = members.get(name).and_then(Value::as_str)
+                && let Some((before, _)) = text.rsplit_once('[')
+            {
+                let text = format!("{before}[{}]", codes.join(", "));
+                members.insert(name.to_owned(), Value::from(text));
+            }
+        }
+        members.insert("CancellationReasons".to_owned(), Value::Array(folded));
+        Self::of(Reply::json(self.0.status, &Value::Object(members)))
+    }
+
     /// What this endpoint does not do with armed keys.
     pub(crate) fn unsupported(what: &str) -> Self {
         Self::validation(format!("{what} is not supported for armed keys (sharding-endpoint)"))
@@ -214,6 +244,35 @@ impl From<WriteError> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cancelled_transaction_has_one_reason_for_each_item() {
+        let reason = |code: &str| json!({ "Code": code });
+        let cancelled = |codes: &[&str]| {
+            json!({
+                "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
+                "Message": format!("Transaction cancelled, please refer [{}]", codes.join(", ")),
+                "CancellationReasons": codes.iter().map(|code| reason(code)).collect::<Vec<_>>(),
+            })
+        };
+        let of =
+            |codes: &[&str]| Failure::of(Reply::json(StatusCode::BAD_REQUEST, &cancelled(codes)));
+        for (codes, items, expected) in [
+            (
+                &["None", "None", "TransactionConflict"][..],
+                &[2, 1][..],
+                &["None", "TransactionConflict"][..],
+            ),
+            (&["None", "ThrottlingError", "None"], &[2, 1], &["ThrottlingError", "None"]),
+            (&["None", "ValidationError"], &[1, 1], &["None", "ValidationError"]),
+        ] {
+            let reply = of(codes).with_reasons_of(items).into_reply();
+            assert_eq!(Value::Object(reply.members()), cancelled(expected), "{codes:?}");
+            assert_eq!(reply.status, StatusCode::BAD_REQUEST);
+        }
+        let other = Failure::validation("a wrong key").with_reasons_of(&[2, 1]).into_reply();
+        assert_eq!(other.members()["message"], json!("a wrong key"));
+    }
 
     #[test]
     fn only_an_unknown_outcome_is_counted_as_one() {

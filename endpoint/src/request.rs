@@ -8,7 +8,7 @@ use sharding::internal::protocol::names::{
 };
 use sharding::{ShardCount, ShardNumber, Version};
 
-use crate::expression::{Placeholders, changed_by, grouped, placeholders, renamed};
+use crate::expression::{Clauses, Placeholders, changed_by, grouped, placeholders, renamed};
 use crate::item::{number, sort_key_value, string};
 use crate::reply::{Failure, Members};
 use crate::write::ClientWrite;
@@ -71,9 +71,19 @@ pub(crate) fn compose(
             "DeleteItem"
         }
         Action::Update(version) => {
-            let revives =
-                matches!((request.base, version), (Base::Tombstone(_), NewVersion::Is(_)));
-            parts.update(*version, revives)
+            let (clauses, revives) = match (request.base, version) {
+                // It creates nothing, and there is nothing of which it could remove a part.
+                (Base::Tombstone(_), NewVersion::StepAbove(_)) => {
+                    let update = parts.update.as_deref();
+                    parts
+                        .replaced
+                        .extend(update.map(|text| placeholders(&[text])).unwrap_or_default());
+                    (Clauses::default(), false)
+                }
+                (Base::Tombstone(_), NewVersion::Is(_)) => (write.clauses.clone(), true),
+                _ => (write.clauses.clone(), false),
+            };
+            parts.update(clauses, *version, revives)
         }
         Action::Pull(_, version) => {
             let item = pulled
@@ -267,10 +277,9 @@ impl<'a> Parts<'a> {
         self.body.insert("Key".to_owned(), Value::Object(whole));
     }
 
-    /// The client's update, which also sets what our items have.
-    fn update(&mut self, version: NewVersion, revives: bool) -> &'static str {
+    /// An update of these clauses, which also sets what our items have.
+    fn update(&mut self, mut clauses: Clauses, version: NewVersion, revives: bool) -> &'static str {
         self.set_key();
-        let mut clauses = self.write.clauses.clone();
         let name = self.placeholders.name(VERSION);
         let new = match version {
             NewVersion::Is(version) => self.placeholders.value(number(version)),
@@ -303,7 +312,7 @@ impl<'a> Parts<'a> {
     }
 
     /// A tombstone's time to live is not the item's: the client's update does not see it.
-    fn hide_expiry(&mut self, clauses: &mut crate::expression::Clauses) {
+    fn hide_expiry(&mut self, clauses: &mut Clauses) {
         let Some(ttl) = self.write.table.engine.config().ttl_attribute.clone() else { return };
         if let Some(set) = &clauses.set {
             let (set, replaced) =

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use sharding::PartitionKey;
-use sharding::internal::Patterns;
+use sharding::internal::{Patterns, SUFFIX_MARK};
 use tokio::time::Instant;
 
 use crate::entries::{self, armed};
@@ -14,7 +14,7 @@ use crate::grown::{self, MARK_LETTERS};
 use crate::item;
 use crate::query::{PAGE_MARGIN, PartOf, UNLIMITED, consumed, objects, query};
 use crate::reply::{Failure, Members, Reply};
-use crate::table::{SEPARATOR, ServedTable};
+use crate::table::ServedTable;
 use crate::upstream::Upstream;
 use crate::write::check_members;
 
@@ -64,7 +64,7 @@ impl Place {
     fn of(table: &ServedTable, start: &Members) -> Self {
         let text = start.get(table.partition_key_name()).and_then(|it| it.get("S")?.as_str());
         let place = text.and_then(|text| {
-            let (stored, tail) = text.rsplit_once(SEPARATOR)?;
+            let (stored, tail) = text.rsplit_once(SUFFIX_MARK)?;
             let (part, marks) = match tail.split_at_checked(1)? {
                 ("g", marks) => (Part::Grown, marks),
                 ("n", marks) => (Part::Native, marks),
@@ -95,7 +95,7 @@ impl Place {
         };
         let marks = [letter].into_iter().chain(self.together.iter().map(String::as_str));
         let tail = marks.collect::<String>();
-        let text = format!("{}{SEPARATOR}{tail}", self.partition_key(table));
+        let text = format!("{}{SUFFIX_MARK}{tail}", self.partition_key(table));
         with_partition_key(table, &self.key, &text)
     }
 

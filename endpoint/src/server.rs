@@ -139,7 +139,7 @@ impl Server {
         request: Request<Incoming>,
     ) -> Result<Response<Full<Bytes>>, Infallible> {
         let (parts, body) = request.into_parts();
-        let reply = match self.rejection(&parts.method, parts.uri.path(), &parts.headers) {
+        let reply = match self.own_reply(&parts.method, parts.uri.path(), &parts.headers) {
             Some(reply) => reply,
             None => {
                 let body = Limited::new(body, MAX_BODY_BYTES).collect();
@@ -162,9 +162,9 @@ impl Server {
         Ok(response)
     }
 
-    /// The answer to a request that is not DynamoDB's: to one that is not accepted, and to a
-    /// question about this process.
-    fn rejection(&self, method: &Method, path: &str, headers: &HeaderMap) -> Option<Reply> {
+    /// The response that this process gives itself: its health, what it has observed, or a
+    /// rejection.
+    fn own_reply(&self, method: &Method, path: &str, headers: &HeaderMap) -> Option<Reply> {
         let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
         let forbidden = |why: &str| Some(Reply::text(StatusCode::FORBIDDEN, why));
         let host = text(HOST).unwrap_or_default();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use api::SdkConfig;
 use aws_sdk_dynamodb::Client;
 use clap::Args;
-use connection::endpoint::{LOCAL_PATTERN_LEASE, is_on_this_machine};
+use connection::server::{LOCAL_PATTERN_LEASE, is_on_this_machine};
 use sharding::{ShardedTable, TableConfig, create_tables};
 use tokio::time::Instant;
 

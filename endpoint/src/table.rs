@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::DisplayErrorContext;
 use aws_sdk_dynamodb::types::{KeySchemaElement, KeyType, ScalarAttributeType, TimeToLiveStatus};
 use serde_json::Value;
-use sharding::internal::{Patterns, ShardKeys, TableEngine};
+use sharding::internal::{MAX_SHARDED_KEY_BYTES, Patterns, SUFFIX_MARK, ShardKeys, TableEngine};
 use sharding::{PartitionKey, Placement, ShardNumber, SortKeyType, TableConfig, Writes};
 use tokio::time::Instant;
 
@@ -19,10 +19,6 @@ use crate::read::{CHECKED_AFTER, repeated};
 use crate::reply::{Failure, Members};
 use crate::upstream::{Upstream, UpstreamError};
 
-/// The first character that no key contains. A stored key of a further shard has it.
-pub(crate) const SEPARATOR: char = '\u{1f}';
-/// The longest key that can be armed, in bytes: a further shard's key is longer.
-const MAX_ARMED_BYTES: usize = 2_040;
 /// Of a longer key, this many bytes are matched with the patterns.
 const MATCHED_BYTES: usize = 2_000;
 /// How long a description of an index is used. Another program may make the index anew.
@@ -55,13 +51,16 @@ impl ServedTable {
     /// Describes the table and takes the settings from the description.
     pub(crate) async fn open(client: &Client, config: TableConfig) -> Result<Self, UpstreamError> {
         let name = config.table_name.clone();
-        if config.shard_keys != ShardKeys::KeyFirst
-            || config.writes() != Writes::Items
-            || config.placement != Placement::Calculated
-        {
-            let why = "ADOPT_SHARDS, SHARD_PLACEMENT and WRITES must not be set: the endpoint serves \
-                       tables with the layout that their default values give";
-            return Err(UpstreamError(format!("the table {name}: {why}")));
+        let not_served = if config.shard_keys != ShardKeys::KeyFirst {
+            Some(("ADOPT_SHARDS is set", "0"))
+        } else if config.placement != Placement::Calculated {
+            Some(("SHARD_PLACEMENT is another one", "calculated"))
+        } else {
+            (config.writes() != Writes::Items).then_some(("WRITES is appends", "items"))
+        };
+        if let Some((set, allowed)) = not_served {
+            let why = format!("the table {name}: {set}; allowed for the endpoint: {allowed}");
+            return Err(UpstreamError(why));
         }
         let failed =
             |error: &dyn std::fmt::Display| UpstreamError(format!("the table {name}: {error}"));
@@ -80,10 +79,15 @@ impl ServedTable {
             Some((name, attribute.attribute_type().clone()))
         };
         let (hash, range) = (of(&KeyType::Hash), of(&KeyType::Range));
-        let ttl = client.describe_time_to_live().table_name(&name).send().await;
-        let ttl = ttl.ok().and_then(|answer| {
-            let ttl = answer.time_to_live_description?;
-            let is_on = ttl.time_to_live_status() == Some(&TimeToLiveStatus::Enabled);
+        let ttl = client
+            .describe_time_to_live()
+            .table_name(&name)
+            .send()
+            .await
+            .map_err(|error| failed(&DisplayErrorContext(&error)))?;
+        let ttl = ttl.time_to_live_description.and_then(|ttl| {
+            use TimeToLiveStatus::{Enabled, Enabling};
+            let is_on = matches!(ttl.time_to_live_status(), Some(Enabled | Enabling));
             ttl.attribute_name.filter(|_| is_on)
         });
         let mut config = config;
@@ -98,6 +102,10 @@ impl ServedTable {
             _ => None,
         };
         config.sort_key_type = keys.unwrap_or(SortKeyType::String);
+        // A tombstone has the keys of its item, and expires when it would.
+        let is_key =
+            |name: &String| *name == config.partition_key_name || *name == config.sort_key_name;
+        config.ttl_attribute = config.ttl_attribute.take().filter(|name| !is_key(name));
         let arn = table.table_arn().map(str::to_owned);
         let engine = TableEngine::new(client, config);
         let (indexes, grown) = (Arc::default(), GrownKeys::default());
@@ -187,7 +195,7 @@ impl ServedTable {
     }
 
     pub(crate) fn is_key_itself(&self, shard: ShardNumber) -> bool {
-        shard == ShardNumber::FIRST
+        self.engine.config().shard_keys.is_key_itself(shard)
     }
 
     /// The table's patterns, or none if its keys cannot be armed.
@@ -210,21 +218,21 @@ impl ServedTable {
     /// What the patterns say of a partition key.
     pub(crate) fn of_text(&self, patterns: &Patterns, text: &str) -> Result<Named, Failure> {
         if let Ok(key) = PartitionKey::new(text)
-            && text.len() <= MAX_ARMED_BYTES
-            && !text.contains(SEPARATOR)
+            && text.len() <= MAX_SHARDED_KEY_BYTES
+            && !text.contains(SUFFIX_MARK)
         {
             let is_armed = patterns.matches(&key);
             return Ok(if is_armed { Named::Armed(key) } else { Named::NotArmed });
         }
-        let before = text.split(SEPARATOR).next().unwrap_or_default();
+        let before = text.split(SUFFIX_MARK).next().unwrap_or_default();
         let mut end = before.len().min(MATCHED_BYTES);
         while !before.is_char_boundary(end) {
             end -= 1;
         }
         match PartitionKey::new(&before[..end]) {
             Ok(key) if patterns.matches(&key) => Err(Failure::validation(format!(
-                "One or more parameter values were invalid: an armed key of {} has at most 2,040 \
-                 bytes and no character U+001F (sharding-endpoint)",
+                "One or more parameter values were invalid: an armed key of {} has at most \
+                 {MAX_SHARDED_KEY_BYTES} bytes and no character U+001F (sharding-endpoint)",
                 self.name
             ))),
             // DynamoDB judges it.

@@ -1,12 +1,13 @@
 //! The DynamoDB behind this endpoint: requests are signed with this process's credentials.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
 use aws_sdk_dynamodb::config::Region;
 use aws_sdk_dynamodb::config::endpoint::{DefaultResolver, Params, ResolveEndpoint};
+use aws_sdk_dynamodb::error::DisplayErrorContext;
 use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
 use aws_sigv4::sign::v4;
 use aws_smithy_http_client::{Connector, tls};
@@ -16,13 +17,13 @@ use aws_smithy_runtime_api::client::http::{
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_types::body::SdkBody;
 use bytes::Bytes;
-use connection::endpoint::is_on_this_machine;
+use connection::server::is_on_this_machine;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
-use tokio::sync::Mutex;
-use tokio::time::timeout;
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::{Instant, timeout};
 
 use crate::reply::{Members, Reply};
 
@@ -34,6 +35,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// asked for.
 const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(10);
 const RENEWED_BEFORE: Duration = Duration::from_secs(300);
+/// How long kept credentials serve before new ones are asked for again.
+const RENEWAL_PAUSE: Duration = Duration::from_secs(10);
 /// An answer of DynamoDB has at most 16 MB.
 const MAX_ANSWER_BYTES: usize = 20 * 1_024 * 1_024;
 
@@ -68,6 +71,9 @@ pub struct Upstream {
     fresh: Option<fn() -> SharedHttpConnector>,
     credentials: SharedCredentialsProvider,
     kept: Arc<Mutex<Option<Credentials>>>,
+    /// Held while new credentials are asked for: when that last was, and what it means if there are
+    /// none now.
+    renewal: Arc<AsyncMutex<Option<(Instant, String)>>>,
     region: Region,
     url: Uri,
     host: HeaderValue,
@@ -135,9 +141,19 @@ impl Upstream {
         let host = host
             .and_then(|host| HeaderValue::try_from(host).ok())
             .ok_or_else(|| UpstreamError(format!("the endpoint URL {url} has no host")))?;
-        let kept = Arc::default();
+        let (kept, renewal) = (Arc::default(), Arc::default());
         let connector = Arc::new(RwLock::new(connector));
-        Ok(Self { connector, fresh: None, credentials, kept, region, url, host, has_region })
+        Ok(Self {
+            connector,
+            fresh: None,
+            credentials,
+            kept,
+            renewal,
+            region,
+            url,
+            host,
+            has_region,
+        })
     }
 
     /// Also accepts requests that are signed for another region: a server on this machine has none.
@@ -203,22 +219,45 @@ impl Upstream {
     }
 
     /// The credentials, kept until a few minutes before they expire. Most sources of them allow few
-    /// requests.
+    /// requests, so one request at a time asks for new ones. The kept ones serve until they expire.
     async fn fresh_credentials(&self) -> Result<Credentials, UpstreamError> {
-        let mut kept = self.kept.lock().await;
-        let now = std::time::UNIX_EPOCH + api::since_epoch();
-        let lasts = |credentials: &Credentials| {
-            credentials.expiry().is_none_or(|expiry| now + RENEWED_BEFORE < expiry)
+        let asked = Instant::now();
+        let kept = || {
+            let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let now = std::time::UNIX_EPOCH + api::since_epoch();
+            let left = |credentials: &Credentials| {
+                let expiry = credentials.expiry();
+                expiry.map_or(Duration::MAX, |at| at.duration_since(now).unwrap_or_default())
+            };
+            kept.map(|kept| (left(&kept), kept)).filter(|(left, _)| !left.is_zero())
         };
-        if let Some(credentials) = kept.as_ref().filter(|credentials| lasts(credentials)) {
-            return Ok(credentials.clone());
+        let mut last = match kept() {
+            Some((left, credentials)) if left > RENEWED_BEFORE => return Ok(credentials),
+            Some((_, credentials)) => match self.renewal.try_lock() {
+                Ok(turn) => turn,
+                Err(_) => return Ok(credentials),
+            },
+            None => self.renewal.lock().await,
+        };
+        if let Some((at, failed)) = &*last
+            && (*at >= asked || kept().is_some() && at.elapsed() < RENEWAL_PAUSE)
+        {
+            return kept().map(|(_, kept)| kept).ok_or_else(|| UpstreamError(failed.clone()));
         }
         let provided = timeout(CREDENTIALS_TIMEOUT, self.credentials.provide_credentials()).await;
-        let provided = provided
-            .map_err(|_| UpstreamError("no credentials came in time".to_owned()))?
-            .map_err(|error| UpstreamError(format!("no credentials: {error}")))?;
-        *kept = Some(provided.clone());
-        Ok(provided)
+        let failed = match provided {
+            Ok(Ok(credentials)) => {
+                *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(credentials);
+                "the credentials have expired".to_owned()
+            }
+            Ok(Err(error)) => format!("no credentials: {}", DisplayErrorContext(&error)),
+            Err(_) => "no credentials came in time".to_owned(),
+        };
+        *last = Some((Instant::now(), failed.clone()));
+        if kept().is_none_or(|(left, _)| left <= RENEWED_BEFORE) {
+            tracing::error!(failed, "the credentials are not renewed");
+        }
+        kept().map(|(_, kept)| kept).ok_or(UpstreamError(failed))
     }
 
     async fn signed(&self, headers: &HeaderMap, body: Bytes) -> Result<HttpRequest, UpstreamError> {
@@ -302,5 +341,69 @@ pub(crate) fn answered(sent: Sent) -> Result<Reply, crate::reply::Failure> {
             tracing::warn!(why, "no answer from DynamoDB");
             Err(Failure::internal("sharding-endpoint: no answer from DynamoDB"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::SystemTime;
+
+    use aws_credential_types::provider::error::CredentialsError;
+    use aws_credential_types::provider::future;
+    use embedded_dynamodb::{Engine, InProcess};
+    use futures_util::future::join_all;
+
+    use super::*;
+
+    /// Gives credentials once, which are good for so many seconds, and none afterwards.
+    #[derive(Debug)]
+    struct Once(Option<u64>, Arc<AtomicU32>);
+
+    impl ProvideCredentials for Once {
+        fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+        where
+            Self: 'a,
+        {
+            let is_first = self.1.fetch_add(1, Ordering::Relaxed) == 0;
+            let expiry = self.0.filter(|_| is_first).map(Duration::from_secs);
+            future::ProvideCredentials::ready(match expiry {
+                Some(left) => {
+                    let expiry = Some(SystemTime::UNIX_EPOCH + api::since_epoch() + left);
+                    Ok(Credentials::new("id", "secret", None, expiry, "test"))
+                }
+                None => Err(CredentialsError::provider_error("the source does not answer")),
+            })
+        }
+    }
+
+    async fn upstream(lasts: Option<u64>) -> (Upstream, Arc<AtomicU32>) {
+        let engine = Engine::in_memory().expect("a database");
+        let asked = Arc::new(AtomicU32::new(0));
+        let source = SharedCredentialsProvider::new(Once(lasts, Arc::clone(&asked)));
+        let aws = engine.sdk_config().to_builder().credentials_provider(source).build();
+        let connector = SharedHttpConnector::new(InProcess::new(engine));
+        (Upstream::over(&aws, connector).await.expect("an upstream"), asked)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn credentials_serve_until_they_expire() {
+        let (upstream, asked) = upstream(Some(100)).await;
+        for (pause, expected) in [(0, 1), (1, 1), (10, 2), (1, 2), (10, 3)] {
+            tokio::time::advance(Duration::from_secs(pause)).await;
+            let credentials = upstream.fresh_credentials().await.expect("they have not expired");
+            assert_eq!(credentials.access_key_id(), "id");
+            assert_eq!(asked.load(Ordering::Relaxed), expected);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_wait_for_credentials_fail_together() {
+        let (upstream, asked) = upstream(None).await;
+        for result in join_all((0..20).map(|_| upstream.fresh_credentials())).await {
+            let failed = result.expect_err("there are none").to_string();
+            assert!(failed.contains("the source does not answer"), "{failed}");
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
     }
 }

@@ -92,6 +92,14 @@ impl<'a> ClientWrite<'a> {
         } else {
             item::sort_key_to_put(table, &item)?
         };
+        let shown = member(body, "ReturnValuesOnConditionCheckFailure").unwrap_or("NONE");
+        if !["NONE", "ALL_OLD"].contains(&shown) {
+            return Err(Failure::validation(format!(
+                "1 validation error detected: Value '{shown}' at \
+                 'returnValuesOnConditionCheckFailure' failed to satisfy constraint: Member must \
+                 satisfy enum value set: [ALL_OLD, NONE]"
+            )));
+        }
         let placeholders = Placeholders::of(body);
         for name in ["ConditionExpression", "UpdateExpression"] {
             let text = member(body, name).unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use api::SdkConfig;
 use aws_sdk_dynamodb::config::SharedHttpClient;
-use connection::endpoint::configuration_for;
+use connection::server::configuration_for;
 use embedded_dynamodb::InProcess;
 
 /// The clients that the functions use.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use aws_smithy_runtime_api::client::http::SharedHttpConnector;
 use clap::Args;
-use connection::endpoint::LOCAL_PATTERN_LEASE;
 use connection::hosts::Hosts;
+use connection::server::LOCAL_PATTERN_LEASE;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use endpoint::{Server, Service, Upstream};
 use shard_scaler::{Clients as ScalerClients, Scaler, ScalerConfig, VARIABLES};

@@ -1,9 +1,13 @@
-//! The parts that the model, the tests, the adviser and the stream decoder of this repository use.
+//! The parts that only programs of this repository use: the endpoint, the local edition, the
+//! adviser, the stream decoder, the model and the tests.
 //! They are not part of the crate's interface: any release may change them.
 
 pub use crate::config::width_history::InForce;
 pub use crate::values::cursor;
-pub use crate::values::key::{MAX_PARTITION_KEY_BYTES, MAX_SORT_KEY_BYTES, Separator, ShardKeys};
+pub use crate::values::key::{
+    MAX_PARTITION_KEY_BYTES, MAX_SHARDED_KEY_BYTES, MAX_SORT_KEY_BYTES, SUFFIX_MARK, Separator,
+    ShardKeys,
+};
 pub use crate::values::query::PageQuery;
 #[cfg(feature = "client")]
 pub use of_the_client::*;

@@ -1,7 +1,7 @@
-//! How the local edition and `admin` reach their tables.
+//! How the programs reach their tables, and which hosts they accept.
 
-pub mod endpoint;
 pub mod hosts;
+pub mod server;
 pub mod signals;
 
 use sharding::{ConfigError, TableConfig};

@@ -185,3 +185,28 @@ async fn every_form_answers_as_on_one_unsharded_item() {
         wrong.iter().take(25).cloned().collect::<Vec<_>>().join("\n")
     );
 }
+
+/// DynamoDB ignores it. The engine refuses it, so it is no oracle here.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_removal_of_a_part_of_no_item_is_ignored() {
+    let world = World::new(true).await;
+    world.grow(GROWN, 4).await;
+    world.grow(GROWN, 8).await;
+    let mut unused = sort_keys();
+    for case in CASES.iter().filter(|case| !case.has_item) {
+        let sort_key = unused.next().expect("a sort key");
+        case.store(&world, &sort_key);
+        let key = keyed(case.key, &sort_key, &json!({}));
+        let update = json!({
+            "TableName": SHARDED,
+            "Key": key,
+            "UpdateExpression": "REMOVE #m.x, l[0] DELETE ss :s",
+            "ExpressionAttributeNames": { "#m": "m" },
+            "ExpressionAttributeValues": { ":s": {"SS": ["a"]} },
+        });
+        let answer = world.endpoint("UpdateItem", &update).await;
+        assert_eq!(answer, (200, json!({})), "{}", case.name);
+        let get = json!({ "TableName": SHARDED, "Key": key, "ConsistentRead": true });
+        assert_eq!(world.endpoint("GetItem", &get).await, (200, json!({})), "{}", case.name);
+    }
+}

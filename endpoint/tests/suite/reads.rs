@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::cases::{GROWN, comparable, keyed, leaks};
+use crate::cases::{CASES, GROWN, comparable, keyed, leaks};
 use crate::world::{PLAIN, SHARDED, World};
 
 /// The items of the key.
@@ -82,6 +82,7 @@ async fn pages_are_those_of_one_unsharded_key() {
         ("#p = :k AND sk BETWEEN :a AND :b", json!({ ":a": {"S": "005"}, ":b": {"S": "044"} })),
         ("begins_with(sk, :a) AND (#p = :k)", json!({ ":a": {"S": "02"} })),
         ("pk = :k AND sk = :a", json!({ ":a": {"S": "023"} })),
+        (":k = pk AND :a = sk", json!({ ":a": {"S": "023"} })),
     ];
     let filters = [
         (None, json!({})),
@@ -176,6 +177,76 @@ async fn single_reads_and_batches_are_those_of_unsharded_items() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_query_does_not_count_the_tombstones_of_one_shard() {
+    let world = World::new(true).await;
+    let case = CASES.iter().find(|case| case.name == "one place, a tombstone").expect("a case");
+    case.store(&world, "s");
+    let query = json!({
+        "KeyConditionExpression": "pk = :k",
+        "FilterExpression": "attribute_not_exists(nothing)",
+        "ExpressionAttributeValues": { ":k": {"S": case.key} },
+    });
+    both(&world, "Query", &query).await;
+}
+
+/// DynamoDB allows it. A tombstone has its keys.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sort_key_may_be_the_time_to_live() {
+    let world = World::with_numbers().await;
+    let ttl = json!({ "TableName": SHARDED,
+        "TimeToLiveSpecification": { "AttributeName": "sk", "Enabled": true } });
+    assert_eq!(world.engine("UpdateTimeToLive", &ttl).0, 200);
+    let world = world.with_another_endpoint().await;
+    world.grow("k", 4).await;
+    for number in 0..8 {
+        let keys = json!({ "pk": {"S": "k"}, "sk": {"N": (1_900_000_000 + number).to_string()} });
+        let condition = "attribute_not_exists(pk)";
+        let put = json!({ "Item": keys, "ConditionExpression": condition });
+        both(&world, "PutItem", &put).await;
+        both(&world, "DeleteItem", &json!({ "Key": keys, "ReturnValues": "ALL_OLD" })).await;
+        let update = json!({ "Key": keys, "UpdateExpression": "SET n = :n",
+            "ExpressionAttributeValues": { ":n": {"N": "1"} }, "ReturnValues": "ALL_NEW" });
+        both(&world, "UpdateItem", &update).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_spellings_of_a_number_are_one_item_of_a_batch() {
+    let world = World::with_numbers().await;
+    let keyed = |number: &str| json!({ "pk": {"S": "k"}, "sk": {"N": number} });
+    both(&world, "PutItem", &json!({ "Item": keyed("1000") })).await;
+    let of = |keys: [&str; 2]| json!({ "RequestItems": { SHARDED: { "Keys": keys.map(keyed) } } });
+    let (status, answer) = world.endpoint("BatchGetItem", &of(["1000", "1e3"])).await;
+    assert_eq!((status, &answer["Responses"][SHARDED]), (200, &json!([keyed("1000")])));
+    let (status, answer) = world.endpoint("BatchGetItem", &of(["1000", "1000"])).await;
+    assert!(status == 400 && answer["message"].to_string().contains("duplicates"), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_of_more_than_16_megabytes_leaves_keys_unprocessed() {
+    let world = World::new(true).await;
+    let text = "x".repeat(390_000);
+    for number in 0..45 {
+        let item = keyed("k", &format!("{number:02}"), &json!({ "text": {"S": text} }));
+        both(&world, "PutItem", &json!({ "Item": item })).await;
+    }
+    let (mut left, mut rounds) =
+        ((0..45).map(|n| keyed("k", &format!("{n:02}"), &json!({}))).collect::<Vec<_>>(), 0);
+    let mut found = 0;
+    while !left.is_empty() {
+        let request = json!({ "RequestItems": { SHARDED: { "Keys": left } } });
+        let reply = world.reply("BatchGetItem", &request).await;
+        assert!(reply.status.is_success() && reply.body.len() < 17_000_000);
+        let answer: Value = serde_json::from_slice(&reply.body).expect("JSON");
+        found += answer["Responses"][SHARDED].as_array().map_or(0, Vec::len);
+        let keys = answer["UnprocessedKeys"][SHARDED]["Keys"].as_array();
+        left = keys.cloned().unwrap_or_default();
+        rounds += 1;
+    }
+    assert_eq!((found, rounds), (45, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_scan_shows_each_item_once() {
     let world = filled().await;
     let all = |table: &str| {
@@ -261,6 +332,16 @@ async fn what_is_not_served_is_refused_by_name_in_every_width() {
                 "_sh:d",
             ),
             ("GetItem", json!({ "Key": keys, "AttributesToGet": ["a"] }), "AttributesToGet"),
+            (
+                "GetItem",
+                json!({ "Key": keys, "ProjectionExpression": "a, pk.x" }),
+                "a part of a key",
+            ),
+            (
+                "PutItem",
+                json!({ "Item": keys, "ReturnValuesOnConditionCheckFailure": "UPDATED_OLD" }),
+                "returnValuesOnConditionCheckFailure",
+            ),
         ];
         for (operation, mut body, why) in requests {
             body["TableName"] = json!(SHARDED);

@@ -9,7 +9,7 @@ use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use endpoint::{Reply, Service, Upstream, open};
 use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
-use sharding::{ShardedTable, TableConfig, create_tables};
+use sharding::{ShardedTable, SortKeyType, TableConfig, create_tables};
 
 /// The sharded table, and the plain one that the engine serves by itself.
 pub(crate) const SHARDED: &str = "orders";
@@ -52,6 +52,19 @@ impl World {
         Self::of(is_armed, &table).await
     }
 
+    /// With numbers as sort keys, and all keys armed.
+    pub(crate) async fn with_numbers() -> Self {
+        let key = |name: &str, kind: &str| json!({ "AttributeName": name, "KeyType": kind });
+        let typed =
+            |name: &str, kind: &str| json!({ "AttributeName": name, "AttributeType": kind });
+        let table = json!({
+            "KeySchema": [key("pk", "HASH"), key("sk", "RANGE")],
+            "AttributeDefinitions": [typed("pk", "S"), typed("sk", "N")],
+            "BillingMode": "PAY_PER_REQUEST",
+        });
+        Self::of(true, &table).await
+    }
+
     /// As [`new`](Self::new), with both tables as a request describes them.
     pub(crate) async fn of(is_armed: bool, described: &Value) -> Self {
         let engine = Engine::in_memory().expect("a database");
@@ -67,8 +80,15 @@ impl World {
             let answer = engine.respond("/", Some(created), body.to_string().as_bytes());
             assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
         }
-        create_tables(&client, &config()).await.expect("the metadata table");
-        let table = ShardedTable::new(&client, config());
+        let number = json!({ "AttributeName": "sk", "AttributeType": "N" });
+        let definitions = described["AttributeDefinitions"].as_array();
+        let has_number = definitions.is_some_and(|defined| defined.contains(&number));
+        let config = config().with(|config| {
+            config.sort_key_type =
+                if has_number { SortKeyType::Number } else { SortKeyType::String };
+        });
+        create_tables(&client, &config).await.expect("the metadata table");
+        let table = ShardedTable::new(&client, config);
         let maintenance = table.maintenance();
         let claimed =
             if is_armed { maintenance.claim().await } else { maintenance.claim_unarmed().await };

@@ -68,7 +68,7 @@ async fn a_program_that_goes_around_is_counted() {
     let key = PartitionKey::new("k").expect("a key");
     edition.table().set_shards(&key, count(2), soon()).await.expect("grown");
     let client = &aws_sdk_dynamodb::Client::new(
-        &connection::endpoint::configuration_for(&edition.dynamodb_url()).await,
+        &connection::server::configuration_for(&edition.dynamodb_url()).await,
     );
     for stored_key in ["k", "k\u{1f}s2"] {
         let text = |text: &str| aws_sdk_dynamodb::types::AttributeValue::S(text.to_owned());

@@ -15,9 +15,9 @@ pub const MAX_PARTITION_KEY_BYTES: usize = 2_048;
 pub const MAX_SORT_KEY_BYTES: usize = 1_024;
 /// The largest size of the partition key of a key that can grow: the longest suffix of a shard still
 /// fits.
-const MAX_SHARDED_KEY_BYTES: usize = 2_040;
+pub const MAX_SHARDED_KEY_BYTES: usize = 2_040;
 /// The control character "unit separator", which begins the suffix of a shard. Keys do not have it.
-const SUFFIX_MARK: char = '\u{1f}';
+pub const SUFFIX_MARK: char = '\u{1f}';
 /// The suffix of a shard, before its number.
 const SUFFIX: &str = "\u{1f}s";
 /// The prefix of the product's own items in the metadata table.

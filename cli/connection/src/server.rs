@@ -14,8 +14,8 @@ pub const LOCAL_PATTERN_LEASE: Duration = Duration::from_secs(4);
 
 /// Loads the SDK's configuration from the `AWS_*` variables, with this endpoint.
 ///
-/// A server on this machine accepts any credentials. If the environment has none, the configuration
-/// gets placeholders, which are never sent to another machine.
+/// A server on this machine accepts any credentials. Without `AWS_ACCESS_KEY_ID`, credentials and
+/// region are placeholders, which are never sent to another machine.
 pub async fn configuration_for(endpoint_url: &str) -> SdkConfig {
     let config = aws_configuration().await.into_builder().endpoint_url(endpoint_url);
     if is_on_this_machine(endpoint_url) && std::env::var_os("AWS_ACCESS_KEY_ID").is_none() {
