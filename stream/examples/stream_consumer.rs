@@ -63,8 +63,8 @@ impl Consumer {
                 Ok(())
             }
             // A function reads the item now, and takes the change if there is none.
-            Decoded::Ambiguous(change, doubt) => Err(format!(
-                "a {} or none ({doubt:?}): the item must be read",
+            Decoded::Ambiguous(change, ambiguity) => Err(format!(
+                "a {} or none ({ambiguity:?}): the item must be read",
                 change.kind.as_str()
             )
             .into()),

@@ -20,13 +20,13 @@ pub enum Decoded {
     /// a strongly consistent `get`: a deletion or an expiry is a change if there is no item; a put
     /// is a change if the item has these attributes. A change that is counted this way may be
     /// counted twice. Its position, or a [`ChangeTracker`](super::ChangeTracker), detects that.
-    Ambiguous(Change, Doubt),
+    Ambiguous(Change, Ambiguity),
 }
 
 /// Why a record is ambiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Doubt {
+pub enum Ambiguity {
     /// The width of the key has changed since, and a drain has ended, which forgets the widths
     /// before it. This happens only to a consumer that is more than a quarter of an hour behind.
     WidthForgotten,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 
-use crate::change::{Change, ChangeKind, Decoded, Doubt, Internal};
+use crate::change::{Ambiguity, Change, ChangeKind, Decoded, Internal};
 use crate::error::StreamError;
 use crate::position::Position;
 use crate::record::{Event, Image, Reading, StreamRecord, read};
@@ -109,15 +109,15 @@ impl StreamDecoder {
                     Writes::Appends if *by_time_to_live && self.may_be_home(&record, in_force) => {
                         Verdict::Change
                     }
-                    Writes::Appends | _ => Verdict::Doubt(Doubt::ExpiredCopy),
+                    Writes::Appends | _ => Verdict::Ambiguity(Ambiguity::ExpiredCopy),
                 }
             }
         };
         Ok(match verdict {
             Verdict::Internal(internal) => Decoded::Internal(internal),
             Verdict::Change => Decoded::Change(self.change(record, in_force, None)),
-            Verdict::Doubt(doubt) => {
-                Decoded::Ambiguous(self.change(record, in_force, Some(doubt)), doubt)
+            Verdict::Ambiguity(ambiguity) => {
+                Decoded::Ambiguous(self.change(record, in_force, Some(ambiguity)), ambiguity)
             }
         })
     }
@@ -143,7 +143,9 @@ impl StreamDecoder {
         }
         match in_force {
             InForce::Era { era, .. } if version.era() < era => Verdict::Internal(Internal::Moved),
-            InForce::Below(era) if version.era() + 1 < era => Verdict::Doubt(Doubt::WidthForgotten),
+            InForce::Below(era) if version.era() + 1 < era => {
+                Verdict::Ambiguity(Ambiguity::WidthForgotten)
+            }
             InForce::Era { .. } | InForce::Below(_) => Verdict::Change,
         }
     }
@@ -156,12 +158,12 @@ impl StreamDecoder {
         in_force: InForce,
     ) -> Verdict {
         match in_force {
-            InForce::Below(_) => Verdict::Doubt(Doubt::WidthForgotten),
+            InForce::Below(_) => Verdict::Ambiguity(Ambiguity::WidthForgotten),
             InForce::Era { width, .. } if self.home(record, width) == Some(record.shard) => {
                 Verdict::Change
             }
             // DynamoDB removed it, or a drain, which does not copy expired items home.
-            InForce::Era { .. } if may_be_expiry => Verdict::Doubt(Doubt::ExpiredCopy),
+            InForce::Era { .. } if may_be_expiry => Verdict::Ambiguity(Ambiguity::ExpiredCopy),
             InForce::Era { .. } => Verdict::Internal(Internal::OriginalRemoved),
         }
     }
@@ -182,7 +184,12 @@ impl StreamDecoder {
         self.config.placement.home(&record.partition_key, &record.sort_key, width)
     }
 
-    fn change(&self, record: StreamRecord, in_force: InForce, doubt: Option<Doubt>) -> Change {
+    fn change(
+        &self,
+        record: StreamRecord,
+        in_force: InForce,
+        ambiguity: Option<Ambiguity>,
+    ) -> Change {
         let StreamRecord { partition_key, sort_key, shard, at, event, sequence } = record;
         let in_force = match in_force {
             InForce::Era { era, .. } => era,
@@ -194,7 +201,7 @@ impl StreamDecoder {
                 (kind, old, (!new.is_tombstone).then_some(new.item), new.version, false)
             }
             Event::Remove { old, by_time_to_live } => {
-                let is_expiry = by_time_to_live || doubt == Some(Doubt::ExpiredCopy);
+                let is_expiry = by_time_to_live || ambiguity == Some(Ambiguity::ExpiredCopy);
                 let kind = if is_expiry { ChangeKind::Expiry } else { ChangeKind::Delete };
                 let version = old.version;
                 (kind, Some(old), None, version, true)
@@ -203,7 +210,7 @@ impl StreamDecoder {
         let of = version.unwrap_or(Version::NONE);
         // A removal has no version of its own. It is later than the version that it removed, and
         // not before the era in which it was made. An ambiguous removal must not hide a change.
-        let era = if is_end && doubt.is_none() { of.era().max(in_force) } else { of.era() };
+        let era = if is_end && ambiguity.is_none() { of.era().max(in_force) } else { of.era() };
         let position = match (self.config.writes(), &sequence) {
             (Writes::Items, Some(sequence)) => Position::by_sequence(era, sequence),
             (Writes::Items, None) => Position::by_time(era, at.as_micros(), of, is_end),
@@ -217,7 +224,7 @@ impl StreamDecoder {
 enum Verdict {
     Internal(Internal),
     Change,
-    Doubt(Doubt),
+    Ambiguity(Ambiguity),
 }
 
 /// A repetition marked the item, and changed nothing else.
@@ -238,7 +245,7 @@ fn judge_append(version: Version, at: Duration, quiet: Duration, may_be_moved: b
     if version == Version::LOWEST {
         // Its version does not show when it was made.
         return if may_be_moved {
-            Verdict::Doubt(Doubt::RepeatableAppend)
+            Verdict::Ambiguity(Ambiguity::RepeatableAppend)
         } else {
             Verdict::Change
         };

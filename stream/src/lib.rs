@@ -11,7 +11,7 @@ mod tests;
 mod tracker;
 mod width_history;
 
-pub use change::{Change, ChangeKind, Decoded, Doubt, Internal};
+pub use change::{Ambiguity, Change, ChangeKind, Decoded, Internal};
 pub use decode::StreamDecoder;
 pub use error::StreamError;
 pub use position::Position;

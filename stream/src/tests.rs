@@ -52,7 +52,7 @@ fn said(decoded: &Decoded) -> String {
     match decoded {
         Decoded::Change(change) => format!("{} {}", change.kind.as_str(), change.sort_key),
         Decoded::Internal(internal) => format!("{internal:?}"),
-        Decoded::Ambiguous(change, doubt) => format!("{}? {doubt:?}", change.kind.as_str()),
+        Decoded::Ambiguous(change, ambiguity) => format!("{}? {ambiguity:?}", change.kind.as_str()),
     }
 }
 

@@ -114,7 +114,7 @@ impl Plan {
         }
         let note = format!(
             "Expected share of the first attempts that is throttled, over all placements of the shards, without retries, \
-             after partitions have spent their saved burst capacity. The policy tolerates less than {} %.",
+             after partitions have spent their saved burst capacity. The plan tolerates less than {} %.",
             decimal(NEGLIGIBLE * 100.0),
         );
         report.table(&table, &note);

@@ -18,7 +18,7 @@ use sharding::internal::policy::collisions::binomial;
 
 use super::demand::Demand;
 
-/// [`sharding::internal::policy::rules::ScalingPolicy`] does not grow a key of which a smaller share is throttled.
+/// A plan calls shards enough if a smaller share is throttled. The policy itself is stricter.
 pub(crate) const NEGLIGIBLE: f64 = 0.02;
 /// The most shards that a deployment allows a key (`MaxShards` of template.yaml).
 pub(super) const MOST_SHARDS: u32 = 1_000;

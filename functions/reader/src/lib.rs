@@ -160,7 +160,7 @@ fn page_query(
         None | Some("asc") => query,
         Some("desc") => query.order(Order::Descending),
         Some(other) => {
-            let why = format_args!("it is {other:?}; allowed: asc, desc").to_string();
+            let why = format!("it is {other:?}; allowed: asc, desc");
             return Err(Problem::bad("invalid_parameter", "order", why));
         }
     };
@@ -172,7 +172,8 @@ fn page_query(
     if let (Some(from), Some(to)) = (&from, &to)
         && from > to
     {
-        return Err(Problem::bad("invalid_range", "from", "it is above the parameter to"));
+        let why = format!("it is {from}; allowed: at most the parameter to, {to}");
+        return Err(Problem::bad("invalid_range", "from", why));
     }
     if let Some(prefix) = prefix(table, parameters, from.is_some() || to.is_some())? {
         query = query.prefix(prefix);
@@ -198,7 +199,10 @@ fn fields<'a>(
     let wrong = |why: String| Err(Problem::bad("invalid_parameter", "fields", why));
     let mut fields = BTreeSet::new();
     for name in list.split(',') {
-        if name.is_empty() || table.config().is_reserved(name) {
+        if name.is_empty() {
+            return wrong("a name is empty; allowed: names separated by commas".to_owned());
+        }
+        if table.config().is_reserved(name) {
             return wrong(format!(
                 "{name:?} cannot be selected; the keys are always part of an item, \
                  and the service's own attributes never are"

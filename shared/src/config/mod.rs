@@ -51,7 +51,7 @@ const THROTTLED_RETRY_TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_SHARDS_LIMIT: u64 = 10_000;
 
 /// The settings of one sharded table. All processes of a table use the same values, except for
-/// [`timeout`](Self::timeout).
+/// [`timeout`](Self::timeout) and [`throttled_for`](Self::throttled_for).
 ///
 /// The names in capitals are the variables that [`from_variables`](Self::from_variables) reads.
 ///
@@ -286,7 +286,7 @@ impl TableConfig {
         }
     }
 
-    /// The longest waits of any drain.
+    /// The longest time that one read takes.
     pub(crate) fn longest_read(&self) -> Duration {
         self.longest_read.min(LONGEST_READ)
     }
