@@ -62,7 +62,8 @@ LOCAL = re.compile(
     r"^(?P<set>(?:[A-Z_]+=\S+ )*)cargo run(?: --release)? --bin local(?: -- (?P<rest>.*))?$", re.S
 )
 EXAMPLE = re.compile(
-    r"^cargo run (?P<which>-p dynamodb-write-sharding(?:-stream)? --example (?P<name>\w+))(?P<rest>(?: [^-].*)?)$"
+    r"^(?P<set>(?:[A-Z_]+=\S+ )*)cargo run (?P<which>-p dynamodb-write-sharding(?:-stream)? --example (?P<name>\w+))"
+    r"(?P<rest>(?: [^-].*)?)$"
 )
 LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 # In a document these ports are the local edition's.
@@ -244,7 +245,7 @@ class Shell:
             if not built.exists():
                 build = ["cargo", "build", "--locked", "--quiet", "--manifest-path", str(ROOT / "Cargo.toml")]
                 subprocess.run([*build, *example["which"].split()], check=True)
-            command = shlex.quote(str(built)) + example["rest"]
+            command = example["set"] + shlex.quote(str(built)) + example["rest"]
         elif command.startswith(("checks/", "sam ")):
             raise Wrong("this check cannot run it; add a comment before the block that names the check that does")
         return self.run(self.with_free_ports(command), status=status)
