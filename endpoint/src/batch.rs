@@ -95,7 +95,8 @@ fn without_twins(parts: Vec<Part>) -> Result<Vec<Part>, Failure> {
     for part in parts {
         let key = part.body.get("Key").and_then(Value::as_object).cloned().unwrap_or_default();
         let sort_key = item::sort_key(&part.table, &key)?;
-        if !spelled.insert((part.name.clone(), part.sent.to_string())) {
+        let spelling = key.get(part.table.sort_key_name()).map(Value::to_string);
+        if !spelled.insert((part.name.clone(), part.key.clone(), spelling)) {
             return Err(Failure::validation("Provided list of item keys contains duplicates"));
         }
         if different.insert((part.name.clone(), part.key.clone(), sort_key)) {

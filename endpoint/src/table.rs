@@ -52,11 +52,15 @@ impl ServedTable {
     pub(crate) async fn open(client: &Client, config: TableConfig) -> Result<Self, UpstreamError> {
         let name = config.table_name.clone();
         let not_served = if config.shard_keys != ShardKeys::KeyFirst {
-            Some(("ADOPT_SHARDS is set", "0"))
+            Some((format!("ADOPT_SHARDS is {}", config.adopt_shards), "0"))
         } else if config.placement != Placement::Calculated {
-            Some(("SHARD_PLACEMENT is another one", "calculated"))
+            let name =
+                Placement::NAMES.iter().find(|(_, placement)| *placement == config.placement);
+            let name = name.map_or("unknown", |(name, _)| name);
+            Some((format!("SHARD_PLACEMENT is {name}"), "calculated"))
         } else {
-            (config.writes() != Writes::Items).then_some(("WRITES is appends", "items"))
+            let is_other = config.writes() != Writes::Items;
+            is_other.then(|| ("WRITES is appends".to_owned(), "items"))
         };
         if let Some((set, allowed)) = not_served {
             let why = format!("the table {name}: {set}; allowed for the endpoint: {allowed}");
