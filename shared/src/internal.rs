@@ -19,7 +19,6 @@ mod of_the_client {
     pub use crate::engine::read::paging::PageAt;
     pub use crate::engine::retry::longest_pause;
     pub use crate::engine::session::{FailedWrite, KeySession, Patterns};
-    pub use crate::engine::width::by_policy::EVIDENCE_PERIOD;
     pub use crate::engine::{Deadline, TableEngine};
     #[cfg(feature = "test-switches")]
     pub use crate::table::partition_model::PartitionModel;

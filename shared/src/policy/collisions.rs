@@ -9,12 +9,6 @@
 
 use crate::values::key::ShardCount;
 
-/// Counts that are this much less likely than the most likely one are left out.
-const MIN_LIKELIHOOD_SHARE: f64 = 1e-15;
-/// Steps of the binary search for a demand.
-const SEARCH_STEPS: u32 = 60;
-/// The search for a demand ends at this multiple of what all shards accept by themselves.
-const MAX_DEMAND_FACTOR: f64 = 1e6;
 /// The share of a demand that is throttled with this number of shards and of partitions. Without a
 /// number of partitions, each shard has its own.
 ///
@@ -35,20 +29,26 @@ pub fn throttled(demand: f64, shards: ShardCount, partitions: Option<u32>) -> f6
     others.into_iter().map(|(others, likelihood)| likelihood * refused(others as f64 + 1.0)).sum()
 }
 
-/// The demand of which this share is throttled. This is the inverse of [`throttled`].
+/// The demand of which this share is throttled, 0 for none. This is the inverse of [`throttled`].
 #[must_use]
 pub(crate) fn demand(throttled_part: f64, shards: ShardCount, partitions: Option<u32>) -> f64 {
-    let (mut low, mut high) =
-        (1.0 / MAX_DEMAND_FACTOR, f64::from(shards.get()) * MAX_DEMAND_FACTOR);
-    for _ in 0..SEARCH_STEPS {
+    if throttled_part <= 0.0 {
+        return 0.0;
+    }
+    // At least all shards are on one full partition, and at most each has one of its own.
+    let accepted_part = (1.0 - throttled_part).max(f64::EPSILON);
+    let (mut low, mut high) = (1.0, f64::from(shards.get()) / accepted_part);
+    loop {
         let middle = f64::sqrt(low * high);
+        if middle <= low || middle >= high {
+            return high;
+        }
         if throttled(middle, shards, partitions) < throttled_part {
             low = middle
         } else {
             high = middle
         }
     }
-    high
 }
 
 /// The smallest number of shards, up to a maximum, that satisfies a test. All larger numbers must
@@ -76,7 +76,7 @@ pub fn fewest(most: ShardCount, suffices: impl Fn(ShardCount) -> bool) -> Option
 }
 
 /// The distribution of balls in a set of bins, if each ball falls there with this chance: all
-/// relevant counts with their probabilities, which add up to 1.
+/// counts that a sum of them can show, with their probabilities, which add up to 1.
 ///
 /// The loop starts at the most likely count and multiplies by the ratio of neighbours in both
 /// directions, so nothing under- or overflows.
@@ -99,7 +99,7 @@ pub fn binomial(trials: u64, chance: f64) -> Vec<(u64, f64)> {
     let mut likelihood = 1.0;
     for count in (0..mode).rev() {
         likelihood *= (count + 1) as f64 / ((trials - count) as f64 * odds);
-        if likelihood < MIN_LIKELIHOOD_SHARE {
+        if likelihood < f64::EPSILON {
             break;
         }
         counts.push((count, likelihood));
@@ -107,7 +107,7 @@ pub fn binomial(trials: u64, chance: f64) -> Vec<(u64, f64)> {
     likelihood = 1.0;
     for count in mode..trials {
         likelihood *= (trials - count) as f64 * odds / (count + 1) as f64;
-        if likelihood < MIN_LIKELIHOOD_SHARE {
+        if likelihood < f64::EPSILON {
             break;
         }
         counts.push((count + 1, likelihood));

@@ -9,16 +9,18 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
+use crate::policy::decision::RECHECK_PERIOD;
 use crate::values::key::ShardCount;
 
 /// Observations count for one to two of these spans: long enough for a few writes of a slow
-/// instance, short enough to show a step at once.
-const OBSERVATION_PERIOD: Duration = Duration::from_secs(2);
+/// instance, short enough to show a step at once. Those in the pool count for one.
+pub const OBSERVATION_PERIOD: Duration = Duration::from_secs(2);
+/// The longest that a throttled writer waits for more observations, and the shortest time of which
+/// they tell a rate, because a few writes may come at once.
+pub const MAX_SAMPLING_PERIOD: Duration = Duration::from_millis(500);
 /// New shards are on partitions that have saved up a second's units, so observations in this time
 /// are too good.
 const BURST_PERIOD: Duration = Duration::from_secs(1);
-/// A rate is of at least this time, because a few writes may come at once.
-const MIN_RATE_PERIOD: Duration = Duration::from_millis(500);
 /// Standard deviations by which a share must be certain. Otherwise the unluckiest of many instances
 /// would decide for all.
 const CERTAIN_DEVIATIONS: f64 = 3.0;
@@ -123,6 +125,11 @@ impl Pressure {
         self.throttled_bound(-CERTAIN_DEVIATIONS) < NEGLIGIBLE_SHARE
     }
 
+    /// Neither.
+    fn is_undecided(self) -> bool {
+        !self.is_throttled() && !self.is_calm()
+    }
+
     /// Whether more observations would hardly change the decision.
     #[must_use]
     pub fn is_sure(self) -> bool {
@@ -174,6 +181,11 @@ pub struct PressureTracker {
     began: Duration,
     current: Pressure,
     previous: Pressure,
+    previous_began: Duration,
+    /// The spans before both, and when they began. They count while all observations since then
+    /// show neither calm nor throttles with certainty, so that a key of few writes is relieved of a
+    /// small throttled share, too.
+    undecided: Option<(Pressure, Duration)>,
     /// The part of both that this instance has not yet added to the pool.
     unreported: Pressure,
     /// An overload lasts. Its first throttle began the observations.
@@ -235,13 +247,10 @@ impl RateMeter {
 pub fn few_items(writes: u64, hashes: u32) -> Option<u32> {
     // Some items share a hash. (K.-Y. Whang et al., "A linear-time probabilistic counting
     // algorithm", 1990.)
-    let all = f64::from(ITEM_HASHES);
+    let all = f64::from(u64::BITS);
     let items = -all * (1.0 - f64::from(hashes) / all).ln();
     (hashes > 0 && writes as f64 >= items * MIN_THROTTLES_PER_ITEM).then_some(items as u32)
 }
-
-/// The hashes of items are numbers below this one.
-const ITEM_HASHES: u32 = u64::BITS;
 
 impl PressureTracker {
     /// Learns the current write width, at an instant of a monotonic clock.
@@ -276,7 +285,7 @@ impl PressureTracker {
     pub fn record_item(&mut self, item: &impl Hash) {
         let mut hasher = DefaultHasher::new();
         item.hash(&mut hasher);
-        let hash = (hasher.finish() % u64::from(ITEM_HASHES)) as u32;
+        let hash = (hasher.finish() % u64::from(u64::BITS)) as u32;
         self.items |= 1 << hash;
         self.throttled_items += 1;
         self.latest_item = Some(hash);
@@ -285,6 +294,7 @@ impl PressureTracker {
     /// Discards the observations, because the table has more partitions now.
     pub fn forget(&mut self, now: Duration) {
         (self.current, self.previous, self.unreported) = Default::default();
+        self.undecided = None;
         (self.items, self.throttled_items) = (0, 0);
         self.began = now;
     }
@@ -305,8 +315,10 @@ impl PressureTracker {
     /// The observations of the last seconds.
     pub fn seen(&mut self, now: Duration) -> Seen {
         self.turn(now);
+        let latest = self.current.plus(self.previous);
+        let undecided = self.undecided.filter(|_| latest.is_undecided());
         Seen {
-            pressure: self.current.plus(self.previous),
+            pressure: undecided.map_or(latest, |(before, _)| before.plus(latest)),
             rate: self.meter.rate(now).max(self.rate_since_began(now)),
             partitions: None,
             hot_items: few_items(self.throttled_items, self.items.count_ones()),
@@ -318,7 +330,7 @@ impl PressureTracker {
     fn rate_since_began(&self, now: Duration) -> f64 {
         let Pressure { writes, attempts, .. } = self.current;
         let units = if writes < 2 { 0.0 } else { attempts as f64 };
-        units / now.saturating_sub(self.began).max(MIN_RATE_PERIOD).as_secs_f64()
+        units / now.saturating_sub(self.began).max(MAX_SAMPLING_PERIOD).as_secs_f64()
     }
 
     fn turn(&mut self, now: Duration) {
@@ -329,7 +341,16 @@ impl PressureTracker {
         if age >= OBSERVATION_PERIOD {
             let ended = std::mem::take(&mut self.current);
             self.is_overloaded &= ended.throttles > 0;
-            self.previous = if age < 2 * OBSERVATION_PERIOD { ended } else { Pressure::default() };
+            let is_recent = age < 2 * OBSERVATION_PERIOD;
+            let (before, began) =
+                self.undecided.unwrap_or((Pressure::default(), self.previous_began));
+            let before = before.plus(self.previous);
+            let keeps = is_recent
+                && now.saturating_sub(began) < RECHECK_PERIOD
+                && before.plus(ended).is_undecided();
+            self.undecided = keeps.then_some((before, began));
+            self.previous = if is_recent { ended } else { Pressure::default() };
+            self.previous_began = self.began;
             // What was observed before is too old to be reported.
             self.unreported = self.unreported.at_most(self.previous);
             (self.items, self.throttled_items) = (0, 0);
@@ -399,6 +420,23 @@ mod tests {
         for (rows, expected) in rows {
             assert_eq!(seen(rows).pressure, pressure(expected), "{rows:?}");
         }
+    }
+
+    #[test]
+    fn a_small_throttled_share_is_certain_after_some_seconds() {
+        let throttled_at = |of_a_hundred: u64, seconds: u64| {
+            let rows: Vec<Row> =
+                (0..seconds * 2).map(|half| (half * 500, 1, Some((100, of_a_hundred)))).collect();
+            seen(&rows).pressure.is_throttled()
+        };
+        assert!(!throttled_at(2, 4), "2 % of 800 writes may be chance");
+        assert!(throttled_at(2, 10), "2 % of 2,000 writes are not");
+        assert!(!throttled_at(1, 30), "this share is negligible");
+        // A step is not diluted by what was uncertain before.
+        let mut rows: Vec<Row> = (0..18).map(|half| (half * 500, 1, Some((100, 2)))).collect();
+        rows.extend([(9_000, 1, Some((100, 90))), (9_500, 1, Some((100, 90)))]);
+        let share = seen(&rows).pressure.throttled_bound(0.0);
+        assert!(share > 0.2, "{share}");
     }
 
     #[test]

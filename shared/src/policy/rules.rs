@@ -34,8 +34,6 @@ pub struct ScalingPolicy {
     pub partition_write_units: f64,
 }
 
-/// The longest that a throttled writer waits for more samples.
-pub const MAX_SAMPLING_PERIOD: Duration = Duration::from_millis(500);
 /// How long an instance that has added to the pooled observations waits for the others.
 pub const POOLING_PERIOD: Duration = Duration::from_millis(250);
 

@@ -13,8 +13,8 @@ use crate::engine::views::record::Record;
 use crate::engine::width::{CHANGE_TIMEOUT, ScaleOutcome, millis};
 use crate::engine::{Deadline, Inner, TableEngine, telemetry};
 use crate::policy::decision::{RECHECK_PERIOD, ScalingDecision};
-use crate::policy::pressure::Seen;
-use crate::policy::rules::{MAX_SAMPLING_PERIOD, POOLING_PERIOD};
+use crate::policy::pressure::{MAX_SAMPLING_PERIOD, OBSERVATION_PERIOD, Seen};
+use crate::policy::rules::POOLING_PERIOD;
 use crate::protocol::growth::GrowthRecord;
 use crate::protocol::layout::Layout;
 use crate::protocol::metadata::{Change, ShardMetadata};
@@ -24,12 +24,8 @@ use crate::table::{Evidence, Shortage, Together};
 use crate::values::key::PartitionKey;
 use crate::values::throughput::WarmThroughput;
 
-/// Older observations do not count, because the process may have been suspended since.
-const MAX_DECISION_TIME: Duration = Duration::from_secs(10);
 /// The longest that one report of a shortage keeps other instances from deciding themselves.
 const MAX_SHORTAGE_PERIOD: Duration = Duration::from_secs(5);
-/// Pooled observations older than this are discarded.
-pub const EVIDENCE_PERIOD: Duration = Duration::from_secs(2);
 
 /// A key that a report names, and the policy's decision about it.
 pub struct ReportedKey<'a> {
@@ -191,7 +187,7 @@ impl KeyJob<'_> {
             };
             if seen.pressure.is_calm() {
                 self.be_quiet(
-                    self.inner.environment.now().epoch_seconds() + EVIDENCE_PERIOD.as_secs(),
+                    self.inner.environment.now().epoch_seconds() + OBSERVATION_PERIOD.as_secs(),
                     false,
                 );
                 return Ok(ScaleOutcome::Unchanged(ScalingDecision::Calm));
@@ -234,11 +230,10 @@ impl KeyJob<'_> {
         Seen { partitions, ..known.pressure.seen(now) }
     }
 
-    /// Whether the observations of an instant are outdated: too old, or from a table with another
-    /// number of partitions.
+    /// Whether the observations of an instant are outdated: too old, because the process was
+    /// suspended since, or from a table with another number of partitions.
     fn is_out_of_date(&self, seen: Seen, at: Moment) -> bool {
-        let is_late =
-            self.inner.environment.now().since(at).is_none_or(|age| age > MAX_DECISION_TIME);
+        let is_late = self.inner.environment.now().since(at).is_none_or(|age| age > RECHECK_PERIOD);
         is_late || self.partitions() != seen.partitions
     }
 
@@ -321,7 +316,7 @@ impl KeyJob<'_> {
         now: u64,
     ) -> Result<Together, TableError> {
         let at = self.inner.environment.now().monotonic;
-        let oldest = now.saturating_sub(millis(EVIDENCE_PERIOD));
+        let oldest = now.saturating_sub(millis(OBSERVATION_PERIOD));
         let evidence = {
             let mut known = self.state.known();
             let is_new = known.pool < oldest;
