@@ -1,7 +1,5 @@
 //! `arm`, `disarm` and `status`: which keys of a table the product writes and may spread.
 
-use std::fmt;
-
 use aws_sdk_dynamodb::types::{AttributeDefinition, KeyType, ScalarAttributeType};
 use clap::{Args, ValueEnum};
 use cli::output::bar_style;
@@ -88,23 +86,6 @@ pub struct DisarmOptions {
     #[arg(long, value_name = "SECONDS", requires = "endpoint_url", requires = "offline",
         value_parser = clap::value_parser!(u32).range(5..=1_080))]
     pub wait: Option<u32>,
-}
-
-/// The patterns of a table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Status(Vec<(KeyPattern, Option<u64>)>);
-
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() {
-            return writeln!(f, "no key is armed");
-        }
-        self.0.iter().try_for_each(|(pattern, from)| match from {
-            Some(0) => writeln!(f, "{pattern} counts from the beginning"),
-            Some(from) => writeln!(f, "{pattern} counts from epoch second {from}"),
-            None => writeln!(f, "{pattern} has no time yet: arm it again"),
-        })
-    }
 }
 
 /// Arms keys, and returns the text to print.
@@ -218,13 +199,22 @@ async fn disarm_all(
     }
 }
 
-/// The patterns of a table.
+/// Reads the patterns of a table, and returns the text to print.
 ///
 /// # Errors
 /// As [`arm`].
-pub async fn status(options: &ArmingTable, config: TableConfig) -> Result<Status, TableError> {
+pub async fn status(options: &ArmingTable, config: TableConfig) -> Result<String, TableError> {
     let (table, _) = options.open(config).await?;
-    Ok(Status(table.maintenance().timeout(REQUEST_TIMEOUT).armed().await?))
+    let patterns = table.maintenance().timeout(REQUEST_TIMEOUT).armed().await?;
+    if patterns.is_empty() {
+        return Ok("no key is armed\n".to_owned());
+    }
+    let line = |(pattern, from): &(KeyPattern, Option<u64>)| match from {
+        Some(0) => format!("{pattern} counts from the beginning\n"),
+        Some(from) => format!("{pattern} counts from epoch second {from}\n"),
+        None => format!("{pattern} has no time yet: arm it again\n"),
+    };
+    Ok(patterns.iter().map(line).collect())
 }
 
 impl ArmingTable {

@@ -34,31 +34,20 @@ enum Command {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    exit_code(match Cli::parse().command {
-        Command::Arm(options) => run_arming(&options).await,
-        Command::Disarm(options) => run_disarming(&options).await,
-        Command::Status(options) => show_status(&options).await,
-        Command::Rebuild(options) => run_rebuild(&options).await,
-    })
+    exit_code(run(Cli::parse().command).await)
 }
 
-async fn run_arming(options: &ArmOptions) -> Result<ExitCode, Box<dyn Error>> {
-    write_out(&arm(options, configuration()?).await?)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-async fn run_disarming(options: &DisarmOptions) -> Result<ExitCode, Box<dyn Error>> {
-    write_out(&disarm(options, configuration()?).await?)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-async fn show_status(options: &ArmingTable) -> Result<ExitCode, Box<dyn Error>> {
-    write_out(&status(options, configuration()?).await?.to_string())?;
-    Ok(ExitCode::SUCCESS)
-}
-
-async fn run_rebuild(options: &RebuildOptions) -> Result<ExitCode, Box<dyn Error>> {
-    let rebuilt = rebuild(options, configuration()?).await?;
-    write_out(&rebuilt.to_string())?;
-    Ok(success_if(rebuilt.failed.is_empty()))
+async fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
+    let config = configuration()?;
+    let (text, is_done) = match command {
+        Command::Arm(options) => (arm(&options, config).await?, true),
+        Command::Disarm(options) => (disarm(&options, config).await?, true),
+        Command::Status(options) => (status(&options, config).await?, true),
+        Command::Rebuild(options) => {
+            let rebuilt = rebuild(&options, config).await?;
+            (rebuilt.to_string(), rebuilt.failed.is_empty())
+        }
+    };
+    write_out(&text)?;
+    Ok(success_if(is_done))
 }

@@ -14,7 +14,6 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::http_api::SCALER_TIMEOUT;
 
-/// The alarm's name.
 const NAME: &str = "local-hot-partition";
 
 /// Evaluates the alarm forever.

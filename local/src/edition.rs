@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use aws_smithy_runtime_api::client::http::SharedHttpConnector;
-use clap::Args;
+use clap::Parser;
 use connection::hosts::Hosts;
 use connection::server::LOCAL_PATTERN_LEASE;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
@@ -33,7 +33,7 @@ const GRACE_PERIOD: Duration = Duration::from_secs(5);
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The addresses and the storage of the edition.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Parser)]
 pub struct ServeOptions {
     /// Address to listen on; by default, only this machine can connect
     #[arg(long, default_value = "127.0.0.1")]
@@ -92,22 +92,7 @@ pub struct ServeOptions {
 impl Default for ServeOptions {
     /// The defaults of the command line.
     fn default() -> Self {
-        Self {
-            host: IpAddr::from([127, 0, 0, 1]),
-            allowed_host: Vec::new(),
-            port: 3000,
-            dynamodb_port: 8000,
-            endpoint_port: 8001,
-            data_dir: None,
-            endpoint_url: None,
-            partitions: 4,
-            partition_write_units: 1_000,
-            partition_read_units: 3_000,
-            warming: 60,
-            alarm_period: 60,
-            drain_period: 60,
-            drain_wait: None,
-        }
+        Self::parse_from(["local"])
     }
 }
 

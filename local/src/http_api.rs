@@ -25,8 +25,6 @@ const READ_TIME_SHARE: f64 = 0.9;
 /// The route of Lambda's own Invoke API, so that `aws lambda invoke --endpoint-url` reaches the
 /// shard-scaler.
 const INVOKE_ROUTE: &str = "/2015-03-31/functions/shard-scaler/invocations";
-
-/// The route of the API's OpenAPI description.
 const DESCRIPTION_ROUTE: &str = "/openapi.yaml";
 
 /// The shared state of the handlers.

@@ -30,7 +30,6 @@ const STORED_WITH_ITEM: f64 = 100.0;
 pub(super) const GB: f64 = 1e9;
 /// The line of the logs that a profile keeps.
 pub(super) const STORED_LOGS: &str = "stored logs";
-/// The assumptions in words.
 pub(super) const ASSUMED: &str = "Assumed: 5 ms for a DynamoDB request, functions of 256 MB, 1,600 bytes of logs for an HTTP request.";
 
 /// The billed services, in the order of the table: tables; functions; the HTTP API; logs, Contributor

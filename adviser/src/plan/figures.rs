@@ -174,8 +174,25 @@ fn neighbours(shards: &ShardChoice) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::options::tests::options;
+    use crate::plan::options::CapacityMode;
     use crate::plan::verdict::VerdictKind;
+
+    /// Options with items of 1,000 bytes, and 20 pages of 100 items per second.
+    fn options(write_rate: u32, partitions: Option<u32>) -> PlanOptions {
+        PlanOptions {
+            write_rate,
+            item_size: 1_000,
+            read_rate: 20,
+            page_size: 100,
+            partitions,
+            keys: 1,
+            consistent: false,
+            shards: None,
+            capacity: CapacityMode::OnDemand,
+            items_per_request: 1,
+            profile: None,
+        }
+    }
 
     fn text_of(plan: &Plan) -> String {
         plan.report().to_string()

@@ -1,12 +1,12 @@
 //! The report of a plan.
 
 use cli::numbers::{counted, decimal, dollars, percent, whole};
-use sharding::internal::policy::rules::ScalingPolicy;
 
 use super::costs::{self, Bill, SERVICES};
 use super::figures::Plan;
 use super::partitions::NEW_TABLE;
 use super::throttling::{MOST_SHARDS, NEGLIGIBLE};
+use super::verdict::raised;
 use crate::report::{Report, table};
 
 impl Plan {
@@ -70,13 +70,7 @@ impl Plan {
             ),
         };
         let requested = if shards.asked_for { ", as requested" } else { "" };
-        let most = ScalingPolicy::default().max_shards.get();
-        let raised = if shards.judged > most {
-            format!(" (if MAX_SHARDS is raised: it is {most})")
-        } else {
-            String::new()
-        };
-        format!("{}{requested}{raised}; {fewest}", shards.judged)
+        format!("{}{requested}{}; {fewest}", shards.judged, raised(shards.judged))
     }
 
     fn policy_line(&self) -> String {

@@ -14,7 +14,6 @@ use cli::numbers::{counted, dollars, percent, whole};
 pub(crate) enum VerdictKind {
     /// One partition serves the demand. Leave the key as it is.
     Leave,
-    /// Shard the key.
     Shard,
     /// The table has too few partitions for any number of shards. Add partitions first, and then
     /// shard the key.
@@ -196,7 +195,7 @@ fn shard(case: &Case<'_>) -> String {
 }
 
 /// The condition for this number of shards, if it is above the default of MAX_SHARDS.
-fn raised(shards: u32) -> String {
+pub(super) fn raised(shards: u32) -> String {
     let most = ScalingPolicy::default().max_shards.get();
     if shards > most { format!(" (if MAX_SHARDS is raised: it is {most})") } else { String::new() }
 }

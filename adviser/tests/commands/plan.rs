@@ -31,16 +31,6 @@ fn text_begins_with_the_verdict_and_has_every_part() {
 }
 
 #[test]
-fn json_is_one_object() {
-    let output = run(&[&SMALL[..], &["--format", "json"]].concat(), "");
-    assert!(output.status.success(), "{}", text_of(&output.stderr));
-    let plan: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!(plan["verdict"]["kind"], "leave");
-    assert_eq!(plan["shards"]["judged"], 1);
-    assert_eq!(plan["demand"]["write_units_per_second"], 300.0);
-}
-
-#[test]
 fn a_wrong_value_is_refused_with_what_is_allowed() {
     let mut arguments = SMALL;
     arguments[2] = "0";

@@ -10,14 +10,13 @@ use sharding::{
 };
 
 use crate::item::read_attributes;
-use crate::limits::MAX_PAYLOAD_BYTES;
-use crate::media_type::JSON;
-use crate::object::{Kind, Members};
-use crate::payload::escaped_len;
+use crate::object::{Kind, Members, array, needs, parse, string};
+use crate::payload::{MAX_PAYLOAD_BYTES, escaped_len};
 use crate::problem::Problem;
 
 /// The maximum number of items in a batch.
 pub const MAX_BATCH_ITEMS: usize = 500;
+pub(crate) const JSON: &str = "application/json";
 
 /// A body that is valid JSON and not parsed any further.
 #[derive(Debug)]
@@ -115,18 +114,9 @@ pub fn items_body(
             "it is missing; it must be an array of 1 to 500 items",
         )
     })?;
-    if Kind::of(items) != Kind::Array {
-        return Err(Problem::bad(
-            "wrong_type",
-            "items",
-            format_args!("it is {}; an array is needed", Kind::of(items).name()),
-        ));
-    }
-    let items: Vec<&RawValue> = serde_json::from_str(items.get())
-        .map_err(|error| Problem::bad("invalid_json", "items", error))?;
+    let items = array(items, "items")?;
     if !(1..=MAX_BATCH_ITEMS).contains(&items.len()) {
-        let allowed = format_args!("it has {} items; allowed: 1 to {MAX_BATCH_ITEMS}", items.len())
-            .to_string();
+        let allowed = format!("it has {} items; allowed: 1 to {MAX_BATCH_ITEMS}", items.len());
         return Err(Problem::bad("invalid_batch", "items", allowed));
     }
     let mut seen = HashMap::new();
@@ -141,10 +131,9 @@ pub fn items_body(
             match seen.insert((item.partition_key.clone(), item.sort_key.clone()), index) {
                 None => Ok(item),
                 Some(first) => {
-                    let why = format_args!(
+                    let why = format!(
                         "it has the same keys as items[{first}]; the keys of a batch must differ"
-                    )
-                    .to_string();
+                    );
                     Err(Problem::bad("repeated_key", place, why))
                 }
             }
@@ -183,7 +172,7 @@ impl<'a> KeyMaker<'a> {
             }
         };
         SortKey::parse(SortKeyType::String, &made)
-            .map_err(|error| Problem::key("invalid_sort_key", "sort_key", &error))
+            .map_err(|error| Problem::bad("invalid_sort_key", "sort_key", error))
     }
 }
 
@@ -239,15 +228,7 @@ pub(crate) fn fields<'a, const N: usize>(
     raw: &'a RawValue,
     names: [&str; N],
 ) -> Result<[Option<&'a RawValue>; N], Problem> {
-    if Kind::of(raw) != Kind::Object {
-        return Err(Problem::bad(
-            "wrong_type",
-            "body",
-            format_args!("it is {}; an object is needed", Kind::of(raw).name()),
-        ));
-    }
-    let members: Members<'a> = serde_json::from_str(raw.get())
-        .map_err(|error| Problem::bad("invalid_json", "body", error))?;
+    let members = Members::of(raw, "body")?;
     if let Some(name) = members.repeated() {
         return Err(Problem::bad("repeated_field", name, "it is given twice"));
     }
@@ -278,8 +259,7 @@ pub(crate) fn read_partition_key(
     raw: &RawValue,
     table: &ShardedTable,
 ) -> Result<PartitionKey, Problem> {
-    let text = text(raw, "partition_key", "a string is needed")?;
-    check_partition_key(&text, table)
+    check_partition_key(&string(raw, "partition_key")?, table)
 }
 
 /// Checks that the text is a valid partition key, and that its longest shard key fits.
@@ -290,32 +270,16 @@ pub(crate) fn check_partition_key(
     table
         .config()
         .partition_key(text)
-        .map_err(|error| Problem::key("invalid_partition_key", "partition_key", &error))
+        .map_err(|error| Problem::bad("invalid_partition_key", "partition_key", error))
 }
 
 pub(crate) fn read_sort_key(raw: &RawValue, key_type: SortKeyType) -> Result<SortKey, Problem> {
-    let text = if key_type != SortKeyType::Number {
-        text(raw, "sort_key", "this table's sort key is a string")?
-    } else if Kind::of(raw) == Kind::Number {
-        raw.get().to_owned()
-    } else {
-        let kind = Kind::of(raw).name();
-        let why = format!("it is {kind}; this table's sort key is a number");
-        return Err(Problem::bad("wrong_type", "sort_key", why));
-    };
+    let is_number = key_type == SortKeyType::Number;
+    let kind = if is_number { Kind::Number } else { Kind::String };
+    needs(raw, kind, "sort_key", format_args!("this table's sort key is {}", kind.name()))?;
+    let text = if is_number { raw.get().to_owned() } else { parse(raw, "sort_key")? };
     SortKey::parse(key_type, &text)
-        .map_err(|error| Problem::key("invalid_sort_key", "sort_key", &error))
-}
-
-fn text(raw: &RawValue, field: &str, needed: &str) -> Result<String, Problem> {
-    if Kind::of(raw) != Kind::String {
-        return Err(Problem::bad(
-            "wrong_type",
-            field,
-            format_args!("it is {}; {needed}", Kind::of(raw).name()),
-        ));
-    }
-    serde_json::from_str(raw.get()).map_err(|error| Problem::bad("invalid_json", field, error))
+        .map_err(|error| Problem::bad("invalid_sort_key", "sort_key", error))
 }
 
 /// Rejects an item that exceeds DynamoDB's size limit, including the keys and the service's own

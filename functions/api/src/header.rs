@@ -101,8 +101,7 @@ pub fn create_only(request: &Request) -> Result<bool, Problem> {
         None => Ok(false),
         Some("*") => Ok(true),
         Some(other) => {
-            let why = format_args!("it is {other:?}; allowed: *; PUT /item accepts entity tags")
-                .to_string();
+            let why = format!("it is {other:?}; allowed: *; PUT /item accepts entity tags");
             Err(Problem::bad("invalid_header", IF_NONE_MATCH, why))
         }
     }

@@ -6,7 +6,6 @@
 //! `{"$binary_set": […]}`. A map that happens to have this form is wrapped as `{"$map": {…}}`.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fmt;
 use std::hash::Hash;
 
 use base64::Engine;
@@ -15,7 +14,7 @@ use serde::ser::{Error as _, Serialize, SerializeMap, SerializeSeq, SerializeStr
 use serde_json::value::RawValue;
 use sharding::{Attributes, Merge, Number, PartitionKey, SortKey, TableConfig, Value};
 
-use crate::object::{Kind, Members};
+use crate::object::{Kind, Members, array, parse, string};
 use crate::problem::Problem;
 
 /// DynamoDB's limit of nesting.
@@ -24,7 +23,6 @@ const MAX_DEPTH: usize = 32;
 /// stays within DynamoDB's limits.
 const MAX_ADDITIONS: usize = 50;
 
-/// Reads the attributes of an item.
 pub(crate) fn read_attributes(raw: &RawValue, table: &TableConfig) -> Result<Attributes, Problem> {
     let attributes = read_map(raw, "attributes", 1)?;
     allowed(attributes.keys(), "attributes", table)?;
@@ -65,16 +63,12 @@ fn read_changes(
     path: &str,
     depth: usize,
 ) -> Result<BTreeMap<String, Merge>, Problem> {
+    check_depth(path, depth)?;
     let changes = object(raw, path)?.0.into_iter().map(|(name, value)| {
         let inner = format!("{path}.{name}");
         Ok(match Kind::of(value) {
             Kind::Null if !name.is_empty() => (name, Merge::Remove),
             Kind::Object if !name.is_empty() && !is_marked(value, &inner)? => {
-                if depth >= MAX_DEPTH {
-                    let why =
-                        format_args!("it is nested deeper than {MAX_DEPTH} levels").to_string();
-                    return Err(Problem::bad("invalid_attribute", inner, why));
-                }
                 (name, Merge::Into(read_changes(value, &inner, depth + 1)?))
             }
             Kind::Object | Kind::Array | Kind::String | Kind::Number | Kind::Bool | Kind::Null => {
@@ -97,9 +91,7 @@ pub(crate) fn read_additions(raw: &RawValue, table: &TableConfig) -> Result<Attr
     let additions = read_map(raw, "add", 1)?;
     allowed(additions.keys(), "add", table)?;
     if !(1..=MAX_ADDITIONS).contains(&additions.len()) {
-        let why =
-            format_args!("it has {} attributes; allowed: 1 to {MAX_ADDITIONS}", additions.len())
-                .to_string();
+        let why = format!("it has {} attributes; allowed: 1 to {MAX_ADDITIONS}", additions.len());
         return Err(Problem::bad("invalid_attribute", "add", why));
     }
     for (name, value) in &additions {
@@ -134,13 +126,7 @@ fn read_member(
 }
 
 fn read_value(raw: &RawValue, path: &str, depth: usize) -> Result<Value, Problem> {
-    if depth > MAX_DEPTH {
-        return Err(Problem::bad(
-            "invalid_attribute",
-            path,
-            format_args!("it is nested deeper than {MAX_DEPTH} levels"),
-        ));
-    }
+    check_depth(path, depth)?;
     Ok(match Kind::of(raw) {
         Kind::String => Value::S(parse(raw, path)?),
         Kind::Number => Value::N(number(raw.get(), path)?),
@@ -151,6 +137,14 @@ fn read_value(raw: &RawValue, path: &str, depth: usize) -> Result<Value, Problem
         }
         Kind::Object => return read_object(raw, path, depth),
     })
+}
+
+fn check_depth(path: &str, depth: usize) -> Result<(), Problem> {
+    if depth <= MAX_DEPTH {
+        return Ok(());
+    }
+    let why = format!("it is nested deeper than {MAX_DEPTH} levels");
+    Err(Problem::bad("invalid_attribute", path, why))
 }
 
 /// Reads a map, or a marked type such as `{"$binary": …}`.
@@ -192,14 +186,7 @@ fn read_object(raw: &RawValue, path: &str, depth: usize) -> Result<Value, Proble
 }
 
 fn object<'a>(raw: &'a RawValue, path: &str) -> Result<Members<'a>, Problem> {
-    if Kind::of(raw) != Kind::Object {
-        return Err(Problem::bad(
-            "wrong_type",
-            path,
-            format_args!("it is {}; an object is needed", Kind::of(raw).name()),
-        ));
-    }
-    let members: Members<'_> = parse(raw, path)?;
+    let members = Members::of(raw, path)?;
     if let Some(name) = members.repeated() {
         return Err(Problem::bad("repeated_field", format!("{path}.{name}"), "it is given twice"));
     }
@@ -211,15 +198,7 @@ fn elements<T>(
     path: &str,
     read: impl Fn(&RawValue, &str) -> Result<T, Problem>,
 ) -> Result<Vec<T>, Problem> {
-    if Kind::of(raw) != Kind::Array {
-        return Err(Problem::bad(
-            "wrong_type",
-            path,
-            format_args!("it is {}; an array is needed", Kind::of(raw).name()),
-        ));
-    }
-    let elements: Vec<&RawValue> = parse(raw, path)?;
-    elements
+    array(raw, path)?
         .into_iter()
         .enumerate()
         .map(|(index, element)| read(element, &format!("{path}[{index}]")))
@@ -239,17 +218,6 @@ fn set<T: Eq + Hash>(elements: Vec<T>, path: &str) -> Result<Vec<T>, Problem> {
     }
 }
 
-fn string(raw: &RawValue, path: &str) -> Result<String, Problem> {
-    if Kind::of(raw) != Kind::String {
-        return Err(Problem::bad(
-            "wrong_type",
-            path,
-            format_args!("it is {}; a string is needed", Kind::of(raw).name()),
-        ));
-    }
-    parse(raw, path)
-}
-
 fn bytes(raw: &RawValue, path: &str) -> Result<Vec<u8>, Problem> {
     let text = string(raw, path)?;
     STANDARD.decode(text).map_err(|_| Problem::bad("invalid_attribute", path, "it is not base64"))
@@ -262,11 +230,6 @@ fn number(text: &str, path: &str) -> Result<String, Problem> {
         Ok(_) => Ok(text.to_owned()),
         Err(error) => Err(Problem::bad("invalid_number", path, error)),
     }
-}
-
-/// Parses a part of a valid JSON text. It can fail only on a string that is not valid Unicode.
-fn parse<'a, T: serde::Deserialize<'a>>(raw: &'a RawValue, path: &str) -> Result<T, Problem> {
-    serde_json::from_str(raw.get()).map_err(|error| Problem::bad("invalid_json", path, error))
 }
 
 /// An item in a response.
@@ -369,12 +332,6 @@ fn marked<S: Serializer>(
     let mut map = serializer.serialize_map(Some(1))?;
     map.serialize_entry(name, value)?;
     map.end()
-}
-
-impl fmt::Display for SortKeyJson<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
 }
 
 #[cfg(test)]

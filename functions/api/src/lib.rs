@@ -2,11 +2,8 @@
 //! problems, and the start of a function.
 
 mod body;
-mod entity_tag;
 mod header;
 mod item;
-mod limits;
-mod media_type;
 mod object;
 mod patch;
 mod payload;
@@ -19,7 +16,6 @@ mod run;
 mod spans;
 mod start;
 mod telemetry;
-mod trigger;
 
 /// The OpenAPI 3.1 description of the API, as YAML.
 pub const OPENAPI: &str = include_str!("../openapi.yaml");
@@ -29,14 +25,12 @@ pub use body::{Body, MAX_BATCH_ITEMS, attributes_body, item_body, items_body};
 pub use header::{conditions, create_only, idempotency_key, no_idempotency_key, unconditional};
 pub use item::{ItemJson, SortKeyJson};
 pub use lambda_http::{Request, Response};
-pub use limits::MAX_PAYLOAD_BYTES;
 pub use patch::patch_body;
-pub use payload::{escaped_len, fitting_items, item};
-pub use problem::{Problem, with_sources};
+pub use payload::{MAX_PAYLOAD_BYTES, escaped_len, fitting_items, item};
+pub use problem::{Problem, cause, with_sources};
 pub use query::{Parameters, flag, partition_key, sort_key};
 pub use respond::{json, no_content, not_modified, tagged};
 pub use route::{Function, Operation, no_route, route};
-pub use run::{Tracing, serve};
+pub use run::{Tracing, Trigger, serve};
 pub use start::{Access, agree, aws_configuration, invocation_deadline, since_epoch};
 pub use telemetry::{NAMESPACE, Telemetry};
-pub use trigger::Trigger;

@@ -1,7 +1,12 @@
-//! JSON objects as lists of members. They show repeated members and keep all digits of numbers.
+//! The parts of a JSON text. Objects are lists of members, which show repeated members, and numbers
+//! keep all their digits.
+
+use std::fmt::Display;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
+
+use crate::problem::Problem;
 
 /// The members of an object in their order, with unparsed values.
 pub(crate) struct Members<'a>(pub(crate) Vec<(String, &'a RawValue)>);
@@ -29,6 +34,11 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
 }
 
 impl<'a> Members<'a> {
+    pub(crate) fn of(raw: &'a RawValue, path: &str) -> Result<Self, Problem> {
+        needs(raw, Kind::Object, path, "an object is needed")?;
+        parse(raw, path)
+    }
+
     /// The first repeated name.
     pub(crate) fn repeated(&self) -> Option<&str> {
         let mut seen = std::collections::HashSet::new();
@@ -69,4 +79,33 @@ impl Kind {
             Self::Null => "null",
         }
     }
+}
+
+pub(crate) fn array<'a>(raw: &'a RawValue, path: &str) -> Result<Vec<&'a RawValue>, Problem> {
+    needs(raw, Kind::Array, path, "an array is needed")?;
+    parse(raw, path)
+}
+
+pub(crate) fn string(raw: &RawValue, path: &str) -> Result<String, Problem> {
+    needs(raw, Kind::String, path, "a string is needed")?;
+    parse(raw, path)
+}
+
+/// Rejects a value of another kind. `what` tells the client what is needed.
+pub(crate) fn needs(
+    raw: &RawValue,
+    kind: Kind,
+    path: &str,
+    what: impl Display,
+) -> Result<(), Problem> {
+    let found = Kind::of(raw);
+    if found == kind {
+        return Ok(());
+    }
+    Err(Problem::bad("wrong_type", path, format_args!("it is {}; {what}", found.name())))
+}
+
+/// Parses a part of a valid JSON text. It can fail only on a string that is not valid Unicode.
+pub(crate) fn parse<'a, T: Deserialize<'a>>(raw: &'a RawValue, path: &str) -> Result<T, Problem> {
+    serde_json::from_str(raw.get()).map_err(|error| Problem::bad("invalid_json", path, error))
 }

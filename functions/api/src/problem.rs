@@ -2,16 +2,17 @@
 
 use std::error::Error;
 
+use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use lambda_http::{Body, Response};
 use serde::Serialize;
 use sharding::{
-    ETag, KeyError, MAX_ITEM_BYTES, PatchError, ReadError, SortKey, TableError, WriteError,
-    WriteErrorKind,
+    ETag, MAX_ITEM_BYTES, PatchError, ReadError, SortKey, TableError, WriteError, WriteErrorKind,
 };
 
-use crate::entity_tag::etag;
-use crate::limits::MAX_PAYLOAD_BYTES;
-use crate::media_type::{JSON, PATCHES};
+use crate::body::JSON;
+use crate::patch::PATCHES;
+use crate::payload::MAX_PAYLOAD_BYTES;
+use crate::respond::tagged;
 
 /// The error of a request, as the client sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +47,16 @@ pub fn with_sources(error: &dyn Error) -> String {
         source = error.source();
     }
     text
+}
+
+/// Returns the cause of a failed SDK call as one line, without the response that the SDK's own text
+/// contains.
+#[must_use]
+pub fn cause(error: &(impl ProvideErrorMetadata + Error)) -> String {
+    match error.code() {
+        Some(code) => format!("{code}: {}", error.message().unwrap_or("no message")),
+        None => with_sources(error),
+    }
 }
 
 /// Seconds after which a client may retry: about the duration of a scale-out.
@@ -83,12 +94,6 @@ impl Problem {
         let field = field.into();
         let detail = format!("{field}: {why}");
         Self::new(400, code, "The request is not valid", detail).on(field)
-    }
-
-    /// 400: a key is not valid.
-    #[must_use]
-    pub fn key(code: &'static str, field: &str, error: &KeyError) -> Self {
-        Self::bad(code, field, error)
     }
 
     /// 409: the request conflicts with the current state.
@@ -459,10 +464,8 @@ impl Problem {
         if self.0.accept_patch {
             response = response.header("accept-patch", PATCHES.join(", "));
         }
-        if let Some(tag) = &self.0.tag {
-            response = response.header("etag", etag(tag));
-        }
-        response.body(Body::from(body)).unwrap_or_default()
+        let response = response.body(Body::from(body)).unwrap_or_default();
+        tagged(response, self.0.tag.as_ref())
     }
 }
 

@@ -4,7 +4,6 @@ use lambda_http::{Body, Response};
 use serde::Serialize;
 use sharding::ETag;
 
-use crate::entity_tag::etag;
 use crate::problem::Problem;
 
 /// A JSON response.
@@ -30,10 +29,10 @@ pub fn no_content() -> Response<Body> {
     Response::builder().status(204).body(Body::Empty).unwrap_or_default()
 }
 
-/// Adds the item's tag to the response, in the header `ETag`.
+/// Adds the item's tag to the response, in the header `ETag`, as a strong entity tag.
 #[must_use]
 pub fn tagged(mut response: Response<Body>, tag: Option<&ETag>) -> Response<Body> {
-    if let Some(tag) = tag.and_then(|tag| etag(tag).parse().ok()) {
+    if let Some(tag) = tag.and_then(|tag| format!("\"{tag}\"").parse().ok()) {
         response.headers_mut().insert("etag", tag);
     }
     response

@@ -56,19 +56,3 @@ pub fn no_route(method: &str, path: &str) -> Problem {
         Problem::method(method, path, methods.join(", "))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_without_the_method_names_the_methods_that_it_has() {
-        assert_eq!(route("PATCH", "/item"), Some((Function::Writer, Operation::UpdateItem)));
-        assert_eq!(route("PATCH", "/items"), None);
-        let allow = |path| no_route("TRACE", path).into_response().headers().get("allow").cloned();
-        assert_eq!(allow("/item").expect("a header"), "GET, PUT, PATCH, DELETE");
-        assert_eq!(allow("/items").expect("a header"), "GET, POST");
-        assert_eq!(allow("/shards").expect("a header"), "GET");
-        assert_eq!(allow("/"), None);
-    }
-}

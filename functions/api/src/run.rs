@@ -11,7 +11,15 @@ use tokio::time::Instant as Deadline;
 
 use crate::start::{Access, invocation_deadline, start_table};
 use crate::telemetry::Telemetry;
-use crate::trigger::Trigger;
+
+/// The kind of event that invokes a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trigger {
+    /// A request to the API.
+    Http,
+    /// An event of an alarm, a schedule or an operator.
+    Event,
+}
 
 /// The log and the spans of a process.
 #[derive(Debug)]

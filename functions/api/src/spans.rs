@@ -23,7 +23,7 @@ use opentelemetry_otlp::WithExportConfig;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
 use tokio::time::Instant;
 
-use crate::trigger::Trigger;
+use crate::run::Trigger;
 
 /// Variables that turn spans on. The exporter reads them, too.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
@@ -36,12 +36,10 @@ const SAMPLER: &str = "OTEL_TRACES_SAMPLER";
 const EXPORT_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long the exporter pauses after a collector did not respond in time.
 const PAUSE: Duration = Duration::from_secs(30);
-/// The header that propagates an X-Ray trace.
 const TRACE_HEADER: &str = "x-amzn-trace-id";
 /// The prefix of the SDK's spans. The SDK opens a span for each call, at the level `DEBUG`.
 const SDK: &str = "aws_sdk_";
 
-/// The exporter of spans.
 #[derive(Debug)]
 pub(crate) struct Spans(SdkTracerProvider);
 

@@ -1,7 +1,6 @@
 //! The client of the shard-scaler's function. A writer invokes it, because only the shard-scaler
 //! may raise the table's warm throughput. Only this file uses the Lambda SDK.
 
-use std::error::Error;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -9,8 +8,6 @@ use api::SdkConfig;
 use aws_sdk_lambda::Client;
 use aws_sdk_lambda::config::Builder;
 use aws_sdk_lambda::config::retry::RetryConfig;
-use aws_sdk_lambda::error::{ProvideErrorMetadata, SdkError};
-use aws_sdk_lambda::operation::invoke::InvokeError;
 use aws_sdk_lambda::primitives::Blob;
 use aws_sdk_lambda::types::InvocationType;
 use serde_json::json;
@@ -20,7 +17,6 @@ use tokio::time::timeout;
 
 use crate::shortage;
 
-/// The timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// The maximum length of a function's name or ARN. [Lambda API reference, Invoke]
 const MAX_NAME_CHARS: usize = 170;
@@ -99,7 +95,7 @@ impl ShardScaler {
         // Boxed: the SDK's futures nest deeply.
         match timeout(TIMEOUT, Box::pin(invoke.send())).await {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(NotWoken(cause(&error))),
+            Ok(Err(error)) => Err(NotWoken(api::cause(&error))),
             Err(_) => Err(NotWoken(format!("no response within {} s", TIMEOUT.as_secs()))),
         }
     }
@@ -109,15 +105,6 @@ fn is_function(value: &str) -> bool {
     let is_allowed =
         |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '$');
     (1..=MAX_NAME_CHARS).contains(&value.len()) && value.chars().all(is_allowed)
-}
-
-/// Returns the cause as one line, without the response that the SDK's own text contains.
-fn cause(error: &SdkError<InvokeError>) -> String {
-    if let Some(code) = error.code() {
-        return format!("{code}: {}", error.message().unwrap_or("no message"));
-    }
-    let causes = std::iter::successors(Some(error as &dyn Error), |error| Error::source(*error));
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]

@@ -5,19 +5,28 @@ use std::mem::discriminant;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
 use sharding::PartitionKey;
 use sharding::maintenance::{ScalingDecision, ScalingEvent, ScalingStep};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
-use super::clock::now;
-use super::numbered::Numbered;
 use super::stream::Feed;
 use crate::decisions::Decision;
 
 /// The page shows a repeated decision against scaling a key again after this pause.
 const REPEAT_PERIOD: Duration = Duration::from_secs(60);
+
+/// A scaling decision, as the page receives it.
+#[derive(Debug, Serialize)]
+pub(super) struct Numbered {
+    id: u64,
+    /// Seconds since the Unix epoch.
+    at: f64,
+    #[serde(flatten)]
+    decision: Decision,
+}
 
 pub(super) async fn listen(mut events: Receiver<ScalingEvent>, feed: Arc<Feed>) {
     let mut id = 0;
@@ -45,7 +54,8 @@ pub(super) async fn listen(mut events: Receiver<ScalingEvent>, feed: Arc<Feed>) 
                     }
                 }
                 id += 1;
-                feed.decision(&Numbered { id, at: now(), decision: Decision::of(&event) });
+                let at = api::since_epoch().as_secs_f64();
+                feed.decision(&Numbered { id, at, decision: Decision::of(&event) });
             }
             Err(RecvError::Lagged(missed)) => {
                 tracing::warn!(missed, "the console missed decisions")

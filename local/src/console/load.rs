@@ -41,11 +41,7 @@ impl Load {
         load.as_ref().map(|running| RunningLoad {
             plan: running.plan.clone(),
             seconds: running.began.elapsed().as_secs_f64(),
-            sent: running.generated.sent(),
-            not_sent: running.generated.not_sent(),
-            stored: running.generated.stored(),
-            throttled: running.generated.throttled(),
-            failed: running.generated.failed(),
+            totals: running.generated.totals(),
         })
     }
 

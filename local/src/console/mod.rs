@@ -1,9 +1,7 @@
 //! The console: a page that shows the edition's live activity and generates load.
 
-mod clock;
 mod decisions;
 mod load;
-mod numbered;
 mod page;
 mod sample;
 mod sampler;
@@ -50,7 +48,6 @@ impl Console {
         ));
     }
 
-    /// Stops the running load, if there is one.
     pub(crate) fn stop_load(&self) {
         self.load.stop();
     }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::traffic::{Latencies, LoadPlan};
+use crate::traffic::{Latencies, LoadPlan, Totals};
 
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Sample {
@@ -17,7 +17,6 @@ pub(super) struct Sample {
     pub(super) partitions: Vec<Partition>,
     /// The limits of one partition.
     pub(super) limits: Option<Limits>,
-    /// The busiest keys.
     pub(super) keys: Vec<Key>,
     /// The table's warm throughput in write units per second, as published in the directory. `None`
     /// if no key is in use.
@@ -27,21 +26,7 @@ pub(super) struct Sample {
 
 impl Sample {
     pub(super) fn without_partitions(&self) -> Self {
-        let (writes, reads, latency_ms) =
-            (self.writes.clone(), self.reads.clone(), self.latency_ms.clone());
-        let (consumed, keys, load) = (self.consumed.clone(), self.keys.clone(), self.load.clone());
-        Self {
-            at: self.at,
-            writes,
-            reads,
-            latency_ms,
-            consumed,
-            partitions: Vec::new(),
-            limits: self.limits,
-            keys,
-            warm_write_units: self.warm_write_units,
-            load,
-        }
+        Self { partitions: Vec::new(), ..self.clone() }
     }
 }
 
@@ -118,11 +103,6 @@ pub(super) struct RunningLoad {
     #[serde(flatten)]
     pub(super) plan: LoadPlan,
     pub(super) seconds: f64,
-    /// Sent writes.
-    pub(super) sent: u64,
-    /// Writes that the machine could not send in time.
-    pub(super) not_sent: u64,
-    pub(super) stored: u64,
-    pub(super) throttled: u64,
-    pub(super) failed: u64,
+    #[serde(flatten)]
+    pub(super) totals: Totals,
 }

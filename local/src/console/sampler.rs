@@ -10,7 +10,6 @@ use sharding::{PartitionKey, ShardCount};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::clock::now;
 use super::load::Load;
 use super::sample::{Consumed, Key, Latency, Limits, Partition, Quantiles, Reads, Sample, Writes};
 use super::stream::Feed;
@@ -19,9 +18,7 @@ use crate::http_api::Functions;
 const PERIOD: Duration = Duration::from_secs(1);
 /// The lower bound of a sample's duration. The first sample is taken at once.
 const MIN_SECONDS: f64 = 0.1;
-/// The maximum number of partitions in a sample.
 const MAX_SHOWN_PARTITIONS: usize = 1_000;
-/// The maximum number of keys in a sample.
 const MAX_SHOWN_KEYS: usize = 8;
 /// The part of its heat that a key keeps from one sample to the next. It keeps a key on the page
 /// for a while after its traffic ends.
@@ -60,7 +57,7 @@ pub(super) async fn sample(
         let hottest = keys.hottest(&functions, passed).await;
         let warm_write_units = warm_write_units(&functions, hottest.first()).await;
         feed.sample(&Sample {
-            at: now(),
+            at: api::since_epoch().as_secs_f64(),
             writes: Writes {
                 accepted: per_second(counts.accepted),
                 throttled: per_second(counts.throttled),

@@ -12,7 +12,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::broadcast::{self, Receiver};
 
 use super::Console;
-use super::numbered::Numbered;
+use super::decisions::Numbered;
 use super::sample::Sample;
 
 /// The number of past samples that a new page receives.

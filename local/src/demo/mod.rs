@@ -26,9 +26,7 @@ use screen::Screen;
 use side::Side;
 pub use side::{Outcome, Second};
 
-/// The key of the demo.
 const KEY: &str = "hot";
-/// The size of an item.
 const ITEM_BYTES: u32 = 1_000;
 /// The load before the step is the load after it, divided by this number.
 const CALM_DIVISOR: u32 = 10;

@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn the_report_has_the_results_of_reads_and_their_faults() {
-        let sound = Checked { pages: 1, lookups: 2_000, missing: 0, misplaced: 0, aborted: 7 };
+        let sound = Checked { lookups: 2_000, missing: 0, misplaced: 0, aborted: 7 };
         let text = table(&story(5_000.0, sound));
         assert!(
             text.contains(

@@ -17,7 +17,7 @@ use super::check::{Checked, check_on};
 use super::rust_program::RustProgram;
 use super::{Client, DemoOptions, ITEM_BYTES, KEY};
 use crate::decisions::Decision;
-use crate::traffic::{Counts, Generated, LoadPlan, generate};
+use crate::traffic::{Counts, Generated, LoadPlan, Totals, generate};
 use crate::{Edition, ServeOptions, shortage};
 
 /// The maximum ratio of throttled attempts to accepted writes that counts as relief.
@@ -28,7 +28,6 @@ const STEADY_SECONDS: usize = 3;
 pub(super) const FULL_LOAD_SHARE: f64 = 0.95;
 /// Writes that a window may miss at its two edges.
 const MAX_EDGE_WRITES: f64 = 2.0;
-/// The time limit for reading the metadata.
 const METADATA_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The measurements of one second.
@@ -91,7 +90,6 @@ pub(super) struct Side {
     checks: JoinHandle<()>,
     /// Wakes the shard-scaler when the table is short of partitions.
     warming: JoinHandle<()>,
-    /// The table's partitions.
     partitions: u64,
     /// The lines so far.
     said: HashSet<String>,
@@ -103,7 +101,6 @@ enum Program {
     Rust(RustProgram),
 }
 
-/// The current load.
 struct Load {
     /// `None` if a program of its own writes.
     task: Option<JoinHandle<()>>,
@@ -113,28 +110,14 @@ struct Load {
     before: Totals,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Totals {
-    sent: u64,
-    stored: u64,
-    failed: u64,
-    throttled: u64,
-}
-
 impl Totals {
-    fn of(generated: &Generated) -> Self {
-        let (stored, failed, throttled) =
-            (generated.stored(), generated.failed(), generated.throttled());
-        // `sent` is read last, so that it includes every write with a response.
-        Self { sent: generated.sent(), stored, failed, throttled }
-    }
-
     const fn since(self, before: Self) -> Self {
         Self {
-            sent: self.sent.saturating_sub(before.sent),
-            stored: self.stored.saturating_sub(before.stored),
-            failed: self.failed.saturating_sub(before.failed),
-            throttled: self.throttled.saturating_sub(before.throttled),
+            sent: self.sent - before.sent,
+            not_sent: self.not_sent - before.not_sent,
+            stored: self.stored - before.stored,
+            throttled: self.throttled - before.throttled,
+            failed: self.failed - before.failed,
         }
     }
 
@@ -208,7 +191,7 @@ impl Side {
         if let Some(task) = self.load.take().and_then(|load| load.task) {
             task.abort();
         }
-        let (before, began) = (Totals::of(&self.generated), Instant::now());
+        let (before, began) = (self.generated.totals(), Instant::now());
         let plan = LoadPlan {
             partition_key: KEY.to_owned(),
             keys: 1,
@@ -300,8 +283,7 @@ impl Side {
     pub(super) fn end(mut self, step_at: u32) -> Outcome {
         self.checks.abort();
         self.warming.abort();
-        let (mut since, mut requested, mut seconds) =
-            (Totals::of(&self.generated), 0.0, f64::INFINITY);
+        let (mut since, mut requested, mut seconds) = (self.generated.totals(), 0.0, f64::INFINITY);
         if let Some(load) = self.load.take() {
             load.task.inspect(JoinHandle::abort);
             since = since.since(load.before);
@@ -457,10 +439,15 @@ mod tests {
 
     #[test]
     fn pending_writes_are_counted() {
-        let before = Totals { sent: 100, stored: 80, failed: 0, throttled: 7 };
-        let now = Totals { sent: 1_100, stored: 880, failed: 50, throttled: 9 };
-        let since = now.since(before);
-        assert_eq!(since, Totals { sent: 1_000, stored: 800, failed: 50, throttled: 2 });
+        let totals = |sent, stored, failed, throttled| Totals {
+            sent,
+            stored,
+            failed,
+            throttled,
+            ..Totals::default()
+        };
+        let since = totals(1_100, 880, 50, 9).since(totals(100, 80, 0, 7));
+        assert_eq!(since, totals(1_000, 800, 50, 2));
         assert_eq!(since.pending(), 150);
         assert_eq!(since.offered(), 852, "148 wait for the machine");
         assert_eq!(

@@ -1,35 +1,23 @@
 //! Reads the lines of the file as items.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use indicatif::ProgressBar;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use cli::output::bar_style;
-use cli::records::{self, RecordsError};
+use cli::records::{Lines, RecordsError, refused};
 
 /// An error that prevents the load.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The file cannot be opened or read.
-    #[error("{path}: {cause}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The operating system's error.
-        cause: std::io::Error,
-    },
+    #[error("{0}")]
+    File(RecordsError),
     /// A line is not an item.
-    #[error("{path}, line {line}: {why}; nothing was stored")]
-    Line {
-        /// The file.
-        path: PathBuf,
-        /// The number of the line, from 1.
-        line: u64,
-        /// The cause.
-        why: String,
-    },
+    #[error("{0}; nothing was stored")]
+    Line(RecordsError),
     /// The API is unreachable.
     #[error("cannot reach {url}: {cause}")]
     Api {
@@ -40,11 +28,11 @@ pub enum LoadError {
     },
 }
 
-impl LoadError {
-    fn from_records(error: RecordsError) -> Self {
+impl From<RecordsError> for LoadError {
+    fn from(error: RecordsError) -> Self {
         match error {
-            RecordsError::File { path, cause } => Self::File { path, cause },
-            RecordsError::Line { path, line, why } => Self::Line { path, line, why },
+            RecordsError::File { .. } => Self::File(error),
+            RecordsError::Line { .. } => Self::Line(error),
         }
     }
 }
@@ -65,40 +53,24 @@ pub(super) struct Line {
     pub(super) item: String,
 }
 
-/// The lines of a file, without blank ones.
-pub(super) struct Lines {
-    path: PathBuf,
-    lines: records::Lines,
-}
-
-impl Lines {
-    pub(super) fn open(path: &Path, bar: Option<&ProgressBar>) -> Result<Self, LoadError> {
-        let lines = records::Lines::open(path, bar).map_err(LoadError::from_records)?;
-        Ok(Self { path: path.to_owned(), lines })
-    }
-
-    /// Returns the next line that is not blank, as an item.
-    pub(super) fn next(&mut self, fields: &Fields) -> Result<Option<Line>, LoadError> {
-        let Some((number, text)) = self.lines.next_trimmed().map_err(LoadError::from_records)?
-        else {
-            return Ok(None);
-        };
-        let line = item(text, fields).map_err(|why| LoadError::Line {
-            path: self.path.clone(),
-            line: number,
-            why,
-        })?;
-        Ok(Some(Line { number, ..line }))
-    }
+/// Returns the next line of the file that is not blank, as an item.
+pub(super) fn next_line(
+    lines: &mut Lines,
+    path: &Path,
+    fields: &Fields,
+) -> Result<Option<Line>, RecordsError> {
+    let Some((number, text)) = lines.next_trimmed()? else { return Ok(None) };
+    let line = item(text, fields).map_err(|why| refused(path, number, why))?;
+    Ok(Some(Line { number, ..line }))
 }
 
 /// Reads every line without storing it. Returns the number of lines.
-pub(super) fn check(path: &Path, fields: &Fields) -> Result<u64, LoadError> {
+pub(super) fn check(path: &Path, fields: &Fields) -> Result<u64, RecordsError> {
     let bar = ProgressBar::new(0)
         .with_style(bar_style("checking {wide_bar} {bytes}/{total_bytes} {eta}"));
     let mut lines = Lines::open(path, Some(&bar))?;
     let mut count = 0;
-    while lines.next(fields)?.is_some() {
+    while next_line(&mut lines, path, fields)?.is_some() {
         count += 1;
     }
     bar.finish_and_clear();
@@ -159,17 +131,13 @@ mod tests {
         ];
         for (content, number, why) in rows {
             match check(file(content.as_bytes()).path(), &fields()) {
-                Err(LoadError::Line { line, why: actual, .. }) => {
+                Err(RecordsError::Line { line, why: actual, .. }) => {
                     assert_eq!(line, number, "{content}");
                     assert!(actual.contains(why), "{actual}");
                 }
                 other => panic!("{content}: {other:?}"),
             }
         }
-        assert!(matches!(
-            check(file(b"{\"path\":\xff}").path(), &fields()),
-            Err(LoadError::Line { line: 1, .. })
-        ));
     }
 
     #[test]

@@ -12,8 +12,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::LoadOptions;
-use super::lines::{Fields, Line, Lines, LoadError};
+use super::lines::{Fields, Line, LoadError, next_line};
 use cli::output::bar_style;
+use cli::records::Lines;
 
 /// The maximum number of failures in the summary.
 const MAX_LISTED_FAILURES: usize = 20;
@@ -133,7 +134,7 @@ pub(super) async fn store(
         .get(format!("{}/shards", api.url))
         .send()
         .await
-        .map_err(|error| unreachable(chain(&error)))?;
+        .map_err(|error| unreachable(api::with_sources(&error)))?;
     let began = Instant::now();
     let bar = ProgressBar::new(total)
         .with_style(bar_style("storing {wide_bar} {human_pos}/{human_len} {per_sec} {eta}"));
@@ -146,7 +147,7 @@ pub(super) async fn store(
     while !at_end {
         let mut batch = Vec::with_capacity(usize::from(options.batch));
         while batch.len() < usize::from(options.batch) && !at_end {
-            match lines.next(&fields)? {
+            match next_line(&mut lines, &options.file, &fields)? {
                 Some(line) => {
                     *by_key.entry(line.partition_key.clone()).or_default() += 1;
                     batch.push(line);
@@ -237,7 +238,7 @@ impl Api {
         };
         let response = match request.send().await {
             Ok(response) => response,
-            Err(error) => return everything(&chain(&error)),
+            Err(error) => return everything(&api::with_sources(&error)),
         };
         let status = response.status();
         let header = |name: &str| {
@@ -290,10 +291,4 @@ impl Api {
         let shards: serde_json::Value = response.json().await.ok()?;
         shards.get("number_of_shards")?.as_u64()
     }
-}
-
-/// Returns an error with its causes, because the outermost error only reports that sending failed.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

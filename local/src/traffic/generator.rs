@@ -1,9 +1,8 @@
 //! Generates load at a given rate, independent of responses. It simulates many clients, each of
 //! which waits only for its own response.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use http::{Request, StatusCode};
 use lambda_http::Body;
@@ -11,6 +10,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
+use serde::Serialize;
 use serde_json::{Value, json};
 use sharding::SortKeyType;
 use tokio::sync::Semaphore;
@@ -23,13 +23,11 @@ use crate::http_api::Functions;
 
 /// The interval at which due requests are sent.
 const TICK: Duration = Duration::from_millis(10);
-/// The maximum number of pending requests.
 const MAX_PENDING: usize = 20_000;
 /// The maximum number of bytes in the items of pending requests.
 const MAX_PENDING_BYTES: usize = 64 * 1_024 * 1_024;
 /// Requests that are due for longer than this are dropped.
 const MAX_DELAY: Duration = Duration::from_secs(1);
-/// The maximum duration of a load.
 const MAX_DURATION: Duration = Duration::from_secs(600);
 /// The approximate size of an item beyond its data and twice its key: the names of attributes, the
 /// shard, the sort key and the version.
@@ -37,76 +35,71 @@ const OVERHEAD_BYTES: usize = 140;
 /// The number of items in a page.
 const PAGE: usize = 20;
 
-/// The outcome of the load so far. Clones share their counts.
+/// Counts the writes of a load. Clones share their counts.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Generated(Arc<Numbers>);
+pub(crate) struct Generated(Arc<Mutex<Numbers>>);
 
 #[derive(Debug, Default)]
 struct Numbers {
-    sent: AtomicU64,
-    not_sent: AtomicU64,
-    stored: AtomicU64,
-    throttled: AtomicU64,
-    failed: AtomicU64,
+    totals: Totals,
     /// The acknowledged sort keys, if they are kept.
-    acknowledged: Option<Mutex<Vec<u64>>>,
+    acknowledged: Option<Vec<u64>>,
+}
+
+/// The writes of a load so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Totals {
+    pub(crate) sent: u64,
+    /// Due writes that the machine could not send in time.
+    pub(crate) not_sent: u64,
+    pub(crate) stored: u64,
+    /// Throttled attempts.
+    pub(crate) throttled: u64,
+    pub(crate) failed: u64,
 }
 
 impl Generated {
     /// Counts a load and keeps the sort keys of its stored items.
     pub(crate) fn keeping() -> Self {
-        Self(Arc::new(Numbers { acknowledged: Some(Mutex::default()), ..Numbers::default() }))
+        Self(Arc::new(Mutex::new(Numbers { acknowledged: Some(Vec::new()), ..Numbers::default() })))
     }
 
     /// Returns the acknowledged sort keys from this one on, in order.
     pub(crate) fn acknowledged_from(&self, from: u64) -> Vec<u64> {
-        let Some(acknowledged) = &self.0.acknowledged else { return Vec::new() };
-        let acknowledged = acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut keys: Vec<u64> = acknowledged.iter().copied().filter(|key| *key >= from).collect();
+        let numbers = self.lock();
+        let acknowledged = numbers.acknowledged.iter().flatten().copied();
+        let mut keys: Vec<u64> = acknowledged.filter(|key| *key >= from).collect();
+        drop(numbers);
         keys.sort_unstable();
         keys
     }
 
     pub(crate) fn sent_one(&self) {
-        self.0.sent.fetch_add(1, Ordering::Relaxed);
+        self.lock().totals.sent += 1;
     }
 
     pub(crate) fn failed_one(&self) {
-        self.0.failed.fetch_add(1, Ordering::Relaxed);
+        self.lock().totals.failed += 1;
     }
 
     pub(crate) fn throttled_some(&self, attempts: u64) {
-        self.0.throttled.fetch_add(attempts, Ordering::Relaxed);
+        self.lock().totals.throttled += attempts;
     }
 
     pub(crate) fn stored_one(&self, sort_key: u64) {
-        self.0.stored.fetch_add(1, Ordering::Relaxed);
-        if let Some(acknowledged) = &self.0.acknowledged {
-            acknowledged.lock().unwrap_or_else(PoisonError::into_inner).push(sort_key);
+        let mut numbers = self.lock();
+        numbers.totals.stored += 1;
+        if let Some(acknowledged) = &mut numbers.acknowledged {
+            acknowledged.push(sort_key);
         }
     }
 
-    /// The number of sent writes.
-    pub(crate) fn sent(&self) -> u64 {
-        self.0.sent.load(Ordering::Relaxed)
+    pub(crate) fn totals(&self) -> Totals {
+        self.lock().totals
     }
 
-    /// The number of due writes that the machine could not send in time.
-    pub(crate) fn not_sent(&self) -> u64 {
-        self.0.not_sent.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn stored(&self) -> u64 {
-        self.0.stored.load(Ordering::Relaxed)
-    }
-
-    /// The number of throttled attempts.
-    pub(crate) fn throttled(&self) -> u64 {
-        self.0.throttled.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn failed(&self) -> u64 {
-        self.0.failed.load(Ordering::Relaxed)
+    fn lock(&self) -> MutexGuard<'_, Numbers> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -157,7 +150,7 @@ pub(crate) async fn generate(functions: Functions, plan: LoadPlan, generated: Ge
                 });
             }
         }
-        generated.0.not_sent.fetch_add(writes.drop_late(), Ordering::Relaxed);
+        generated.lock().totals.not_sent += writes.drop_late();
         reads.drop_late();
         while pending.try_join_next().is_some() {}
     }
@@ -260,10 +253,8 @@ pub(crate) fn request(method: &str, uri: &str, body: Body) -> Request<Body> {
     request.body(body).unwrap_or_default()
 }
 
-#[expect(clippy::disallowed_methods, reason = "time enters the program here")]
 pub(crate) fn epoch_micros() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_micros()).unwrap_or_default()
+    u64::try_from(api::since_epoch().as_micros()).unwrap_or_default()
 }
 
 #[cfg(test)]

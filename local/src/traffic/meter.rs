@@ -24,9 +24,7 @@ pub(crate) struct Counts {
     pub(crate) reads: u64,
     /// Reads that failed on the server. Invalid requests are not counted.
     pub(crate) failed_reads: u64,
-    /// The latencies of write requests.
     pub(crate) write_latency: Latencies,
-    /// The latencies of read requests.
     pub(crate) read_latency: Latencies,
 }
 
@@ -37,7 +35,6 @@ impl Counts {
     }
 }
 
-/// The latencies of requests.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Latencies(Vec<Duration>);
 

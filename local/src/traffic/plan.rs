@@ -12,12 +12,10 @@ use sharding::PartitionKey;
 /// appended to it.
 const MAX_PREFIX_BYTES: usize = 1_000;
 
-/// A load of writes and reads.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct LoadPlan {
     /// The key, or the prefix of several keys.
     pub(crate) partition_key: String,
-    /// The number of keys.
     pub(crate) keys: u32,
     /// Writes per second, over all keys.
     pub(crate) writes: u32,
@@ -50,8 +48,7 @@ impl LoadPlan {
             Some(Value::String(key)) if key.len() <= MAX_PREFIX_BYTES => key.clone(),
             other => return Err(wrong("partition_key", not_a_key(other))),
         };
-        PartitionKey::new(&partition_key)
-            .map_err(|error| Problem::key("invalid_load", "partition_key", &error))?;
+        PartitionKey::new(&partition_key).map_err(|error| wrong("partition_key", error))?;
         let skew = match fields.get("skew").map(|skew| (skew, skew.as_f64())) {
             None => 0.0,
             Some((_, Some(skew))) if (0.0..=4.0).contains(&skew) => skew,
