@@ -132,18 +132,6 @@ fn hold(
     }
 }
 
-#[test]
-fn no_seed_finds_a_violation() {
-    hold("growth", seeds(SEEDS), as_built, |count, totals| {
-        totals.growths >= count
-            && totals.point_writes > 10 * count
-            && totals.deleted > count
-            && totals.existed > count
-            && totals.reads > 10 * count
-            && totals.faults > 10 * count
-    });
-}
-
 /// The number of seeds with clients of endpoints: with growth only, and with shrinking.
 const ENDPOINT_SEEDS: [(u64, u64); 2] = [(12, 2), (3, 1)];
 
@@ -189,10 +177,16 @@ fn updates_enough(count: u64, totals: &Totals) -> bool {
 }
 
 #[test]
-fn no_seed_finds_a_violation_while_items_are_updated() {
+fn no_seed_finds_a_violation() {
     let plan = |seed| Plan { updates: true, ..as_built(seed) };
-    hold("updates, growth", seeds(SEEDS), plan, |count, totals| {
-        totals.growths >= count && updates_enough(count, totals)
+    hold("growth", seeds(SEEDS), plan, |count, totals| {
+        totals.growths >= count
+            && totals.point_writes > 10 * count
+            && totals.deleted > count
+            && totals.existed > count
+            && totals.reads > 10 * count
+            && totals.faults > 10 * count
+            && updates_enough(count, totals)
     });
 }
 
@@ -258,21 +252,13 @@ fn no_seed_finds_a_violation_while_keys_shrink_again() {
 
 #[test]
 fn no_seed_finds_a_violation_while_keys_are_settled() {
-    let plan = |seed| Plan { shrinking: Shrinking::AsBuilt, settling: true, ..as_built(seed) };
-    hold("settling", seeds(SHRINKING_SEEDS), plan, |count, totals| {
-        totals.settlings > 0 && totals.interrupted > 0 && totals.reads > 100 * count
-    });
-}
-
-#[test]
-fn no_seed_finds_a_violation_while_adopted_keys_are_settled() {
     let plan = |seed| Plan {
         shrinking: Shrinking::AsBuilt,
         settling: true,
         adopting: true,
         ..as_built(seed)
     };
-    hold("adopting", seeds(SHRINKING_SEEDS), plan, |count, totals| {
+    hold("settling", seeds(SHRINKING_SEEDS), plan, |count, totals| {
         totals.settlings > 0 && totals.interrupted > 0 && totals.reads > 100 * count
     });
 }

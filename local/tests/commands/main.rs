@@ -4,4 +4,4 @@
 mod demo;
 mod dynamodb_port;
 mod endpoint_url;
-mod shrinking_audit_log;
+mod killed;

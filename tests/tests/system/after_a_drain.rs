@@ -212,7 +212,7 @@ async fn a_shrunk_key_costs_its_readers_what_a_never_grown_one_does() {
 /// A key that grew from 1 to 16 shards under writes, which continue while it is settled.
 #[tokio::test(start_paused = true)]
 async fn settling_under_load_costs_two_units_for_each_moved_kilobyte() {
-    let items = large_or(20_000, 3_000);
+    let items = large_or(8_000, 3_000);
     // 1,000 write units per second for each partition, and enough partitions that no two shards
     // share one.
     let limits =

@@ -12,7 +12,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use serde_json::Value;
 use sharding::internal::policy::collisions::fewest;
-use system_tests::{TestEdition, config, large_or};
+use system_tests::{TestEdition, config};
 
 fn audit_log() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("data/audit-log.jsonl.gz")
@@ -82,23 +82,6 @@ fn assert_nothing_lost(summary: &Summary, lines: u64) {
         (lines, lines, &[][..]),
         "{summary}"
     );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_log_is_stored_and_read_back_exactly() {
-    let (lines, keys) = large_or((61_299, 5_301), (6_000, 794));
-    let edition = TestEdition::start(ServeOptions::default(), config()).await;
-    let part = first_lines(lines);
-    let summary = load(&options(part.path(), &edition)).await.expect("loaded");
-    assert_nothing_lost(&summary, lines as u64);
-    let expected = expected(lines);
-    let (events, pages) = compare(&edition, &expected).await;
-    println!(
-        "{summary}read back: {events} events of {} keys in {pages} pages, each once and in order",
-        expected.len()
-    );
-    assert_eq!((events, expected.len()), (lines, keys));
-    edition.stop().await;
 }
 
 /// The partitions of the small table, and the write units per second of each.

@@ -43,37 +43,6 @@ async fn a_data_directory_keeps_items_and_metadata() {
 }
 
 #[tokio::test]
-async fn the_edition_completes_a_shrink_by_itself() {
-    let options = ServeOptions { drain_period: 1, drain_wait: Some(5), ..ServeOptions::default() };
-    let mut config = config();
-    config.policy.cooldown_seconds = 0;
-    let edition = TestEdition::start(options, config).await;
-    const SCALER: &str = "/2015-03-31/functions/shard-scaler/invocations";
-    let set = json!({"action": "set", "partition_key": "k", "number_of_shards": 6});
-    assert_eq!(edition.post(SCALER, &set).await.body["outcome"], "scaled");
-    for number in 0..50 {
-        assert_eq!(edition.post("/items", &item(&format!("{number:02}"))).await.status, 201);
-    }
-    let shrink = json!({"action": "shrink", "partition_key": "k", "number_of_shards": 1});
-    assert_eq!(edition.post(SCALER, &shrink).await.body["outcome"], "begun");
-    let began = tokio::time::Instant::now();
-    while edition.get("/shards?partition_key=k").await.body["read_shards"] != 1 {
-        assert!(began.elapsed() < std::time::Duration::from_secs(60), "the shrink does not end");
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
-    assert!(
-        began.elapsed() > std::time::Duration::from_secs(10),
-        "it waited for reads and for requests"
-    );
-    let page = edition.get("/items?partition_key=k&consistent=true").await;
-    assert_eq!(
-        (page.body["items"].as_array().map(Vec::len), &page.body["shards"]),
-        (Some(50), &json!(1))
-    );
-    edition.stop().await;
-}
-
-#[tokio::test]
 async fn a_port_in_use_and_an_unusable_directory_are_reported() {
     let running = TestEdition::start(ServeOptions::default(), config()).await;
     let port = running.url().rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");

@@ -2,7 +2,6 @@
 //! these tests.
 
 #[cfg(unix)]
-mod additions;
 mod adopting;
 mod after_a_drain;
 mod alarm_scaling;
@@ -12,7 +11,6 @@ mod batch_put;
 #[cfg(unix)]
 mod child;
 mod client;
-mod concurrent_creation;
 mod console;
 mod costs;
 mod directory;

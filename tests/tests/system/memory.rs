@@ -67,7 +67,7 @@ fn peak_of(keys: usize) -> u64 {
 
 #[test]
 fn keys_that_never_grew_take_no_memory() {
-    // 20 bytes for each key of the large form: less than its name.
+    // 50 bytes for each key of the large form: less than its entry in any map would take.
     const MAX_GROWTH_KILOBYTES: u64 = 10_000;
     let Some(own) = peak_kilobytes() else {
         println!("not measured: the system does not report the memory of a process");
@@ -80,7 +80,7 @@ fn keys_that_never_grew_take_no_memory() {
         println!("\n{PEAK} {}", peak_kilobytes().unwrap_or(own));
         return;
     }
-    let keys = large_or(500_000, 20_000);
+    let keys = large_or(200_000, 20_000);
     let (none, many) = (peak_of(0), peak_of(keys));
     println!("{none} kB for an instance that has seen {WARM_UP} keys, {many} kB after {keys} more");
     assert!(many <= none + MAX_GROWTH_KILOBYTES, "{many} kB, {none} kB");

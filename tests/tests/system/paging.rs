@@ -1,18 +1,15 @@
-//! Paging with any limit, order, range and number of shards, while the width grows and shrinks
-//! between pages: every item that exists throughout is returned once and in order.
+//! Paging with any limit, order, range and number of shards, while the width grows between pages:
+//! every item that exists throughout is returned once and in order.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::in_process_clients;
 use proptest::prelude::*;
 use sharding::internal::{Deadline, Environment, PageQuery, TableEngine};
 use sharding::{
-    Attributes, Item, Order, PartitionKey, Placement, ShardCount, ShardNumber, SortKey,
-    SortKeyType, create_tables,
+    Attributes, Item, Order, PartitionKey, ShardCount, SortKey, SortKeyType, create_tables,
 };
 use system_tests::{TestClock, config};
 
@@ -21,7 +18,6 @@ use system_tests::{TestClock, config};
 enum Between {
     Nothing,
     Grow(u32),
-    Shrink(u32),
     /// Stores an item that did not exist from the beginning.
     Store(u32),
 }
@@ -30,7 +26,6 @@ fn between() -> impl Strategy<Value = Between> {
     prop_oneof![
         2 => Just(Between::Nothing),
         2 => (1u32..12).prop_map(Between::Grow),
-        1 => (1u32..6).prop_map(Between::Shrink),
         2 => (0u32..400).prop_map(Between::Store),
     ]
 }
@@ -52,7 +47,6 @@ fn soon() -> Deadline {
 }
 
 struct World {
-    client: Client,
     table: TableEngine,
 }
 
@@ -69,7 +63,7 @@ impl World {
         let client = in_process_clients(&InProcess::new(engine)).dynamodb;
         create_tables(&client, &config()).await.expect("tables");
         let environment = Environment::seeded(TestClock::default(), seed);
-        Self { table: TableEngine::with_environment(&client, config(), environment), client }
+        Self { table: TableEngine::with_environment(&client, config(), environment) }
     }
 
     async fn store(&self, number: u32) {
@@ -93,82 +87,8 @@ impl World {
             Between::Grow(by) => {
                 self.table.set_shards(&key(), count(width + by), soon()).await.expect("grown");
             }
-            Between::Shrink(by) if by < width => self.shrink(width, width - by).await,
-            Between::Shrink(_) => {}
             Between::Store(number) => self.store(number).await,
         }
-    }
-
-    /// Leaves the tables as a finished shrink does: every item is at its home under the new width,
-    /// and every earlier view has expired.
-    async fn shrink(&self, from: u32, to: u32) {
-        let mut copies = BTreeMap::<String, HashMap<String, AttributeValue>>::new();
-        let mut stored = Vec::new();
-        for shard in count(from).shards() {
-            let shard_key = config().shard_keys.build(&key(), shard).expect("a shard key");
-            let response = self
-                .client
-                .query()
-                .table_name("items")
-                .key_condition_expression("partition_key = :p");
-            let response = response
-                .expression_attribute_values(":p", AttributeValue::S(shard_key))
-                .send()
-                .await
-                .expect("read");
-            stored.extend(response.items.unwrap_or_default());
-        }
-        for item in stored {
-            self.client
-                .delete_item()
-                .table_name("items")
-                .key("partition_key", item["partition_key"].clone())
-                .key("sort_key", item["sort_key"].clone())
-                .send()
-                .await
-                .expect("deleted");
-            let text = item["sort_key"].as_s().expect("a string").clone();
-            let version = |item: &HashMap<String, AttributeValue>| {
-                item["_sh:v"].as_n().expect("a number").parse::<u128>().expect("a version")
-            };
-            if copies.get(&text).is_none_or(|other| version(other) < version(&item)) {
-                copies.insert(text, item);
-            }
-        }
-        for (text, mut item) in copies {
-            let sort_key = SortKey::parse(SortKeyType::String, &text).expect("a sort key");
-            let home = Placement::Calculated.home(&key(), &sort_key, count(to)).expect("a home");
-            let shard_key = config().shard_keys.build(&key(), home).expect("a shard key");
-            item.insert("partition_key".into(), AttributeValue::S(shard_key));
-            item.remove("_sh:k");
-            if home != ShardNumber::FIRST {
-                item.insert("_sh:k".into(), AttributeValue::S(key().to_string()));
-            }
-            self.client
-                .put_item()
-                .table_name("items")
-                .set_item(Some(item))
-                .send()
-                .await
-                .expect("stored");
-        }
-        self.client
-            .update_item()
-            .table_name("items-metadata")
-            .key("partition_key", AttributeValue::S("k".into()))
-            .update_expression(
-                "SET number_of_shards = :n, read_shards = :n, shard_history = :h, settled = :t ADD generation :one, era :one",
-            )
-            .expression_attribute_values(":n", AttributeValue::N(to.to_string()))
-            .expression_attribute_values(":h", AttributeValue::Ss(vec![format!("1700000000:{to}")]))
-            .expression_attribute_values(":t", AttributeValue::Bool(true))
-            .expression_attribute_values(":one", AttributeValue::N("1".into()))
-            .send()
-            .await
-            .expect("shrunk");
-        self.table.repair_directory(soon()).await.expect("listed");
-        // Longer than any view is valid.
-        tokio::time::sleep(Duration::from_secs(2)).await;
     }
 }
 

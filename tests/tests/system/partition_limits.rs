@@ -4,8 +4,7 @@ use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, KeysAndAttributes,
-    ProvisionedThroughput, Put, PutRequest, ScalarAttributeType, TableStatus, TransactWriteItem,
-    WarmThroughput, WriteRequest,
+    ProvisionedThroughput, Put, PutRequest, ScalarAttributeType, TransactWriteItem, WriteRequest,
 };
 use aws_sdk_dynamodb::{Client, Config};
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
@@ -249,52 +248,6 @@ async fn reads_have_their_own_limit_and_batches_return_what_is_left() {
     let left =
         response.unprocessed_keys().and_then(|left| left.get("on-demand")).expect("a part was not");
     assert!(left.keys().iter().any(|key| key.get("pk") == Some(&text("hot"))));
-}
-
-/// The write and read units per second, and the status.
-async fn warm_throughput(client: &Client, table: &str) -> (i64, i64, TableStatus) {
-    let described = client.describe_table().table_name(table).send().await.expect("described");
-    let warm =
-        described.table().and_then(|table| table.warm_throughput()).expect("warm throughput");
-    let units = |units: Option<i64>| units.expect("units");
-    let (write_units, read_units) =
-        (units(warm.write_units_per_second()), units(warm.read_units_per_second()));
-    (write_units, read_units, warm.status().cloned().expect("a status"))
-}
-
-#[tokio::test(start_paused = true)]
-async fn warm_throughput_tells_how_many_partitions_a_table_has() {
-    let (engine, client) = tight_engine();
-    for (table_name, billing) in
-        [("on-demand", BillingMode::PayPerRequest), ("provisioned", BillingMode::Provisioned)]
-    {
-        table(&client, table_name, billing).await;
-        let raise = |units: i64| {
-            let wanted = WarmThroughput::builder().write_units_per_second(units).build();
-            client.update_table().table_name(table_name).warm_throughput(wanted).send()
-        };
-        let before = (64_000, 192_000);
-        assert_eq!(
-            warm_throughput(&client, table_name).await,
-            (before.0, before.1, TableStatus::Active)
-        );
-        let refusal = raise(24_000).await.expect_err("64 partitions are more than 24");
-        let code = aws_sdk_dynamodb::error::ProvideErrorMetadata::code(&refusal);
-        assert_eq!(code, Some("ValidationException"), "{refusal:?}");
-        raise(70_000).await.expect("raised");
-        assert_eq!(
-            warm_throughput(&client, table_name).await,
-            (before.0, before.1, TableStatus::Updating)
-        );
-        tokio::time::sleep(std::time::Duration::from_secs(60)).await;
-        assert_eq!(
-            warm_throughput(&client, table_name).await,
-            (70_000, 210_000, TableStatus::Active)
-        );
-        assert_eq!(engine.heat(table_name).len(), 70);
-        // Each partition still provides five units per second.
-        overdraw(&client, table_name, "hot").await;
-    }
 }
 
 #[tokio::test]

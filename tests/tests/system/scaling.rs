@@ -1,18 +1,14 @@
 //! Scaling as a whole: many concurrent writers cause one change, a hot key is relieved within
 //! seconds, and reads are exact throughout.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
-use local::{ServeOptions, clients_over, in_process_clients};
-use serde_json::json;
+use local::{clients_over, in_process_clients};
 use sharding::internal::{Clock, Deadline, Environment, TableEngine, protocol::view::Moment};
 use sharding::{Attributes, Item, PartitionKey, SortKey, SortKeyType};
 use system_tests::metadata::claimed_tables;
-use system_tests::{CountingMetadata, TestEdition, config};
+use system_tests::{CountingMetadata, config};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -133,79 +129,4 @@ async fn many_slow_instances_size_a_key_together() {
     // One instance alone would grow the key to at most 5 times its own load: four or five writes,
     // none of which was accepted.
     assert!(widths.get(1).is_some_and(|width| *width >= 32), "{widths:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn under_load_a_width_rises_in_a_step_or_two_and_no_read_misses() {
-    let options =
-        ServeOptions { partitions: 64, partition_write_units: 40, ..ServeOptions::default() };
-    let edition = Arc::new(TestEdition::start(options, config()).await);
-    let acknowledged = Arc::new(std::sync::Mutex::new(BTreeSet::new()));
-    let (loading, number, scans) =
-        (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let mut tasks = JoinSet::new();
-    for _ in 0..24 {
-        let (edition, acknowledged, loading, number) = (
-            Arc::clone(&edition),
-            Arc::clone(&acknowledged),
-            Arc::clone(&loading),
-            Arc::clone(&number),
-        );
-        tasks.spawn(async move {
-            while loading.load(Ordering::Relaxed) {
-                let sort_key = format!("{:08}", number.fetch_add(1, Ordering::Relaxed));
-                let item = json!({"partition_key": "hot", "sort_key": sort_key, "attributes": {}});
-                if edition.post("/items", &item).await.status == 201 {
-                    acknowledged
-                        .lock()
-                        .expect("no thread panics while it holds the lock")
-                        .insert(sort_key);
-                }
-            }
-        });
-    }
-    {
-        let (edition, acknowledged, loading, scans) = (
-            Arc::clone(&edition),
-            Arc::clone(&acknowledged),
-            Arc::clone(&loading),
-            Arc::clone(&scans),
-        );
-        tasks.spawn(async move {
-            while loading.load(Ordering::Relaxed) {
-                let before: Vec<String> = acknowledged
-                    .lock()
-                    .expect("no thread panics while it holds the lock")
-                    .iter()
-                    .cloned()
-                    .collect();
-                let (items, _) = edition.read_all("hot", "&limit=1000&consistent=true").await;
-                let seen: Vec<&str> =
-                    items.iter().filter_map(|item| item["sort_key"].as_str()).collect();
-                assert!(seen.windows(2).all(|pair| pair[0] < pair[1]), "in order, each once");
-                let seen: BTreeSet<&str> = seen.into_iter().collect();
-                let missed = before.iter().find(|sort_key| !seen.contains(sort_key.as_str()));
-                assert_eq!(missed, None, "acknowledged before the read began");
-                scans.fetch_add(1, Ordering::Relaxed);
-            }
-        });
-    }
-    // The load itself: eight seconds of it.
-    tokio::time::sleep(Duration::from_secs(8)).await;
-    loading.store(false, Ordering::Relaxed);
-    while let Some(task) = tasks.join_next().await {
-        task.expect("no task fails");
-    }
-    let shards = edition.get("/shards?partition_key=hot").await.body;
-    let history = shards["shard_history"].as_array().map_or(0, Vec::len);
-    let (items, _) = edition.read_all("hot", "&limit=1000&consistent=true").await;
-    let stored = acknowledged.lock().expect("no thread panics while it holds the lock").len();
-    println!(
-        "{stored} writes acknowledged, {} scans exact, widths {}",
-        scans.load(Ordering::Relaxed),
-        shards["shard_history"]
-    );
-    assert!(items.len() >= stored && scans.load(Ordering::Relaxed) > 3);
-    assert!((2..=4).contains(&history), "the width must rise in a few steps: {shards}");
-    Arc::try_unwrap(edition).expect("all tasks have ended").stop().await;
 }

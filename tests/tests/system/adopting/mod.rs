@@ -31,40 +31,6 @@ async fn rows(fixture: &Fixture) -> BTreeMap<(String, String), u64> {
     rows
 }
 
-#[tokio::test(start_paused = true)]
-async fn items_of_another_program_are_read_and_written_as_they_are() {
-    let fixture = fixture(|_| {}).await;
-    let mut expected = BTreeMap::new();
-    for text in numbered(0..100) {
-        fixture.store_plainly(DAY, &text, 1).await;
-        expected.insert(text, 1);
-    }
-    assert_eq!(fixture.all(DAY).await, expected);
-    assert_eq!(fixture.get(DAY, "order-0007").await, Some(1));
-
-    fixture.table.set_shards(&key(DAY), count(4), soon()).await.expect("grown");
-    sleep(Duration::from_secs(5)).await;
-    assert_eq!(rows(&fixture).await.len(), 100, "a growth moves nothing");
-    let table = &fixture.table;
-    for text in numbered(90..140) {
-        table.put(&item(DAY, &text, 2), soon()).await.expect("stored");
-        expected.insert(text, 2);
-    }
-    for text in numbered(20..30) {
-        table.delete(&key(DAY), &sort_key(&text), soon()).await.expect("deleted");
-        expected.remove(&text);
-    }
-    for text in numbered(15..35) {
-        let created = table.create(&item(DAY, &text, 4), None, soon()).await;
-        assert_eq!(created.is_ok(), !expected.contains_key(&text), "{text}: {created:?}");
-        expected.entry(text).or_insert(4);
-    }
-    assert_eq!(fixture.all(DAY).await, expected);
-    for text in numbered(0..140) {
-        assert_eq!(fixture.get(DAY, &text).await, expected.get(&text).copied(), "{text}");
-    }
-}
-
 /// Settles a key under a load of all kinds of writes, until its tombstones are gone.
 #[tokio::test(start_paused = true)]
 async fn adopted_items_settle_under_load_and_none_is_lost_or_doubled() {

@@ -1,14 +1,11 @@
 //! Copies of pages: their number is raised under traffic, and every copy gets each change.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use embedded_dynamodb::InProcess;
-use local::in_process_clients;
 use sharding::TableError;
-use sharding::internal::{Environment, PageQuery, TableEngine, protocol::directory::PAGES};
+use sharding::internal::protocol::directory::PAGES;
 use sharding::maintenance::MAX_COPIES;
 use system_tests::metadata::{self, TABLE_ITEM, entry_name, number_of, page_copy, page_key};
 use system_tests::{Fate, count, numbered, soon};
@@ -18,100 +15,6 @@ use super::{Expected, Fixture, KEY, assert_finds, key, put, reads_of, store};
 
 const REFUSED: &str =
     r#"{"__type":"com.amazon.coral.validate#ValidationException","message":"no"}"#;
-
-impl Fixture {
-    /// As [`instance`](Self::instance), with a service time of 3 ms.
-    pub(super) fn distant_instance(&self, seed: u64) -> TableEngine {
-        let connection =
-            InProcess::new(self.engine.clone()).with_service_time(Duration::from_millis(3));
-        let environment = Environment::seeded(self.clock.clone(), seed);
-        TableEngine::with_environment(
-            &in_process_clients(&connection).dynamodb,
-            self.config.clone(),
-            environment,
-        )
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn copies_are_raised_while_traffic_runs() {
-    let fixture = Fixture::new().await;
-    let acknowledged = Arc::new(Mutex::new(BTreeSet::new()));
-    let goes_on = Arc::new(AtomicBool::new(true));
-    let writer = {
-        let (table, acknowledged) = (fixture.distant_instance(1), Arc::clone(&acknowledged));
-        let goes_on = Arc::clone(&goes_on);
-        tokio::spawn(async move {
-            for number in 0u64.. {
-                let text = format!("order-{number:05}");
-                put(&table, &text, number).await;
-                acknowledged.lock().expect("no thread panics while it holds the lock").insert(text);
-                sleep(Duration::from_millis(20)).await;
-                if !goes_on.load(Ordering::Relaxed) {
-                    return;
-                }
-            }
-        })
-    };
-    let reader = {
-        let (table, acknowledged) = (fixture.distant_instance(2), Arc::clone(&acknowledged));
-        let goes_on = Arc::clone(&goes_on);
-        tokio::spawn(async move {
-            let mut scans = 0;
-            while goes_on.load(Ordering::Relaxed) {
-                let before =
-                    acknowledged.lock().expect("no thread panics while it holds the lock").clone();
-                let query = PageQuery { limit: 1_000, consistent: true, ..PageQuery::new(key()) };
-                let page = table.query(&query, soon()).await.expect("a page");
-                let seen: BTreeSet<String> =
-                    page.items.iter().map(|item| item.sort_key.to_string()).collect();
-                let missed = before.difference(&seen).next();
-                assert_eq!(missed, None, "acknowledged before the read began");
-                scans += 1;
-                sleep(Duration::from_millis(70)).await;
-            }
-            scans
-        })
-    };
-    let scaler = fixture.distant_instance(3);
-    sleep(Duration::from_secs(1)).await;
-    scaler.set_shards(&key(), count(4), soon()).await.expect("grown");
-    scaler.raise_directory_copies(3, soon()).await.expect("raised");
-    sleep(Duration::from_secs(1)).await;
-    // One change after the new copies, and one concurrently with them.
-    scaler.set_shards(&key(), count(8), soon()).await.expect("grown");
-    let other = fixture.distant_instance(4);
-    let beside = async {
-        sleep(Duration::from_millis(5)).await;
-        other.raise_directory_copies(5, soon()).await
-    };
-    let hot = key();
-    let (grown, raised) = tokio::join!(scaler.set_shards(&hot, count(16), soon()), beside);
-    grown.expect("grown");
-    raised.expect("raised");
-    sleep(Duration::from_secs(2)).await;
-    goes_on.store(false, Ordering::Relaxed);
-    writer.await.expect("no write fails");
-    let scans = reader.await.expect("no read is wrong");
-    assert!(scans > 30, "{scans}");
-
-    let entry = fixture.entry_of_item().await;
-    for copy in 0..5 {
-        assert_eq!(fixture.entry(copy).await.as_ref(), Some(&entry), "copy {copy}");
-        let page =
-            metadata::read(&fixture.client, &page_key(KEY, copy)).await.expect("it is stored");
-        assert_eq!(number_of(&page, "copies"), 5, "copy {copy}");
-    }
-    // New instances read every copy, and no other page.
-    let mut read = BTreeSet::new();
-    for seed in 10..50 {
-        let (new, wire) = fixture.wired(seed, |_| Fate::Pass);
-        new.query(&PageQuery::new(key()), soon()).await.expect("a page");
-        assert_eq!(reads_of(&wire, KEY), 0);
-        read.extend((0..5).filter(|copy| reads_of(&wire, &page_key(KEY, *copy)) > 0));
-    }
-    assert_eq!(read, BTreeSet::from([0, 1, 2, 3, 4]));
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_running_instance_learns_of_new_copies_from_a_page() {

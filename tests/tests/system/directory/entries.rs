@@ -8,7 +8,7 @@ use sharding::internal::protocol::directory::MAX_PAGE_BYTES;
 use sharding::internal::protocol::directory::{FULL_PAGE_BYTES, PAGES};
 use sharding::maintenance::{DrainRefused, ScaleOutcome, ScalingDecision};
 use system_tests::metadata::{self, page_copy, page_key, text};
-use system_tests::{Call, Fate, count, numbered, report_throttles, soon};
+use system_tests::{count, numbered, report_throttles, soon};
 use tokio::time::sleep;
 
 use super::recorder::MetricRecorder;
@@ -27,42 +27,6 @@ async fn an_item_from_before_does_not_lower_its_entry() {
     assert_eq!(fixture.instance(2).repair_directory(soon()).await.expect("compared"), 0);
     assert_eq!(fixture.entry(0).await, entry);
     assert_finds(&fixture.instance(3), &expected, "its page is right").await;
-}
-
-/// The request that publishes the closing arrives long after the open.
-#[tokio::test(start_paused = true)]
-async fn a_page_write_that_arrives_late_changes_nothing() {
-    let fixture = Fixture::new().await;
-    let is_of_page =
-        |call: &Call| call.key.as_deref().is_some_and(|key| key.starts_with("_sharding:page:"));
-    let page = page_key(KEY, 0);
-    let (table, wire) = fixture.wired(1, move |call| {
-        let is_first = call.operation == "UpdateItem" && call.before == 1;
-        if is_first && call.key.as_deref() == Some(page.as_str()) {
-            Fate::Late(Duration::from_secs(10))
-        } else {
-            Fate::Pass
-        }
-    });
-    let mut expected = Expected::new();
-    store(&table, numbered(0..10), 1, &mut expected).await;
-    table.set_shards(&key(), count(4), soon()).await.expect("grown");
-    let updates = wire
-        .calls()
-        .into_iter()
-        .filter(|call| call.operation == "UpdateItem" && is_of_page(call))
-        .count();
-    assert_eq!(
-        updates, 3,
-        "the closing twice, because its first request had no response, and the opening once"
-    );
-    store(&table, numbered(5..20), 2, &mut expected).await;
-    let entry = fixture.entry(0).await;
-    sleep(Duration::from_secs(15)).await;
-    assert_eq!(fixture.entry(0).await, entry);
-    for table in [&table, &fixture.instance(2)] {
-        assert_finds(table, &expected, "after the late write").await;
-    }
 }
 
 /// Another key on the same page.

@@ -2,22 +2,20 @@
 //! choose the page, and the number of pages doubles under traffic.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use sharding::PartitionKey;
 use sharding::internal::protocol::directory::{PAGES, SPLIT_PAGE_BYTES};
-use sharding::internal::{Deadline, PageQuery, TableEngine, protocol::directory::Division};
+use sharding::internal::{Deadline, TableEngine, protocol::directory::Division};
 use sharding::maintenance::ScaleOutcome;
 use system_tests::metadata::{
     self, DIVISION, TABLE_ITEM, number_of, page_copy, page_key, page_key_in, text,
 };
 use system_tests::{Fate, count, numbered, soon};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
 
-use super::{Expected, Fixture, KEY, assert_finds, key, put, reads_of, store};
+use super::{Expected, Fixture, KEY, assert_finds, key, store};
 
 const REFUSED: &str =
     r#"{"__type":"com.amazon.coral.validate#ValidationException","message":"no"}"#;
@@ -67,75 +65,6 @@ async fn many_keys_of_two_kilobytes_grow_on_one_page() {
     let bytes = page.iter().map(size).sum::<usize>();
     println!("{} keys: a page of {bytes} bytes", names.len());
     assert!(bytes < 110 * names.len(), "{bytes}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn pages_double_while_traffic_runs() {
-    let fixture = Fixture::new().await;
-    let (idle, mut before) = (fixture.instance(9), Expected::new());
-    let acknowledged = Arc::new(Mutex::new(BTreeSet::new()));
-    let goes_on = Arc::new(AtomicBool::new(true));
-    let (writing, of_writer) = (Arc::clone(&goes_on), Arc::clone(&acknowledged));
-    let writer_table = fixture.distant_instance(1);
-    let writer = tokio::spawn(async move {
-        for number in 0u64.. {
-            let text = format!("order-{number:05}");
-            put(&writer_table, &text, number).await;
-            of_writer.lock().expect("no thread panics while it holds the lock").insert(text);
-            sleep(Duration::from_millis(20)).await;
-            if !writing.load(Ordering::Relaxed) {
-                return;
-            }
-        }
-    });
-    let (reading, of_reader) = (Arc::clone(&goes_on), Arc::clone(&acknowledged));
-    let reader_table = fixture.distant_instance(2);
-    let reader = tokio::spawn(async move {
-        while reading.load(Ordering::Relaxed) {
-            let before =
-                of_reader.lock().expect("no thread panics while it holds the lock").clone();
-            let query = PageQuery { limit: 1_000, consistent: true, ..PageQuery::new(key()) };
-            let page = reader_table.query(&query, soon()).await.expect("a page");
-            let seen: BTreeSet<String> =
-                page.items.iter().map(|item| item.sort_key.to_string()).collect();
-            assert_eq!(before.difference(&seen).next(), None, "acknowledged before the read began");
-            sleep(Duration::from_millis(70)).await;
-        }
-    });
-    let scaler = fixture.distant_instance(3);
-    assert_finds(&idle, &before, "it knows the first pages only").await;
-    sleep(Duration::from_secs(1)).await;
-    scaler.set_shards(&key(), count(4), soon()).await.expect("grown");
-    scaler.repair_directory(soon()).await.expect("compared");
-    assert_eq!(fixture.pages().await, (4, false), "no page is large");
-    fixture.enlarge(0).await;
-    // One change beside the pages that are added, and one after them.
-    let (hot, other) = (key(), fixture.distant_instance(4));
-    let beside = async {
-        sleep(Duration::from_millis(5)).await;
-        other.repair_directory(soon()).await
-    };
-    let (grown, doubled) = tokio::join!(scaler.set_shards(&hot, count(8), soon()), beside);
-    grown.expect("grown");
-    doubled.expect("doubled");
-    assert_eq!(fixture.pages().await, (8, false));
-    scaler.set_shards(&key(), count(16), soon()).await.expect("grown");
-    sleep(Duration::from_secs(2)).await;
-    goes_on.store(false, Ordering::Relaxed);
-    writer.await.expect("no write fails");
-    reader.await.expect("no read is wrong");
-
-    assert_eq!(fixture.entry_of_larger(0).await, Some(fixture.entry_of_item().await));
-    assert_eq!(fixture.entry(0).await, None, "the first pages are written no more");
-    for (number, text) in (0..).zip(&*acknowledged.lock().expect("no thread panicked")) {
-        before.insert(text.clone(), number);
-    }
-    let (new, wire) = fixture.wired(10, |_| Fate::Pass);
-    for table in [&idle, &new] {
-        assert_finds(table, &before, "after the pages have doubled").await;
-    }
-    assert_eq!(reads_of(&wire, &page_key(KEY, 0)), 0, "a new instance reads the larger directory");
-    assert_eq!(reads_of(&wire, KEY), 0, "and no item");
 }
 
 /// Fails the process's updates and puts of the metadata table from one on, and then all.

@@ -26,55 +26,6 @@ fn late_once(armed: &Arc<AtomicBool>) -> impl Fn(&Call) -> Fate + Send + Sync + 
     }
 }
 
-/// The update finds the item at an old place and stores it at home, under the condition that home is
-/// empty. That would be true again once the item is deleted, unless the deletion leaves a tombstone
-/// for as long as the duplicate may arrive.
-#[tokio::test(start_paused = true)]
-async fn a_late_duplicate_of_an_update_does_not_bring_an_item_back() {
-    for deletes_before in [true, false] {
-        let armed = Arc::new(AtomicBool::new(false));
-        let fixture = fixture_over(late_once(&armed), |_| {}).await;
-        fixture.store(numbered(0..40)).await;
-        fixture.grow(8).await;
-        fixture.wait_out_the_change().await;
-        let old = fixture.by_shard().await;
-        assert_eq!(old.keys().copied().collect::<Vec<_>>(), [1]);
-        let text = numbered(0..40)
-            .find(|text| fixture.home_of(text, 8) != Some(1))
-            .expect("most items have another home");
-        let merge = Patch {
-            merge: [("state".to_owned(), Merge::Set(Value::Bool(true)))].into(),
-            ..Patch::default()
-        };
-        armed.store(true, Ordering::Relaxed);
-        let of_item = (&key(), &sort_key(&text));
-        let updated =
-            fixture.table.update(of_item, &merge, &Conditions::default(), None, soon()).await;
-        updated.expect("the repetition is acknowledged");
-        assert!(!armed.load(Ordering::Relaxed), "the first attempt is under way");
-
-        let delete = async || fixture.table.delete(&key(), &sort_key(&text), soon()).await;
-        if deletes_before {
-            delete().await.expect("deleted");
-        }
-        fixture.table.begin_settle(&key(), soon()).await.expect("it begins");
-        assert!(matches!(fixture.drain().await.last(), Some(Drained::Done { .. })));
-        if !deletes_before {
-            delete().await.expect("deleted");
-        }
-        // The schedule goes on with the key.
-        for _ in 0..20 {
-            let drained = fixture.table.drain(&key(), soon()).await.expect("a response");
-            assert_eq!(drained, Drained::Nothing, "no tombstone is removed yet");
-            sleep(Duration::from_secs(50)).await;
-        }
-        let found = fixture.table.get(&key(), &sort_key(&text), true, soon()).await;
-        assert!(found.expect("a response").is_none(), "deletes before: {deletes_before}");
-        fixture.purge().await;
-        fixture.assert_all_are_at_home(39).await;
-    }
-}
-
 /// The key never grows. The first attempt of a put arrives after its repetition was acknowledged, and
 /// the item changed and deleted.
 #[tokio::test(start_paused = true)]

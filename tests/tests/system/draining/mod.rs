@@ -6,138 +6,16 @@ mod expiry;
 mod fixture;
 mod waits;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sharding::internal::{Clock, Deadline, Separator, ShardKeys, TableEngine};
+use sharding::internal::{Clock, Separator, ShardKeys, TableEngine};
 use sharding::maintenance::{DrainRefused, Drained, ScaleOutcome};
 use sharding::{Placement, Writes};
 use system_tests::{count, numbered, report_throttles, soon, sort_key};
 use tokio::time::sleep;
 
 use fixture::{fixture, item, key};
-
-#[tokio::test(start_paused = true)]
-async fn a_shrink_brings_every_item_home_and_forgets_the_other_places() {
-    let fixture = fixture(|_| {}).await;
-    fixture.store(numbered(0..40)).await;
-    fixture.grow(5).await;
-    fixture.store(numbered(40..120)).await;
-    fixture.grow(16).await;
-    fixture.store(numbered(120..400)).await;
-    let before = fixture.by_shard().await;
-    assert!(before.len() > 12, "{before:?}");
-
-    let marked = fixture.table.begin_shrink(&key(), count(4), soon()).await.expect("it begins");
-    assert_eq!((marked.number_of_shards, marked.read_shards), (count(4), count(16)));
-    assert!(marked.draining().is_some());
-    assert_eq!(fixture.all().await.len(), 400, "readers look everywhere");
-    let began = tokio::time::Instant::now();
-    let reports = fixture.drain().await;
-    let waited: BTreeSet<u64> = reports
-        .iter()
-        .filter_map(|one| match one {
-            Drained::Waiting { until } => Some(*until),
-            Drained::Nothing | Drained::Working { .. } | Drained::Done { .. } | _ => None,
-        })
-        .collect();
-    assert!(waited.len() >= 2, "for reads, and for requests: {reports:?}");
-    let pace = fixture.table.config().drain;
-    assert!(
-        began.elapsed() > pace.wait_for_reads + pace.wait_for_requests,
-        "{:?}",
-        began.elapsed()
-    );
-    let Some(Drained::Done { from, to, .. }) = reports.last() else { panic!("{reports:?}") };
-    assert_eq!((*from, *to), (count(16), count(4)));
-
-    let after = fixture.by_shard().await;
-    assert_eq!(after.keys().copied().collect::<Vec<_>>(), [1, 2, 3, 4]);
-    fixture.assert_all_are_at_home(400).await;
-    for (shard, kept) in before.iter().filter(|(shard, _)| (2..=4).contains(*shard)) {
-        assert!(
-            kept.iter().all(|sort_key| after[shard].contains(sort_key)),
-            "the items of shard {shard} stay"
-        );
-    }
-    assert_eq!(
-        fixture.all().await.into_keys().collect::<Vec<_>>(),
-        numbered(0..400).collect::<Vec<_>>()
-    );
-    for text in ["order-0007", "order-0100", "order-0399"] {
-        let found =
-            fixture.table.get(&key(), &sort_key(text), true, soon()).await.expect("a response");
-        assert!(found.is_some(), "{text}");
-    }
-    let metadata = fixture.metadata().await;
-    let widths: Vec<u32> =
-        metadata.shard_history.entries().map(|entry| entry.count.get()).collect();
-    assert_eq!((metadata.draining(), metadata.settled, widths), (None, true, vec![4]));
-}
-
-#[tokio::test(start_paused = true)]
-async fn writes_and_reads_go_on_while_a_key_shrinks() {
-    let fixture = fixture(|of_table| of_table.drain.units_per_second = 80).await;
-    fixture.grow(12).await;
-    fixture.store(numbered(0..300)).await;
-    let mut expected: BTreeMap<String, u64> = numbered(0..300).map(|text| (text, 1)).collect();
-    fixture.table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
-    let mut step = 0u64;
-    for call in 0.. {
-        // Short invocations, each of which is interrupted.
-        let lasts = Duration::from_millis(if call < 20 { 3_500 } else { 20_000 });
-        let drained =
-            fixture.table.drain(&key(), Deadline::now() + lasts).await.expect("it goes on");
-        for _ in 0..4 {
-            step += 1;
-            let text = format!("order-{:04}", step * 37 % 300);
-            match step % 4 {
-                0 => {
-                    fixture.table.delete(&key(), &sort_key(&text), soon()).await.expect("deleted");
-                    expected.remove(&text);
-                }
-                1 => {
-                    fixture.table.put(&item(&text, step + 10), soon()).await.expect("put");
-                    expected.insert(text, step + 10);
-                }
-                2 => {
-                    let created = fixture.table.create(&item(&text, step + 10), None, soon()).await;
-                    assert_eq!(
-                        created.is_ok(),
-                        !expected.contains_key(&text),
-                        "{text}: {created:?}"
-                    );
-                    expected.entry(text).or_insert(step + 10);
-                }
-                _ => {
-                    fixture.table.put_once(&item(&text, step + 10), soon()).await.expect("stored");
-                    // If any copy of it exists, even a tombstone, an earlier request has stored it.
-                    let stored = fixture
-                        .table
-                        .get(&key(), &sort_key(&text), true, soon())
-                        .await
-                        .expect("a response");
-                    if stored.is_some() {
-                        expected.entry(text).or_insert(step + 10);
-                    }
-                }
-            }
-            assert_eq!(fixture.all().await, expected, "after step {step}");
-        }
-        match drained {
-            Drained::Done { .. } => break,
-            Drained::Nothing => panic!("no other instance drains"),
-            Drained::Waiting { .. } => sleep(Duration::from_secs(45)).await,
-            Drained::Working { .. } => {}
-            other => panic!("{other:?}"),
-        }
-    }
-    assert!(step > 60, "the drain was cut into many invocations: {step}");
-    fixture.purge().await;
-    let shards = fixture.by_shard().await;
-    assert_eq!(shards.keys().copied().collect::<Vec<_>>(), [1]);
-    assert_eq!(shards[&1].len(), expected.len(), "no copy is left");
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_settled_key_has_every_item_at_home_and_looks_nowhere_else() {
@@ -189,33 +67,6 @@ async fn a_settled_key_has_every_item_at_home_and_looks_nowhere_else() {
             "{text}"
         );
     }
-}
-
-/// A deleted item leaves a tombstone while older copies may exist, which is removed some time after
-/// the key is settled.
-#[tokio::test(start_paused = true)]
-async fn deleted_items_stay_deleted_and_leave_nothing_behind() {
-    let fixture = fixture(|_| {}).await;
-    fixture.store(numbered(0..60)).await;
-    fixture.grow(8).await;
-    let delete = async |text: &str| {
-        fixture.table.delete(&key(), &sort_key(text), soon()).await.expect("deleted");
-    };
-    for text in numbered(0..30) {
-        delete(&text).await;
-    }
-    assert_eq!(fixture.all().await.len(), 30, "the copies on shard 1 are hidden");
-    fixture.table.begin_settle(&key(), soon()).await.expect("it begins");
-    for text in numbered(30..40) {
-        delete(&text).await;
-    }
-    assert!(matches!(fixture.drain().await.last(), Some(Drained::Done { .. })));
-    assert_eq!(
-        fixture.all().await.into_keys().collect::<Vec<_>>(),
-        numbered(40..60).collect::<Vec<_>>()
-    );
-    fixture.purge().await;
-    fixture.assert_all_are_at_home(20).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,30 +14,6 @@ use tokio::time::sleep;
 
 use super::fixture::{fixture, item, key};
 
-#[tokio::test(start_paused = true)]
-async fn a_lower_width_is_a_candidate_for_a_lease_before_it_is_used() {
-    let fixture = fixture(|_| {}).await;
-    fixture.grow(4).await;
-    let widths = async || {
-        let metadata = fixture.metadata().await;
-        (metadata.number_of_shards.get(), metadata.widths().any(|width| width == count(2)))
-    };
-    let began = tokio::time::Instant::now();
-    let table = fixture.table.clone();
-    let shrink = tokio::spawn(async move { table.begin_shrink(&key(), count(2), soon()).await });
-    sleep(Duration::from_millis(100)).await;
-    assert_eq!(widths().await, (4, true), "it is reported, and not used");
-    sleep(Duration::from_millis(800)).await;
-    assert_eq!(widths().await, (4, true), "an earlier view may still be in use");
-    shrink.await.expect("it ends").expect("it begins");
-    assert!(
-        began.elapsed() > sharding::internal::protocol::view::MAX_LEASE,
-        "{:?}",
-        began.elapsed()
-    );
-    assert_eq!(widths().await, (2, true));
-}
-
 /// The local edition's settings: leases and bounds end one second before the waits.
 fn short_waits(of_table: &mut TableConfig) {
     of_table.append_lease = Duration::from_secs(4);

@@ -98,27 +98,6 @@ async fn a_key_of_many_shards_behaves_the_same() {
 }
 
 #[tokio::test]
-async fn a_post_that_repeats_a_sort_key_after_growth_leaves_one_item() {
-    let edition = start(config()).await;
-    let post = async |number: u32| {
-        let item = json!({"partition_key": "k", "sort_key": "s7", "attributes": {"value": number}});
-        assert_eq!(edition.post("/items", &item).await.status, 201);
-    };
-    post(1).await;
-    set_shards(&edition, "k", 16).await;
-    post(2).await;
-    assert_eq!(value(&edition, "k", "s7").await, 2);
-    assert_eq!(edition.read_all("k", "&consistent=true").await.0.len(), 1);
-    // Some items may have two copies now. A put supersedes them, and a delete hides them.
-    assert_eq!(put(&edition, "k", "s7", 3).await.status, 200);
-    assert_eq!(value(&edition, "k", "s7").await, 3);
-    assert_eq!(delete(&edition, "k", "s7").await.status, 204);
-    assert!(edition.read_all("k", "&consistent=true").await.0.is_empty());
-    assert_eq!(create(&edition, "k", "s7", &[]).await.status, 201, "free again");
-    edition.stop().await;
-}
-
-#[tokio::test]
 async fn an_idempotency_key_makes_repeated_posts_one_item() {
     let edition = start(config()).await;
     let key = ("idempotency-key", "order-1147");

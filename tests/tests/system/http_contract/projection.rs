@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 use system_tests::config;
-use tokio::time::Instant;
 
 use super::{assert_problem, set_shards, start};
 
@@ -55,49 +54,6 @@ async fn fields_leave_out_the_other_attributes_of_items_and_pages() {
             let response = edition.get(&format!("{path}&fields={fields}")).await;
             assert_problem(&response, 400, "invalid_parameter", Some("fields"), about);
         }
-    }
-    edition.stop().await;
-}
-
-/// Prints the bytes and latency of a page of one small attribute, compared with whole items, and
-/// checks the bytes.
-#[tokio::test]
-async fn a_page_of_one_small_attribute_of_large_items_is_small() {
-    let edition = start(config()).await;
-    for shards in [1, 16] {
-        let key = format!("of-{shards}");
-        set_shards(&edition, &key, shards).await;
-        let item = |number: u32| {
-            let attributes = json!({"state": number % 7, "filler": "x".repeat(4_000)});
-            json!({"partition_key": key, "sort_key": format!("{number:03}"), "attributes": attributes})
-        };
-        let items: Vec<Value> = (0..100).map(item).collect();
-        assert_eq!(
-            edition.post("/items/batch", &json!({ "items": items })).await.body["written"],
-            100
-        );
-        let mut figures = Vec::new();
-        for fields in ["", "&fields=state"] {
-            let (mut took, mut bytes, mut units) = (Vec::new(), 0, 0.0);
-            for _ in 0..15 {
-                let began = Instant::now();
-                let text = edition
-                    .text(&format!("/items?partition_key={key}&consistent=true{fields}"))
-                    .await;
-                took.push(began.elapsed());
-                let page: Value = serde_json::from_str(&text).expect("a page");
-                assert_eq!(page["items"].as_array().map(Vec::len), Some(100));
-                (bytes, units) = (text.len(), page["consumed_capacity"].as_f64().expect("units"));
-            }
-            took.sort_unstable();
-            println!(
-                "{shards} shards{fields}: {bytes} bytes, {:?} (median of 15), {units} read units",
-                took[7]
-            );
-            figures.push((bytes, units));
-        }
-        assert!(figures[1].0 * 30 < figures[0].0, "{figures:?}");
-        assert!((figures[1].1 - figures[0].1).abs() < 1.5, "about the same units: {figures:?}");
     }
     edition.stop().await;
 }
