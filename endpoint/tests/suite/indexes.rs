@@ -1,17 +1,14 @@
 //! Queries on indexes with the table's own partition key, beside those of a plain table.
 
-use aws_smithy_runtime_api::client::http::{
-    HttpConnector, HttpConnectorFuture, SharedHttpConnector,
-};
+use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture};
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_types::body::SdkBody;
 use embedded_dynamodb::InProcess;
-use endpoint::{Upstream, open};
 use serde_json::{Value, json};
 use sharding::Version;
 
-use crate::cases::{GROWN, ONE, comparable, keyed, leaks};
-use crate::world::{PLAIN, SHARDED, World, config};
+use crate::cases::{GROWN, ONE, comparable, keyed};
+use crate::world::{PLAIN, SHARDED, World};
 
 /// The items of a key.
 const ITEMS: u32 = 48;
@@ -86,18 +83,6 @@ fn attributes(number: u32, change: u32) -> Value {
     attributes
 }
 
-async fn both(world: &World, operation: &str, body: &Value) {
-    let of = |table: &str| {
-        let mut body = body.clone();
-        body["TableName"] = json!(table);
-        body
-    };
-    let expected = world.engine(operation, &of(PLAIN));
-    let got = world.endpoint(operation, &of(SHARDED)).await;
-    assert_eq!(comparable(expected.1), comparable(got.1), "{operation} {body}");
-    assert_eq!(expected.0, got.0);
-}
-
 /// Stores the same items in both tables while the key grows, and puts, updates and deletes some, so
 /// that there are entries of copies that are not the newest.
 async fn filled(key: &str, widths: &[u32]) -> World {
@@ -119,46 +104,28 @@ async fn filled(key: &str, widths: &[u32]) -> World {
             let item = keyed(key, &sort_key, &attributes(number, change));
             let item_key = keyed(key, &sort_key, &json!({}));
             if number >= from && (number < from + ITEMS / 2 || change == 0) {
-                both(&world, "PutItem", &json!({ "Item": item })).await;
+                world.both("PutItem", &json!({ "Item": item })).await;
             } else if number % 5 == change {
                 let update = json!({
                     "Key": item_key,
                     "UpdateExpression": "SET t = :t, n = :n REMOVE m",
                     "ExpressionAttributeValues": { ":t": {"S": "b"}, ":n": {"N": "9.0"} },
                 });
-                both(&world, "UpdateItem", &update).await;
+                world.both("UpdateItem", &update).await;
             } else if number % 5 == change + 1 {
                 let update = json!({
                     "Key": item_key,
                     "UpdateExpression": "SET words = :w",
                     "ExpressionAttributeValues": { ":w": {"S": "xxxxx"} },
                 });
-                both(&world, "UpdateItem", &update).await;
+                world.both("UpdateItem", &update).await;
             }
             if number % 7 == change {
-                both(&world, "DeleteItem", &json!({ "Key": item_key })).await;
+                world.both("DeleteItem", &json!({ "Key": item_key })).await;
             }
         }
     }
     world
-}
-
-/// Follows the pages of a query, and returns them.
-async fn pages(world: &World, table: &str, query: &Value) -> Vec<Value> {
-    let (mut pages, mut query) = (Vec::new(), query.clone());
-    query["TableName"] = json!(table);
-    loop {
-        let (status, page) = match table {
-            PLAIN => world.engine("Query", &query),
-            _ => world.endpoint("Query", &query).await,
-        };
-        assert_eq!(status, 200, "{query}: {page}");
-        assert!(!leaks(&page), "{page}");
-        let next = page.get("LastEvaluatedKey").cloned();
-        pages.push(comparable(page));
-        let Some(next) = next else { return pages };
-        query["ExclusiveStartKey"] = next;
-    }
 }
 
 fn query(key: &str, index: &str, condition: &str, values: &Value) -> Value {
@@ -223,8 +190,8 @@ async fn compare(world: &World, key: &str) -> u32 {
                             "COUNT" | "ALL_ATTRIBUTES" => query["Select"] = json!(shown),
                             names => query["ProjectionExpression"] = json!(names),
                         }
-                        let expected = pages(world, PLAIN, &query).await;
-                        let got = pages(world, SHARDED, &query).await;
+                        let expected = world.pages("Query", PLAIN, &query).await;
+                        let got = world.pages("Query", SHARDED, &query).await;
                         assert_eq!(expected, got, "{query}");
                         count += 1;
                     }
@@ -237,8 +204,8 @@ async fn compare(world: &World, key: &str) -> u32 {
             let mut query = query(key, index, "pk = :k", &json!({}));
             query["Limit"] = json!(limit);
             query["ScanIndexForward"] = json!(is_forward);
-            let expected = pages(world, PLAIN, &query).await;
-            assert_eq!(expected, pages(world, SHARDED, &query).await, "{query}");
+            let expected = world.pages("Query", PLAIN, &query).await;
+            assert_eq!(expected, world.pages("Query", SHARDED, &query).await, "{query}");
             count += 1;
         }
     }
@@ -284,7 +251,7 @@ async fn a_query_on_an_index_continues_after_a_growth() {
     for (index, ..) in INDEXES {
         let mut query = query(GROWN, index, "pk = :k", &json!({}));
         query["Limit"] = json!(11);
-        let expected = pages(&world, PLAIN, &query).await;
+        let expected = world.pages("Query", PLAIN, &query).await;
         query["TableName"] = json!(SHARDED);
         for (page, width) in (0..).zip([1, 4, 8]) {
             if page > 0 && index == INDEXES[0].0 {
@@ -296,15 +263,6 @@ async fn a_query_on_an_index_continues_after_a_growth() {
             query["ExclusiveStartKey"] = got["LastEvaluatedKey"].clone();
         }
     }
-}
-
-/// A request to the plain table, and the same to the endpoint.
-async fn answers(world: &World, query: &Value) -> [(u16, Value); 2] {
-    let mut query = query.clone();
-    query["TableName"] = json!(PLAIN);
-    let expected = world.engine("Query", &query);
-    query["TableName"] = json!(SHARDED);
-    [expected, world.endpoint("Query", &query).await]
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -348,7 +306,7 @@ async fn what_dynamodb_refuses_has_its_own_text_in_every_width() {
             of("l-number", start(json!({ "n": {"S": "1"} }))),
             of("l-bytes", start(json!({ "b": {"S": "AA=="} }))),
         ] {
-            let [expected, got] = answers(&world, &query).await;
+            let [expected, got] = world.answers("Query", &query).await;
             assert_eq!((got.0, expected.0), (400, 400), "{query}: {got:?}");
             assert_eq!(got.1["message"], expected.1["message"], "{query}");
             assert_eq!(got.1["__type"], expected.1["__type"], "{query}");
@@ -361,7 +319,7 @@ async fn what_dynamodb_refuses_has_its_own_text_in_every_width() {
             (names_ours, "_sh:v"),
             (json!({ "QueryFilter": {} }), "QueryFilter"),
         ] {
-            let [_, got] = answers(&world, &of("l-text", more)).await;
+            let [_, got] = world.answers("Query", &of("l-text", more)).await;
             assert_eq!(got.0, 400, "{got:?}");
             assert!(got.1["message"].to_string().contains(why), "{got:?}");
         }
@@ -376,14 +334,14 @@ async fn a_page_of_an_index_ends_where_dynamodb_ends_one() {
         let of =
             json!({ "t": {"S": (number % 4).to_string()}, "words": {"S": "x".repeat(90_000)} });
         let item = keyed(GROWN, &format!("{number:03}"), &of);
-        both(&world, "PutItem", &json!({ "Item": item })).await;
+        world.both("PutItem", &json!({ "Item": item })).await;
     }
     let query = query(GROWN, "l-text", "pk = :k", &json!({}));
     let items = |pages: &[Value]| -> Vec<Value> {
         pages.iter().filter_map(|page| page["Items"].as_array()).flatten().cloned().collect()
     };
-    let expected = pages(&world, PLAIN, &query).await;
-    let got = pages(&world, SHARDED, &query).await;
+    let expected = world.pages("Query", PLAIN, &query).await;
+    let got = world.pages("Query", SHARDED, &query).await;
     assert_eq!(items(&expected), items(&got));
     assert!(got.len() > 2, "{} pages", got.len());
     for page in &got {
@@ -397,7 +355,7 @@ async fn an_item_that_comes_home_meanwhile_is_not_missing() {
     for number in 0..ITEMS {
         let of = json!({ "t": {"S": (number % 3).to_string()} });
         let item = keyed(GROWN, &format!("{number:03}"), &of);
-        both(&world, "PutItem", &json!({ "Item": item })).await;
+        world.both("PutItem", &json!({ "Item": item })).await;
     }
     world.grow(GROWN, 4).await;
     let write = async {
@@ -433,7 +391,10 @@ async fn an_index_that_is_made_anew_is_described_again() {
     let world = filled(ONE, &[1]).await;
     let defined = &table()["AttributeDefinitions"];
     let by_key = query(ONE, "g-text", "pk = :k", &json!({}));
-    assert_eq!(pages(&world, PLAIN, &by_key).await, pages(&world, SHARDED, &by_key).await);
+    assert_eq!(
+        world.pages("Query", PLAIN, &by_key).await,
+        world.pages("Query", SHARDED, &by_key).await
+    );
     let key = |name: &str, kind: &str| json!({ "AttributeName": name, "KeyType": kind });
     let create = json!({
         "IndexName": "g-text",
@@ -450,9 +411,12 @@ async fn an_index_that_is_made_anew_is_described_again() {
             assert_eq!(status, 200, "{answer}");
         }
     }
-    let [expected, first] = answers(&world, &by_key).await;
+    let [expected, first] = world.answers("Query", &by_key).await;
     assert_eq!((expected.0, first.0), (200, 500), "{first:?}");
-    assert_eq!(pages(&world, PLAIN, &by_key).await, pages(&world, SHARDED, &by_key).await);
+    assert_eq!(
+        world.pages("Query", PLAIN, &by_key).await,
+        world.pages("Query", SHARDED, &by_key).await
+    );
 }
 
 /// A server whose entries of one index key are not in the order of the table's sort key.
@@ -479,17 +443,14 @@ impl HttpConnector for Unordered {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_index_in_another_order_is_refused_in_every_width() {
     for (key, widths) in [(ONE, &[1][..]), (GROWN, &[4])] {
-        let mut world = filled(key, widths).await;
-        let aws = world.engine.sdk_config();
-        let connector = SharedHttpConnector::new(Unordered(InProcess::new(world.engine.clone())));
-        let upstream = Upstream::over(&aws, connector).await.expect("an upstream");
-        world.service = open(&aws, upstream, vec![config()], false).await.expect("it is served");
+        let world = filled(key, widths).await;
+        let world = world.through(Unordered(InProcess::new(world.engine.clone()))).await;
         for filter in [None, Some("attribute_exists(words)")] {
             let mut query = query(key, "g-all", "pk = :k", &json!({}));
             if let Some(filter) = filter {
                 query["FilterExpression"] = json!(filter);
             }
-            let [_, got] = answers(&world, &query).await;
+            let [_, got] = world.answers("Query", &query).await;
             assert_eq!(got.0, 400, "{got:?}");
             assert!(got.1["message"].to_string().contains("not in the order"), "{got:?}");
         }

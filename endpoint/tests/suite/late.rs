@@ -1,16 +1,12 @@
 //! What happens at an old place between the two requests of a query with a filter: a write without
 //! a response arrives, or a drain removes what it has moved.
 
-use aws_smithy_runtime_api::client::http::{
-    HttpConnector, HttpConnectorFuture, SharedHttpConnector,
-};
+use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture};
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use embedded_dynamodb::{Engine, InProcess};
-use endpoint::{Upstream, open};
-use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 
-use crate::world::{SHARDED, World, config};
+use crate::world::{SHARDED, World};
 
 const ITEMS: usize = 8;
 
@@ -83,7 +79,6 @@ async fn all_are_found(event: Event) {
         assert_eq!(status, 200, "{answer}");
     }
     world.grow("k", 4).await;
-    let aws = world.engine.sdk_config();
     let late = Late { engine: world.engine.clone(), event };
     if event == Event::Removal {
         let stored = late.request("Scan", &json!({ "TableName": SHARDED }));
@@ -96,9 +91,6 @@ async fn all_are_found(event: Event) {
             }
         }
     }
-    let connector = SharedHttpConnector::new(late);
-    let upstream = Upstream::over(&aws, connector).await.expect("an upstream");
-    let service = open(&aws, upstream, vec![config()], false).await.expect("it is served");
     let mut query = json!({
         "TableName": SHARDED,
         "KeyConditionExpression": "pk = :k",
@@ -106,12 +98,7 @@ async fn all_are_found(event: Event) {
         "ExpressionAttributeValues": { ":k": {"S": "k"}, ":zero": {"N": "0"} },
         "ConsistentRead": true,
     });
-    let headers = HeaderMap::from_iter([(
-        http::HeaderName::from_static("x-amz-target"),
-        HeaderValue::from_static("DynamoDB_20120810.Query"),
-    )]);
-    let reply = service.respond(&headers, query.to_string().into()).await;
-    let answer: Value = serde_json::from_slice(&reply.body).expect("JSON");
+    let (_, answer) = world.through(late).await.endpoint("Query", &query).await;
     // Items whose home is the first shard are gone after a removal.
     query["ExpressionAttributeValues"] = json!({ ":k": {"S": "k"} });
     query.as_object_mut().expect("an object").remove("FilterExpression");

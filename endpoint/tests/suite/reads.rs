@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::cases::{CASES, GROWN, comparable, keyed, leaks};
+use crate::cases::{CASES, GROWN, keyed};
 use crate::world::{PLAIN, SHARDED, World};
 
 /// The items of the key.
@@ -26,44 +26,15 @@ async fn filled() -> World {
                     "words": {"S": "x".repeat(number as usize)},
                 });
                 let body = json!({ "Item": keyed(GROWN, &sort_key, &item) });
-                both(&world, "PutItem", &body).await;
+                world.both("PutItem", &body).await;
             }
             if number % 7 == width % 7 {
                 let body = json!({ "Key": keyed(GROWN, &sort_key, &json!({})) });
-                both(&world, "DeleteItem", &body).await;
+                world.both("DeleteItem", &body).await;
             }
         }
     }
     world
-}
-
-async fn both(world: &World, operation: &str, body: &Value) {
-    let of = |table: &str| {
-        let mut body = body.clone();
-        body["TableName"] = json!(table);
-        body
-    };
-    let expected = world.engine(operation, &of(PLAIN));
-    let got = world.endpoint(operation, &of(SHARDED)).await;
-    assert_eq!(expected, got, "{operation} {body}");
-}
-
-/// Follows the pages of a query, and returns them.
-async fn pages(world: &World, table: &str, query: &Value) -> Vec<Value> {
-    let (mut pages, mut query) = (Vec::new(), query.clone());
-    query["TableName"] = json!(table);
-    loop {
-        let (status, mut page) = match table {
-            PLAIN => world.engine("Query", &query),
-            _ => world.endpoint("Query", &query).await,
-        };
-        assert_eq!(status, 200, "{query}: {page}");
-        assert!(!leaks(&page), "{page}");
-        let next = page.as_object_mut().and_then(|page| page.remove("LastEvaluatedKey"));
-        pages.push(comparable(page));
-        let Some(next) = next else { return pages };
-        query["ExclusiveStartKey"] = next;
-    }
 }
 
 /// What the pages have together.
@@ -122,8 +93,8 @@ async fn pages_are_those_of_one_unsharded_key() {
                         "COUNT" => query["Select"] = json!("COUNT"),
                         names => query["ProjectionExpression"] = json!(names),
                     }
-                    let expected = pages(&world, PLAIN, &query).await;
-                    let got = pages(&world, SHARDED, &query).await;
+                    let expected = world.pages("Query", PLAIN, &query).await;
+                    let got = world.pages("Query", SHARDED, &query).await;
                     assert_eq!(joined(&expected), joined(&got), "{query}");
                     if limit.is_some() {
                         // An empty last page is allowed.
@@ -154,7 +125,7 @@ async fn single_reads_and_batches_are_those_of_unsharded_items() {
             let mut body = more;
             body["Key"] = key(number);
             body["ConsistentRead"] = json!(true);
-            both(&world, "GetItem", &body).await;
+            world.both("GetItem", &body).await;
         }
     }
     let sorted = |mut answer: (u16, Value), table: &str| {
@@ -186,7 +157,7 @@ async fn a_query_does_not_count_the_tombstones_of_one_shard() {
         "FilterExpression": "attribute_not_exists(nothing)",
         "ExpressionAttributeValues": { ":k": {"S": case.key} },
     });
-    both(&world, "Query", &query).await;
+    world.both("Query", &query).await;
 }
 
 /// DynamoDB allows it. A tombstone has its keys.
@@ -202,11 +173,11 @@ async fn the_sort_key_may_be_the_time_to_live() {
         let keys = json!({ "pk": {"S": "k"}, "sk": {"N": (1_900_000_000 + number).to_string()} });
         let condition = "attribute_not_exists(pk)";
         let put = json!({ "Item": keys, "ConditionExpression": condition });
-        both(&world, "PutItem", &put).await;
-        both(&world, "DeleteItem", &json!({ "Key": keys, "ReturnValues": "ALL_OLD" })).await;
+        world.both("PutItem", &put).await;
+        world.both("DeleteItem", &json!({ "Key": keys, "ReturnValues": "ALL_OLD" })).await;
         let update = json!({ "Key": keys, "UpdateExpression": "SET n = :n",
             "ExpressionAttributeValues": { ":n": {"N": "1"} }, "ReturnValues": "ALL_NEW" });
-        both(&world, "UpdateItem", &update).await;
+        world.both("UpdateItem", &update).await;
     }
 }
 
@@ -214,7 +185,7 @@ async fn the_sort_key_may_be_the_time_to_live() {
 async fn two_spellings_of_a_number_are_one_item_of_a_batch() {
     let world = World::with_numbers().await;
     let keyed = |number: &str| json!({ "pk": {"S": "k"}, "sk": {"N": number} });
-    both(&world, "PutItem", &json!({ "Item": keyed("1000") })).await;
+    world.both("PutItem", &json!({ "Item": keyed("1000") })).await;
     let of = |keys: [&str; 2]| json!({ "RequestItems": { SHARDED: { "Keys": keys.map(keyed) } } });
     let (status, answer) = world.endpoint("BatchGetItem", &of(["1000", "1e3"])).await;
     assert_eq!((status, &answer["Responses"][SHARDED]), (200, &json!([keyed("1000")])));
@@ -228,7 +199,7 @@ async fn a_batch_of_more_than_16_megabytes_leaves_keys_unprocessed() {
     let text = "x".repeat(390_000);
     for number in 0..45 {
         let item = keyed("k", &format!("{number:02}"), &json!({ "text": {"S": text} }));
-        both(&world, "PutItem", &json!({ "Item": item })).await;
+        world.both("PutItem", &json!({ "Item": item })).await;
     }
     let (mut left, mut rounds) =
         ((0..45).map(|n| keyed("k", &format!("{n:02}"), &json!({}))).collect::<Vec<_>>(), 0);
@@ -244,48 +215,6 @@ async fn a_batch_of_more_than_16_megabytes_leaves_keys_unprocessed() {
         rounds += 1;
     }
     assert_eq!((found, rounds), (45, 2));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_scan_shows_each_item_once() {
-    let world = filled().await;
-    let all = |table: &str| {
-        let query = json!({
-            "KeyConditionExpression": "pk = :k",
-            "ExpressionAttributeValues": { ":k": {"S": GROWN} },
-        });
-        let world = &world;
-        let table = table.to_owned();
-        async move { joined(&pages(world, &table, &query).await).0 }
-    };
-    let expected = all(PLAIN).await;
-    for filter in [None, Some("n > :f")] {
-        let (mut items, mut start) = (Vec::new(), None);
-        loop {
-            let mut scan = json!({ "TableName": SHARDED, "Limit": 9, "ConsistentRead": true });
-            if let Some(filter) = filter {
-                scan["FilterExpression"] = json!(filter);
-                scan["ExpressionAttributeValues"] = json!({ ":f": {"N": "2"} });
-            }
-            if let Some(start) = start {
-                scan["ExclusiveStartKey"] = start;
-            }
-            let (status, page) = world.endpoint("Scan", &scan).await;
-            assert_eq!(status, 200, "{page}");
-            let found = page["Items"].as_array().expect("items");
-            assert!(!leaks(&json!(found)), "{page}");
-            items.extend(found.iter().cloned());
-            match page.get("LastEvaluatedKey") {
-                Some(next) => start = Some(next.clone()),
-                None => break,
-            }
-        }
-        items.sort_by_key(|item| item["sk"].to_string());
-        let number = |item: &Value| item["n"]["N"].as_str().and_then(|n| n.parse::<u32>().ok());
-        let passes = |item: &&Value| filter.is_none() || number(item).is_some_and(|n| n > 2);
-        let expected: Vec<Value> = expected.iter().filter(passes).cloned().collect();
-        assert_eq!(items, expected, "{filter:?}");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -378,19 +307,8 @@ async fn a_condition_cannot_leave_its_group() {
     for expression in ["a = :a) OR (b = :a", "(a = :a", ""] {
         let put = json!({ "Item": item, "ConditionExpression": expression,
             "ExpressionAttributeValues": { ":a": {"N": "1"} } });
-        for (table, answer) in [
-            (PLAIN, {
-                let mut put = put.clone();
-                put["TableName"] = json!(PLAIN);
-                world.engine("PutItem", &put)
-            }),
-            (SHARDED, {
-                let mut put = put.clone();
-                put["TableName"] = json!(SHARDED);
-                world.endpoint("PutItem", &put).await
-            }),
-        ] {
-            assert_eq!(answer.0, 400, "{table}: {expression}");
+        for answer in world.answers("PutItem", &put).await {
+            assert_eq!(answer.0, 400, "{expression}: {answer:?}");
             assert!(answer.1["__type"].to_string().contains("ValidationException"), "{answer:?}");
         }
     }
@@ -412,14 +330,14 @@ async fn one_placeholder_may_stand_for_both_keys() {
     let world = World::new(true).await;
     for key in ["a", "b", "c", "d", "e"] {
         world.grow(key, 4).await;
-        both(&world, "PutItem", &json!({ "Item": keyed(key, key, &json!({})) })).await;
+        world.both("PutItem", &json!({ "Item": keyed(key, key, &json!({})) })).await;
         let query = json!({
             "KeyConditionExpression": "sk = :id AND pk = :id",
             "ExpressionAttributeValues": { ":id": {"S": key} },
         });
-        let expected = pages(&world, PLAIN, &query).await;
+        let expected = world.pages("Query", PLAIN, &query).await;
         assert_eq!(joined(&expected).1, 1, "{expected:?}");
-        assert_eq!(joined(&pages(&world, SHARDED, &query).await), joined(&expected));
+        assert_eq!(joined(&world.pages("Query", SHARDED, &query).await), joined(&expected));
     }
     let scan = json!({
         "TableName": SHARDED,
@@ -428,28 +346,4 @@ async fn one_placeholder_may_stand_for_both_keys() {
     });
     let (status, answer) = world.endpoint("Scan", &scan).await;
     assert_eq!((status, &answer["Count"]), (200, &json!(2)), "{answer}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn without_armed_keys_everything_passes() {
-    let world = World::new(false).await;
-    let item = keyed("k", "s", &json!({ "_version": {"N": "1"}, "a": {"S": "b"} }));
-    for (operation, body) in [
-        ("PutItem", json!({ "Item": item, "ReturnValues": "ALL_OLD" })),
-        (
-            "UpdateItem",
-            json!({ "Key": keyed("k", "s", &json!({})), "UpdateExpression": "SET z = sk" }),
-        ),
-        ("GetItem", json!({ "Key": keyed("k", "s", &json!({})) })),
-        ("Scan", json!({ "FilterExpression": "attribute_exists(a)" })),
-        (
-            "Query",
-            json!({ "KeyConditionExpression": "pk = :k",
-                "ExpressionAttributeValues": {":k": {"S": "k"}} }),
-        ),
-    ] {
-        both(&world, operation, &body).await;
-    }
-    let raw = world.engine("Scan", &json!({ "TableName": SHARDED }));
-    assert!(!leaks(&raw.1), "{raw:?}");
 }

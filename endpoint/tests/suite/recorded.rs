@@ -2,16 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
-use aws_smithy_runtime_api::client::http::{
-    HttpConnector, HttpConnectorFuture, SharedHttpConnector,
-};
+use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture};
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use bytes::Bytes;
 use embedded_dynamodb::InProcess;
-use endpoint::{Upstream, open};
 use http::{HeaderMap, HeaderValue};
 
-use crate::world::{PLAIN, SHARDED, World, config};
+use crate::world::{PLAIN, SHARDED, World};
 
 /// A request as it left the endpoint: its target, its other headers, and its body.
 type Recorded = (String, Vec<String>, Bytes);
@@ -76,10 +73,7 @@ async fn without_armed_keys_the_bytes_are_the_clients() {
     let world = World::new(false).await;
     let inner = InProcess::new(world.engine.clone());
     let recorder = Recorder { inner, recorded: Arc::default() };
-    let aws = world.engine.sdk_config();
-    let upstream = Upstream::over(&aws, SharedHttpConnector::new(recorder.clone())).await;
-    let service = open(&aws, upstream.expect("an upstream"), vec![config()], false).await;
-    let service = service.expect("the table is served");
+    let world = world.through(recorder.clone()).await;
     let at_start = std::mem::take(&mut *recorder.recorded.lock().expect("no panic"));
     assert!(at_start.len() > 1, "{at_start:?}");
     let mut count = 0;
@@ -103,7 +97,7 @@ async fn without_armed_keys_the_bytes_are_the_clients() {
                     )
                 }),
             );
-            let reply = service.respond(&headers, Bytes::from(body.clone())).await;
+            let reply = world.service.respond(&headers, Bytes::from(body.clone())).await;
             let sent = std::mem::take(&mut *recorder.recorded.lock().expect("no panic"));
             let [(sent_target, names, sent_body)] = &sent[..] else {
                 panic!("{operation}: {} requests", sent.len());

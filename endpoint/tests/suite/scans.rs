@@ -55,18 +55,6 @@ async fn page(world: &World, scan: &Value, start: Option<Value>) -> (Value, Opti
     (page, next)
 }
 
-async fn pages(world: &World, scan: &Value) -> Vec<Value> {
-    let (mut pages, mut start) = (Vec::new(), None);
-    loop {
-        let (page, next) = page(world, scan, start).await;
-        pages.push(page);
-        match next {
-            Some(next) => start = Some(next),
-            None => return pages,
-        }
-    }
-}
-
 /// The sort keys of each key in the order of the pages, and the keys in that order.
 fn shown(pages: &[Value]) -> (BTreeMap<String, Vec<String>>, Vec<String>) {
     let (mut by_key, mut order) = (BTreeMap::<String, Vec<String>>::new(), Vec::new());
@@ -116,7 +104,7 @@ async fn a_scan_shows_grown_keys_first_and_in_order() {
             if let Some(limit) = limit {
                 scan["Limit"] = json!(limit);
             }
-            let pages = pages(&world, &scan).await;
+            let pages = world.pages("Scan", SHARDED, &scan).await;
             let (by_key, order) = shown(&pages);
             let case = format!("{filter:?}, {limit:?}");
             for (key, shown) in &by_key {
@@ -131,7 +119,7 @@ async fn a_scan_shows_grown_keys_first_and_in_order() {
                 assert!(full as u64 >= of_grown, "{case}: {full} pages are full");
             }
             scan["Select"] = json!("COUNT");
-            let counted = self::pages(&world, &scan).await;
+            let counted = world.pages("Scan", SHARDED, &scan).await;
             let sum = |pages: &[Value], name: &str| -> u64 {
                 pages.iter().filter_map(|page| page[name].as_u64()).sum()
             };
@@ -180,7 +168,7 @@ async fn a_scan_shows_each_item_once_while_keys_grow() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scan_may_begin_after_any_key() {
     let world = filled().await;
-    let all = pages(&world, &json!({ "ConsistentRead": true })).await;
+    let all = world.pages("Scan", SHARDED, &json!({ "ConsistentRead": true })).await;
     // A key that the client makes itself, of an item that is stored nowhere.
     let (_, next) = page(&world, &json!({ "Limit": 1 }), None).await;
     let mut between = next.expect("there is more");
@@ -200,7 +188,7 @@ async fn a_parallel_scan_shows_each_item_once() {
     let mut pages = Vec::new();
     for segment in 0..3 {
         let scan = json!({ "Segment": segment, "TotalSegments": 3, "Limit": 5 });
-        pages.extend(self::pages(&world, &scan).await);
+        pages.extend(world.pages("Scan", SHARDED, &scan).await);
     }
     assert_each_item_once(&pages);
 }

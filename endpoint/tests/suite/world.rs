@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use aws_smithy_runtime_api::client::http::SharedHttpConnector;
+use aws_smithy_runtime_api::client::http::{HttpConnector, SharedHttpConnector};
 use bytes::Bytes;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use endpoint::{Reply, Service, Upstream, open};
 use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 use sharding::{ShardedTable, SortKeyType, TableConfig, create_tables};
+
+use crate::cases::{comparable, leaks};
 
 /// The sharded table, and the plain one that the engine serves by itself.
 pub(crate) const SHARDED: &str = "orders";
@@ -25,13 +27,21 @@ pub(crate) struct World {
 }
 
 async fn serve(engine: &Engine, creates_metadata: bool) -> Service {
+    serve_through(InProcess::new(engine.clone()), engine, creates_metadata).await
+}
+
+async fn serve_through(
+    connector: impl HttpConnector + 'static,
+    engine: &Engine,
+    creates_metadata: bool,
+) -> Service {
     let aws = engine.sdk_config();
-    let connector = SharedHttpConnector::new(InProcess::new(engine.clone()));
-    let upstream = Upstream::over(&aws, connector).await.expect("an upstream");
+    let upstream = Upstream::over(&aws, SharedHttpConnector::new(connector)).await;
+    let upstream = upstream.expect("an upstream");
     open(&aws, upstream, vec![config()], creates_metadata).await.expect("the table is served")
 }
 
-pub(crate) fn config() -> TableConfig {
+fn config() -> TableConfig {
     TableConfig::new(SHARDED, "orders-metadata").with(|config| {
         config.partition_key_name = "pk".to_owned();
         config.sort_key_name = "sk".to_owned();
@@ -99,8 +109,13 @@ impl World {
 
     /// The same tables with an endpoint that has just started.
     pub(crate) async fn with_another_endpoint(&self) -> Self {
+        self.through(InProcess::new(self.engine.clone())).await
+    }
+
+    /// The same tables with an endpoint that has just started and sends through this connector.
+    pub(crate) async fn through(&self, connector: impl HttpConnector + 'static) -> Self {
         let (engine, table) = (self.engine.clone(), self.table.clone());
-        Self { service: serve(&engine, false).await, engine, table }
+        Self { service: serve_through(connector, &engine, false).await, engine, table }
     }
 
     /// Over a table without a sort key, whose keys cannot be armed, and without a metadata table.
@@ -137,6 +152,44 @@ impl World {
     pub(crate) async fn endpoint(&self, operation: &str, body: &Value) -> Answer {
         let reply = self.reply(operation, body).await;
         (reply.status.as_u16(), serde_json::from_slice(&reply.body).unwrap_or_default())
+    }
+
+    /// The answers to a request: the engine's for the plain table, and the endpoint's.
+    pub(crate) async fn answers(&self, operation: &str, body: &Value) -> [Answer; 2] {
+        let of = |table: &str| {
+            let mut body = body.clone();
+            body["TableName"] = json!(table);
+            body
+        };
+        let expected = self.engine(operation, &of(PLAIN));
+        [expected, self.endpoint(operation, &of(SHARDED)).await]
+    }
+
+    /// Sends a request for both tables. The answers must be equal.
+    pub(crate) async fn both(&self, operation: &str, body: &Value) {
+        let answers = self.answers(operation, body).await;
+        let [expected, got] = answers.map(|(status, answer)| (status, comparable(answer)));
+        assert_eq!(expected, got, "{operation} {body}");
+    }
+
+    /// Follows the pages of a query or a scan, and returns them.
+    pub(crate) async fn pages(&self, operation: &str, table: &str, request: &Value) -> Vec<Value> {
+        let (mut pages, mut request) = (Vec::new(), request.clone());
+        request["TableName"] = json!(table);
+        loop {
+            let (status, page) = match table {
+                PLAIN => self.engine(operation, &request),
+                _ => self.endpoint(operation, &request).await,
+            };
+            assert_eq!(status, 200, "{request}: {page}");
+            // The key after which a scan continues has a mark of ours.
+            let shown = if operation == "Scan" { &page["Items"] } else { &page };
+            assert!(!leaks(shown), "{page}");
+            let next = page.get("LastEvaluatedKey").cloned();
+            pages.push(comparable(page));
+            let Some(next) = next else { return pages };
+            request["ExclusiveStartKey"] = next;
+        }
     }
 
     pub(crate) async fn reply(&self, operation: &str, body: &Value) -> Reply {

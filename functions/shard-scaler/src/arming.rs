@@ -9,6 +9,9 @@ use crate::Scaler;
 use crate::event::EventError;
 use crate::response::{Failure, Outcome, Report};
 
+/// The effect of an error.
+const FAILED: &str = "the armed keys could not be read or changed";
+
 impl Scaler {
     /// Arms the keys of a pattern, unless the table has something that does not fit, and the event
     /// does not allow it.
@@ -78,7 +81,7 @@ impl Scaler {
                     .collect();
                 Report { outcome: Ok(Outcome::Handled), details: json!({ "armed": patterns }) }
             }
-            Err(error) => Report { outcome: Err(failure(&error)), details: json!({}) },
+            Err(error) => Report { outcome: Err(Failure::of(&error, FAILED)), details: json!({}) },
         }
     }
 }
@@ -87,15 +90,10 @@ fn parsed(pattern: &str) -> Result<KeyPattern, EventError> {
     pattern.parse().map_err(|error| EventError::new("pattern", error))
 }
 
-fn failure(error: &TableError) -> Failure {
-    tracing::error!(%error, "the armed keys could not be read or changed");
-    Failure::new(error, error.is_retryable())
-}
-
 fn report(pattern: &KeyPattern, done: Result<(Outcome, Value), TableError>) -> Report {
     let (outcome, from) = match done {
         Ok((outcome, from)) => (Ok(outcome), from),
-        Err(error) => (Err(failure(&error)), Value::Null),
+        Err(error) => (Err(Failure::of(&error, FAILED)), Value::Null),
     };
     let mut details = json!({"pattern": pattern.to_string()});
     if !from.is_null() {

@@ -8,6 +8,8 @@ use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::{BillingMode, ProvisionedThroughput, TableDescription, TableStatus};
 use serde::Serialize;
+use tokio::time::Instant as Deadline;
+use tokio::time::timeout_at;
 
 /// The clients of the shard-scaler.
 #[derive(Debug, Clone)]
@@ -68,6 +70,16 @@ fn is_retryable<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> b
         SdkError::ConstructionFailure(_) => false,
         _ => true,
     }
+}
+
+/// The result of a request, or an error if there is none at the deadline.
+pub(crate) async fn in_time<T>(
+    deadline: Deadline,
+    operation: &'static str,
+    request: impl Future<Output = Result<T, ClientError>>,
+) -> Result<T, ClientError> {
+    let late = ClientError { operation, cause: "no answer in time".into(), is_retryable: true };
+    timeout_at(deadline, request).await.unwrap_or(Err(late))
 }
 
 /// Provisioned units of a table.

@@ -25,10 +25,9 @@ impl Scaler {
             return Ok(Report { outcome: Ok(Outcome::DryRun), details: json!({"copies": copies}) });
         }
         let raised = self.maintenance(deadline).raise_directory_copies(copies).await;
-        let outcome = raised.map(|()| Outcome::Handled).map_err(|error| {
-            tracing::error!(%error, copies, "the copies of the directory could not be raised");
-            Failure::new(&error, error.is_retryable())
-        });
+        let failure =
+            |error| Failure::of(&error, "the copies of the directory could not be raised");
+        let outcome = raised.map(|()| Outcome::Handled).map_err(failure);
         Ok(Report { outcome, details: json!({"copies": copies}) })
     }
 

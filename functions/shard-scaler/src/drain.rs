@@ -6,8 +6,8 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
+use sharding::PartitionKey;
 use sharding::maintenance::{DrainBudget, DrainRefused, Drained, Due, ShardMetadata};
-use sharding::{PartitionKey, TableError};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant as Deadline;
@@ -112,10 +112,7 @@ impl Scaler {
         }
         let count = keys.len();
         keys.truncate(MAX_NAMED_KEYS);
-        let outcome = match interrupted {
-            Some(error) => Err(Failure::new(&error, error.is_retryable())),
-            None => Ok(Outcome::Handled),
-        };
+        let outcome = interrupted.map_or(Ok(Outcome::Handled), Err);
         let details = json!({"looked_at": looked_at, "draining": count, "keys": keys});
         Report { outcome, details }
     }
@@ -126,7 +123,7 @@ impl Scaler {
         &self,
         deadline: Deadline,
         mut visit: impl FnMut(PartitionKey, &ShardMetadata),
-    ) -> (u64, Option<TableError>) {
+    ) -> (u64, Option<Failure>) {
         let maintenance = self.maintenance(deadline);
         let first = self.looked_after().clone();
         let (mut after, mut has_wrapped) = (first.clone(), first.is_none());
@@ -135,12 +132,12 @@ impl Scaler {
             let (keys, next) = match maintenance.list(after.as_ref()).await {
                 Ok(page) => page,
                 Err(error) => {
-                    tracing::error!(%error, "not all keys could be looked at");
                     if looked_at == 0 {
                         // Another starting point may succeed.
                         *self.looked_after() = None;
                     }
-                    return (looked_at, Some(error));
+                    let failure = Failure::of(&error, "not all keys could be looked at");
+                    return (looked_at, Some(failure));
                 }
             };
             looked_at += keys.len() as u64;
@@ -271,10 +268,7 @@ fn begun(
             number_of_shards: metadata.number_of_shards.get(),
             read_shards: metadata.read_shards.get(),
         }),
-        Err(DrainRefused::Table(error)) => {
-            tracing::error!(%error, "a drain could not begin");
-            Err(Failure::new(&error, error.is_retryable()))
-        }
+        Err(DrainRefused::Table(error)) => Err(Failure::of(&error, "a drain could not begin")),
         Err(error @ DrainRefused::NotLower { .. }) => {
             return Err(EventError::new("number_of_shards", error));
         }

@@ -246,39 +246,3 @@ fn query(table: &str, index: Option<&str>, metric: &str) -> MetricStat {
     };
     MetricStat::builder().metric(metric.build()).period(PERIOD_SECONDS).stat("Sum").build()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn metrics_name_their_causes_and_others_name_none() {
-        let rows = [
-            ("WriteKeyRangeThroughputThrottleEvents", Some(Cause::HotWrites)),
-            ("ReadKeyRangeThroughputThrottleEvents", Some(Cause::HotReads)),
-            ("WriteThrottleEvents", None),
-            ("ThrottledRequests", None),
-        ];
-        for (metric, cause) in rows {
-            assert_eq!(Cause::of_metric(metric), cause, "{metric}");
-        }
-    }
-
-    #[test]
-    fn an_alarm_of_an_index_names_the_limit_of_that_index_only() {
-        let metric = |name: &str, index: Option<&str>| AlarmMetric {
-            name: name.into(),
-            index: index.map(str::to_owned),
-        };
-        let of_index = metric("WriteKeyRangeThroughputThrottleEvents", Some("by-customer"));
-        let of_table = metric("ReadProvisionedThroughputThrottleEvents", None);
-        let no_cause = metric("WriteThrottleEvents", Some("by-day"));
-        let limits = Limits::named(&[&of_index, &of_table, &no_cause]);
-        assert_eq!(limits.table, BTreeSet::from([Cause::ProvisionedReads]));
-        assert_eq!(
-            limits.indexes,
-            BTreeMap::from([("by-customer".to_owned(), BTreeSet::from([Cause::HotWrites]))])
-        );
-        assert!(Limits::named(&[&no_cause]).is_empty());
-    }
-}

@@ -9,10 +9,10 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::json;
 use tokio::time::Instant as Deadline;
-use tokio::time::{MissedTickBehavior, interval, timeout_at};
+use tokio::time::{MissedTickBehavior, interval};
 
 use crate::Scaler;
-use crate::clients::{ClientError, Rearmed};
+use crate::clients::{ClientError, Rearmed, in_time};
 use crate::event::{Alarm, AlarmNames};
 use crate::response::{self, Failure, Outcome, Report};
 
@@ -97,15 +97,6 @@ impl Scaler {
             }
         }
     }
-}
-
-async fn in_time<T>(
-    deadline: Deadline,
-    operation: &'static str,
-    request: impl Future<Output = Result<T, ClientError>>,
-) -> Result<T, ClientError> {
-    let late = ClientError { operation, cause: "no answer in time".into(), is_retryable: true };
-    timeout_at(deadline, request).await.unwrap_or(Err(late))
 }
 
 fn failure_of(error: &ClientError) -> Failure {

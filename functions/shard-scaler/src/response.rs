@@ -90,10 +90,8 @@ impl KeyOutcome {
 
     /// The result of changing the key's width.
     pub(crate) fn of(result: Result<ScaleOutcome, TableError>) -> Result<Self, Failure> {
-        result.map(Self::of_change).map_err(|error| {
-            tracing::error!(%error, "a key could not be scaled");
-            Failure::new(&error, error.is_retryable())
-        })
+        let failure = |error| Failure::of(&error, "a key could not be scaled");
+        result.map(Self::of_change).map_err(failure)
     }
 
     /// The same for a request that succeeded.
@@ -111,6 +109,12 @@ impl Failure {
     pub(crate) fn new(cause: impl Display, is_retryable: bool) -> Self {
         telemetry::failed();
         Self { detail: cause.to_string(), retry: is_retryable }
+    }
+
+    /// Also counts the failure, and logs the error with its effect.
+    pub(crate) fn of(error: &TableError, effect: &str) -> Self {
+        tracing::error!(%error, "{effect}");
+        Self::new(error, error.is_retryable())
     }
 }
 

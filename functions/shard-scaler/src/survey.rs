@@ -61,24 +61,22 @@ impl Scaler {
     /// Reads the metadata and then the items of the table. `false` if the time was not enough for the
     /// whole table.
     async fn look_for_rebuild(&self, deadline: Deadline) -> Result<(Survey, bool), Failure> {
-        let failure = |what, error: &TableError| {
-            tracing::error!(%error, "{what}");
-            Failure::new(error, error.is_retryable())
-        };
         if !self.config.dry_run {
             let claimed = self.maintenance(deadline).claim_for_rebuild().await;
-            claimed.map_err(|error| failure("the metadata cannot be rebuilt", &error))?;
+            claimed.map_err(|error| Failure::of(&error, "the metadata cannot be rebuilt"))?;
         }
         let look_until = look_until(deadline);
         let maintenance = self.maintenance(look_until);
         let (mut survey, mut at) = (Survey::default(), None);
         let known = self.look_at_metadata(&mut survey, look_until).await;
-        if !known.map_err(|error| failure("the metadata could not be looked at", &error))? {
+        let failure = |error| Failure::of(&error, "the metadata could not be looked at");
+        if !known.map_err(failure)? {
             return Ok((survey, false));
         }
         loop {
             let page = maintenance.survey_page(&mut survey, at.as_ref()).await;
-            at = page.map_err(|error| failure("the table could not be looked at", &error))?.next;
+            let failure = |error| Failure::of(&error, "the table could not be looked at");
+            at = page.map_err(failure)?.next;
             if at.is_none() {
                 return Ok((survey, true));
             }
@@ -123,8 +121,7 @@ impl Scaler {
                     details["restored"] = restored.into();
                 }
                 Err(error) => {
-                    tracing::error!(%error, "the directory could not be rebuilt");
-                    outcome = Err(Failure::new(&error, error.is_retryable()));
+                    outcome = Err(Failure::of(&error, "the directory could not be rebuilt"));
                 }
             }
         }

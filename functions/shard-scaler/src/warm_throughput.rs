@@ -15,7 +15,7 @@ use tokio::time::Instant as Deadline;
 use tokio::time::timeout_at;
 
 use crate::Scaler;
-use crate::clients::{ClientError, Clients, capacity};
+use crate::clients::{ClientError, Clients, capacity, in_time};
 
 /// The time between two reads of one process.
 const RECHECK_PERIOD: Duration = Duration::from_secs(60);
@@ -139,13 +139,7 @@ async fn describe(
     table: &str,
     deadline: Deadline,
 ) -> Result<DescribedThroughput, NotKnown> {
-    let late = || ClientError {
-        operation: "DescribeTable",
-        cause: "no answer in time".into(),
-        is_retryable: true,
-    };
-    let described =
-        timeout_at(deadline, clients.describe(table)).await.unwrap_or_else(|_| Err(late()));
+    let described = in_time(deadline, "DescribeTable", clients.describe(table)).await;
     let table = described.map_err(NotKnown::Failed)?;
     let mode = if capacity(&table).provisioned.is_some() { "provisioned" } else { "on-demand" };
     DescribedThroughput::of(&table).ok_or(NotKnown::NotShown(mode))
@@ -183,90 +177,6 @@ impl Scaler {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "{again}"),
             Err(_) => tracing::warn!(error = "no answer in time", "{again}"),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use aws_sdk_dynamodb::types::{
-        GlobalSecondaryIndexDescription, GlobalSecondaryIndexWarmThroughputDescription,
-        TableWarmThroughputDescription,
-    };
-
-    fn units(write_units: u64, read_units: u64) -> WarmThroughput {
-        WarmThroughput { write_units, read_units }
-    }
-
-    fn own(write: i64, read: i64, status: TableStatus) -> TableWarmThroughputDescription {
-        let own = TableWarmThroughputDescription::builder()
-            .write_units_per_second(write)
-            .read_units_per_second(read);
-        own.status(status).build()
-    }
-
-    fn index(
-        name: &str,
-        write: i64,
-        read: i64,
-        status: IndexStatus,
-    ) -> GlobalSecondaryIndexDescription {
-        let warm =
-            GlobalSecondaryIndexWarmThroughputDescription::builder().write_units_per_second(write);
-        let warm = warm.read_units_per_second(read).status(status).build();
-        GlobalSecondaryIndexDescription::builder().index_name(name).warm_throughput(warm).build()
-    }
-
-    #[test]
-    fn the_lowest_of_the_table_and_its_indexes_is_what_it_can_serve() {
-        let table = TableDescription::builder()
-            .table_status(TableStatus::Active)
-            .warm_throughput(own(24_000, 12_000, TableStatus::Active))
-            .global_secondary_indexes(index("by-day", 4_000, 36_000, IndexStatus::Active))
-            .global_secondary_indexes(
-                GlobalSecondaryIndexDescription::builder().index_name("new").build(),
-            )
-            .build();
-        let described = DescribedThroughput::of(&table).unwrap();
-        assert_eq!(described.lowest(), units(4_000, 12_000));
-        assert_eq!(
-            described.indexes,
-            BTreeMap::from([("by-day".to_owned(), units(4_000, 36_000))])
-        );
-        assert!(described.is_active && !described.is_warming, "{described:?}");
-    }
-
-    #[test]
-    fn what_is_being_raised_is_told_apart() {
-        let table = |of_table, of_index| {
-            let table = TableDescription::builder().table_status(TableStatus::Updating);
-            let table = table.warm_throughput(own(8_000, 24_000, of_table));
-            let table =
-                table.global_secondary_indexes(index("by-day", 4_000, 12_000, of_index)).build();
-            DescribedThroughput::of(&table).unwrap()
-        };
-        let rows = [
-            (TableStatus::Updating, IndexStatus::Active, true),
-            (TableStatus::Active, IndexStatus::Updating, true),
-            (TableStatus::Active, IndexStatus::Active, false),
-        ];
-        for (of_table, of_index, is_warming) in rows {
-            let described = table(of_table, of_index);
-            assert_eq!((described.is_warming, described.is_active), (is_warming, false));
-        }
-    }
-
-    #[test]
-    fn a_description_without_the_field_or_its_number_says_nothing() {
-        let half = TableWarmThroughputDescription::builder().write_units_per_second(4_000).build();
-        let tables = [
-            TableDescription::builder().build(),
-            TableDescription::builder().warm_throughput(half).build(),
-            TableDescription::builder().warm_throughput(own(-1, 5, TableStatus::Active)).build(),
-        ];
-        for table in tables {
-            assert_eq!(DescribedThroughput::of(&table), None, "{table:?}");
         }
     }
 }

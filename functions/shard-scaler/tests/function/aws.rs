@@ -15,6 +15,7 @@ use embedded_dynamodb::{Engine, InProcess, http_client};
 use serde_json::{Map, Value};
 
 /// The treatment of a request.
+#[derive(Clone)]
 pub(crate) enum Reply {
     /// The engine responds.
     Engine,
@@ -24,6 +25,14 @@ pub(crate) enum Reply {
     With(u16, Value),
     /// There is no response.
     Never,
+}
+
+/// This reply to every request of one operation. The engine responds to the others.
+pub(crate) fn replies(
+    operation: &'static str,
+    reply: Reply,
+) -> impl Fn(&str, &Value) -> Reply + Send + Sync + 'static {
+    move |asked: &str, _: &Value| if asked == operation { reply.clone() } else { Reply::Engine }
 }
 
 /// Decides by the operation's name and the request's body.

@@ -1,6 +1,7 @@
 //! The shard-scaler's binary when its requests are rejected, throttled or answered with huge
 //! bodies: a response that says so, no change, and the next event is handled.
 
+use crate::assert_has;
 use local::ServeOptions;
 use serde_json::{Value, json};
 use system_tests::{Function, Services, TestEdition, config, event, event_of_now};
@@ -11,10 +12,8 @@ async fn edition() -> TestEdition {
     TestEdition::start(ServeOptions::default(), config()).await
 }
 
-async fn scaler(services: &Services, more: &[(&'static str, &str)]) -> Function {
-    let mut variables = Function::variables(services.url());
-    variables.extend(more.iter().map(|(name, value)| (*name, (*value).to_owned())));
-    Function::start(BINARY, &variables).await
+async fn scaler(services: &Services) -> Function {
+    Function::start(BINARY, &Function::variables(services.url())).await
 }
 
 fn denied(action: &str) -> Option<(u16, Value)> {
@@ -48,14 +47,10 @@ async fn a_missing_permission_is_named_and_changes_nothing() {
         _ => None,
     })
     .await;
-    let mut scaler = scaler(&services, &[]).await;
+    let mut scaler = scaler(&services).await;
     let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
     let detail = answer["detail"].as_str().unwrap_or_default();
-    assert_eq!(
-        (&answer["outcome"], &answer["rearmed"]),
-        (&json!("failed"), &json!(false)),
-        "{answer}"
-    );
+    assert_has(&answer, json!({"outcome": "failed", "rearmed": false}));
     assert!(
         detail.contains("DescribeContributorInsights") && detail.contains("not authorized"),
         "{answer}"
@@ -78,24 +73,6 @@ async fn a_missing_permission_is_named_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_report_that_may_not_be_read_is_named_too() {
-    let edition = edition().await;
-    let services = Services::start(&edition.dynamodb_url(), |operation| match operation {
-        "GetInsightRuleReport" => denied("cloudwatch:GetInsightRuleReport"),
-        _ => None,
-    })
-    .await;
-    let mut scaler = scaler(&services, &[]).await;
-    let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
-    assert_eq!(answer["outcome"], "failed", "{answer}");
-    assert!(
-        answer["detail"].as_str().unwrap_or_default().contains("GetInsightRuleReport"),
-        "{answer}"
-    );
-    still_answers(&mut scaler).await;
-}
-
-#[tokio::test]
 async fn a_passing_failure_is_a_function_error_counted_and_logged() {
     let edition = edition().await;
     let services = Services::start(&edition.dynamodb_url(), |operation| {
@@ -103,7 +80,7 @@ async fn a_passing_failure_is_a_function_error_counted_and_logged() {
             .then(|| (400, json!({"__type": "x#ThrottlingException", "message": "Rate exceeded"})))
     })
     .await;
-    let mut scaler = scaler(&services, &[]).await;
+    let mut scaler = scaler(&services).await;
     let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
     let error = &answer["function_error"];
     assert_eq!(error["errorType"], "Failed", "{answer}");
@@ -127,13 +104,9 @@ async fn a_throttled_rearming_after_an_alarm_is_no_failure() {
             .then(|| (400, json!({"__type": "x#ThrottlingException", "message": "Rate exceeded"})))
     })
     .await;
-    let mut scaler = scaler(&services, &[]).await;
+    let mut scaler = scaler(&services).await;
     let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
-    assert_eq!(
-        (&answer["outcome"], &answer["rearmed"]),
-        (&json!("handled"), &json!(false)),
-        "{answer}"
-    );
+    assert_has(&answer, json!({"outcome": "handled", "rearmed": false}));
     let log = scaler.stop().await;
     assert!(
         log.lines().any(|line| line.contains("WARN") && line.contains("could not be re-armed")),
@@ -150,13 +123,9 @@ async fn contributor_insights_that_are_off_are_counted_and_in_the_log() {
             .then(|| (200, json!({"ContributorInsightsStatus": "DISABLED"})))
     })
     .await;
-    let mut scaler = scaler(&services, &[]).await;
+    let mut scaler = scaler(&services).await;
     let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
-    assert_eq!(
-        (&answer["outcome"], &answer["contributor_insights"]),
-        (&json!("handled"), &json!("off")),
-        "{answer}"
-    );
+    assert_has(&answer, json!({"outcome": "handled", "contributor_insights": "off"}));
     let log = scaler.stop().await;
     assert!(
         log.lines()
@@ -170,82 +139,6 @@ async fn contributor_insights_that_are_off_are_counted_and_in_the_log() {
     );
 }
 
-/// An account has a quota of rules, so another switching on alone does not help.
-#[tokio::test]
-async fn failed_contributor_insights_report_their_reason() {
-    let edition = edition().await;
-    let services = Services::start(&edition.dynamodb_url(), |operation| {
-        let failure = json!({
-            "ExceptionName": "LimitExceededException",
-            "ExceptionDescription": "Per-account rule limit reached.",
-        });
-        (operation == "DescribeContributorInsights").then(|| {
-            (200, json!({"ContributorInsightsStatus": "FAILED", "FailureException": failure}))
-        })
-    })
-    .await;
-    let mut scaler = scaler(&services, &[]).await;
-    let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
-    assert_eq!(
-        (&answer["outcome"], &answer["contributor_insights"]),
-        (&json!("handled"), &json!("failed")),
-        "{answer}"
-    );
-    let advice = answer["advice"].to_string();
-    assert!(
-        advice.contains("FAILED (LimitExceededException: Per-account rule limit reached.)")
-            && advice.contains("update-contributor-insights"),
-        "{advice}"
-    );
-    let log = scaler.stop().await;
-    assert_eq!(counted(&log, "ContributorInsightsOff"), 1, "{log}");
-}
-
-#[tokio::test]
-async fn a_table_that_is_being_updated_is_left_alone() {
-    let edition = edition().await;
-    let services = Services::start(&edition.dynamodb_url(), |operation| {
-        (operation == "DescribeTable").then(|| {
-            let throughput = json!({"ReadCapacityUnits": 100, "WriteCapacityUnits": 100});
-            (200, json!({"Table": {"TableName": "items", "TableStatus": "UPDATING", "ProvisionedThroughput": throughput}}))
-        })
-    })
-    .await;
-    let mut scaler = scaler(&services, &[("MAX_WRITE_UNITS", "4000")]).await;
-    let answer = scaler.invoke(event_of_now("shard-scaler-alarm-provisioned")).await;
-    let unchanged = json!({"outcome": "unchanged", "reason": "the table is being updated"});
-    assert_eq!(
-        (&answer["outcome"], &answer["capacity"]),
-        (&json!("handled"), &unchanged),
-        "{answer}"
-    );
-    assert!(
-        !services.asked().iter().any(|operation| operation == "UpdateTable"),
-        "{:?}",
-        services.asked()
-    );
-}
-
-#[tokio::test]
-async fn a_refused_update_of_the_table_is_reported() {
-    let edition = edition().await;
-    let services = Services::start(&edition.dynamodb_url(), |operation| match operation {
-        "DescribeTable" => {
-            let throughput = json!({"ReadCapacityUnits": 100, "WriteCapacityUnits": 100});
-            let table = json!({"TableName": "items", "TableStatus": "ACTIVE", "ProvisionedThroughput": throughput});
-            Some((200, json!({ "Table": table })))
-        }
-        "UpdateTable" => denied("dynamodb:UpdateTable"),
-        _ => None,
-    })
-    .await;
-    let mut scaler = scaler(&services, &[("MAX_WRITE_UNITS", "4000")]).await;
-    let answer = scaler.invoke(event_of_now("shard-scaler-alarm-provisioned")).await;
-    assert_eq!(answer["outcome"], "failed", "{answer}");
-    assert!(answer["detail"].as_str().unwrap_or_default().contains("UpdateTable"), "{answer}");
-    still_answers(&mut scaler).await;
-}
-
 #[tokio::test]
 async fn a_table_that_may_not_be_described_is_named_once_and_scaled() {
     let edition = edition().await;
@@ -253,7 +146,7 @@ async fn a_table_that_may_not_be_described_is_named_once_and_scaled() {
         if operation == "DescribeTable" { denied("dynamodb:DescribeTable") } else { None }
     })
     .await;
-    let mut scaler = scaler(&services, &[]).await;
+    let mut scaler = scaler(&services).await;
     for shards in [4, 6] {
         let set = json!({"action": "set", "partition_key": "hot", "number_of_shards": shards});
         assert_eq!(scaler.invoke(set).await["outcome"], "scaled");
@@ -278,9 +171,9 @@ async fn a_huge_report_of_keys_that_are_no_shard_keys_grows_nothing() {
         })
     })
     .await;
-    let mut scaler = scaler(&services, &[]).await;
+    let mut scaler = scaler(&services).await;
     let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
-    assert_eq!((&answer["outcome"], &answer["keys"]), (&json!("handled"), &json!([])), "{answer}");
+    assert_has(&answer, json!({"outcome": "handled", "keys": []}));
     let log = scaler.stop().await;
     assert!(
         log.contains("throttled keys that are no shard keys of this table")
@@ -294,7 +187,7 @@ async fn a_huge_report_of_keys_that_are_no_shard_keys_grows_nothing() {
 async fn an_event_that_is_no_json_is_an_error_and_the_next_is_taken() {
     let edition = edition().await;
     let services = Services::start(&edition.dynamodb_url(), |_| None).await;
-    let mut scaler = scaler(&services, &[]).await;
+    let mut scaler = scaler(&services).await;
     let whole = event_of_now("shard-scaler-alarm-direct").to_string();
     let answer = scaler.invoke_text(whole[..whole.len() / 2].to_owned()).await;
     assert!(answer["function_error"]["errorMessage"].is_string(), "{answer}");
@@ -313,7 +206,7 @@ async fn no_drain_begins_while_it_is_unknown_what_the_table_takes() {
         if operation == "DescribeTable" { denied("dynamodb:DescribeTable") } else { None }
     })
     .await;
-    let mut scaler = scaler(&services, &[]).await;
+    let mut scaler = scaler(&services).await;
     let answer = scaler.invoke(json!({"action": "drain"})).await;
     assert_eq!(answer["outcome"], "failed", "{answer}");
     assert!(answer["detail"].as_str().unwrap_or_default().contains("DescribeTable"), "{answer}");

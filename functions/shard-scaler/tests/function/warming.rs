@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use super::alarms::{ALARM, Fixture, alarm, fixture, report};
-use super::aws::Reply;
+use super::aws::{Reply, replies};
+use crate::assert_has;
 use embedded_dynamodb::{PartitionLimits, WhileWarming};
 use local::clients_over;
 use serde_json::{Value, json};
@@ -104,15 +105,16 @@ fn units(write_units: u64, read_units: u64) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn the_lowest_capacity_is_published_and_read_once_a_minute() {
-    let fixture = new_table(ScalerConfig::default(), |operation, _| match operation {
-        "DescribeTable" => described(json!({
-            "TableStatus": "ACTIVE",
-            "WarmThroughput": units(24_000, 12_000),
-            "GlobalSecondaryIndexes": [{"IndexName": "by-day", "WarmThroughput": units(4_000, 36_000)}],
-        })),
-        _ => Reply::Engine,
-    })
-    .await;
+    let table = json!({
+        "TableStatus": "ACTIVE",
+        "WarmThroughput": units(24_000, 12_000),
+        "GlobalSecondaryIndexes": [
+            {"IndexName": "by-day", "WarmThroughput": units(4_000, 36_000)},
+            {"IndexName": "new"},
+        ],
+    });
+    let described = replies("DescribeTable", described(table));
+    let fixture = new_table(ScalerConfig::default(), described).await;
     assert_eq!(fixture.published().await, None);
     fixture.send(&rearm()).await.expect("handled");
     assert_eq!(
@@ -139,46 +141,52 @@ async fn the_lowest_capacity_is_published_and_read_once_a_minute() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_being_raised_is_not_published() {
-    let fixture = new_table(ScalerConfig::default(), |operation, _| match operation {
-        "DescribeTable" => {
-            let mut raised = units(24_000, 72_000);
-            raised["Status"] = "UPDATING".into();
-            described(json!({"TableStatus": "ACTIVE", "WarmThroughput": raised}))
-        }
-        _ => Reply::Engine,
-    })
-    .await;
-    fixture.send(&rearm()).await.expect("handled");
-    assert_eq!((fixture.published().await, fixture.publications()), (None, 0));
+    let of = |status: &str| {
+        let mut units = units(24_000, 72_000);
+        units["Status"] = status.into();
+        units
+    };
+    // The status of the table, of its warm throughput, and of that of an index.
+    for (status, own, index, published) in [
+        ("ACTIVE", "UPDATING", "ACTIVE", None),
+        ("ACTIVE", "ACTIVE", "UPDATING", None),
+        ("UPDATING", "ACTIVE", "ACTIVE", Some(24_000)),
+    ] {
+        let table = json!({
+            "TableStatus": status,
+            "WarmThroughput": of(own),
+            "GlobalSecondaryIndexes": [{"IndexName": "by-day", "WarmThroughput": of(index)}],
+        });
+        let described = replies("DescribeTable", described(table));
+        let fixture = new_table(budget(40_000, 0), described).await;
+        let answer = fixture.send(&warm(40_000)).await.expect("handled");
+        let reason = "another update of the table is under way";
+        assert_has(&answer, json!({"outcome": "unchanged", "reason": reason}));
+        assert_eq!(fixture.published_write_units().await, published);
+        assert_eq!(fixture.publications() > 0, published.is_some());
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_warm_throughput_everything_else_goes_on() {
-    type Replies = fn(&str, &Value) -> Reply;
-    let old: Replies = |operation, _| match operation {
-        "DescribeTable" => described(json!({"TableStatus": "ACTIVE"})),
-        _ => Reply::Engine,
-    };
-    let denied: Replies = |operation, _| match operation {
-        "DescribeTable" => {
-            Reply::With(400, json!({"__type": "x#AccessDeniedException", "message": "no"}))
-        }
-        _ => Reply::Engine,
-    };
-    let silent: Replies =
-        |operation, _| if operation == "DescribeTable" { Reply::Never } else { Reply::Engine };
-    for (replies, reason, outcome) in [
-        (old, "shows no WarmThroughput of the on-demand table", "unchanged"),
-        (denied, "AccessDeniedException", "failed"),
+    let own = |warm: Value| json!({"Table": {"TableStatus": "ACTIVE", "WarmThroughput": warm}});
+    let (half, negative) = (
+        json!({"WriteUnitsPerSecond": 4_000}),
+        json!({"WriteUnitsPerSecond": -1, "ReadUnitsPerSecond": 5}),
+    );
+    let not_shown = "shows no WarmThroughput of the on-demand table";
+    let denied = json!({"__type": "x#AccessDeniedException", "message": "no"});
+    for (status, body, reason, outcome) in [
+        (200, own(Value::Null), not_shown, "unchanged"),
+        (200, own(half), not_shown, "unchanged"),
+        (200, own(negative), not_shown, "unchanged"),
+        (400, denied, "AccessDeniedException", "failed"),
     ] {
-        let fixture = new_table(budget(40_000, 0), replies).await;
+        let described = replies("DescribeTable", Reply::With(status, body));
+        let fixture = new_table(budget(40_000, 0), described).await;
         let set = json!({"action": "set", "partition_key": "hot", "number_of_shards": 4, "write_units": 20_000});
         let answer = fixture.send(&set).await.expect("handled");
-        assert_eq!(
-            (&answer["outcome"], &answer["warm"]["outcome"]),
-            (&json!("scaled"), &json!(outcome)),
-            "{answer}"
-        );
+        assert_has(&answer, json!({"outcome": "scaled", "warm": {"outcome": outcome}}));
         assert!(answer["warm"].to_string().contains(reason), "{answer}");
         assert_eq!(fixture.published().await, None);
         assert!(
@@ -186,6 +194,7 @@ async fn without_warm_throughput_everything_else_goes_on() {
             "never without knowing what it can serve already"
         );
     }
+    let silent = replies("DescribeTable", Reply::Never);
     let fixture = new_table(ScalerConfig::default(), silent).await;
     let set = json!({"action": "set", "partition_key": "hot", "number_of_shards": 4});
     assert_eq!(fixture.send(&set).await.expect("handled")["outcome"], "scaled");
@@ -236,11 +245,8 @@ async fn twenty_callers_make_one_update() {
 async fn twenty_processes_that_look_at_the_same_time_make_one_raise() {
     let config = budget(40_000, 0);
     for while_warming in [WhileWarming::Refuses, WhileWarming::Joins] {
-        let fixture = new_table(config, |operation, _| match operation {
-            "DescribeTable" => Reply::Late(Duration::from_secs(1)),
-            _ => Reply::Engine,
-        })
-        .await;
+        let late = replies("DescribeTable", Reply::Late(Duration::from_secs(1)));
+        let fixture = new_table(config, late).await;
         let limits = PartitionLimits { while_warming, ..PartitionLimits::default() };
         fixture.engine.set_limits([("items".to_owned(), limits)]);
         let scalers = (0..INSTANCES).map(|_| fixture.other_instance(config));
@@ -258,11 +264,7 @@ async fn twenty_processes_that_look_at_the_same_time_make_one_raise() {
             );
         }
         for answer in warming {
-            assert_eq!(
-                answer["added"],
-                json!({"write_units": 20_000, "read_units": 0}),
-                "{answer}"
-            );
+            assert_has(answer, json!({"added": {"write_units": 20_000, "read_units": 0}}));
         }
         sleep(WARMING).await;
         let after = fixture.engine.warm_throughput("items");
@@ -276,13 +278,9 @@ async fn twenty_processes_that_look_at_the_same_time_make_one_raise() {
 
 #[tokio::test(start_paused = true)]
 async fn an_event_of_a_writer_asks_for_write_units_alone() {
-    let fixture = new_table(budget(40_000, 0), |_, _| Reply::Engine).await;
+    let fixture = new_table(budget(24_000, 0), |_, _| Reply::Engine).await;
     let answer = fixture.send(&event("shard-scaler-warm-by-writer")).await.expect("handled");
-    assert_eq!(
-        (&answer["outcome"], &answer["limited_by"]),
-        (&json!("warming"), &Value::Null),
-        "{answer}"
-    );
+    assert_has(&answer, json!({"outcome": "warming", "limited_by": null}));
     let update = json!({"TableName": "items", "WarmThroughput": {"WriteUnitsPerSecond": 24_000}});
     assert_eq!(fixture.aws.asked("UpdateTable"), [update]);
     // For another key, which needs less.
@@ -291,11 +289,7 @@ async fn an_event_of_a_writer_asks_for_write_units_alone() {
     {
         sleep(Duration::from_secs(after)).await;
         let answer = fixture.send(&warm(3_000)).await.expect("handled");
-        assert_eq!(
-            (&answer["outcome"], &answer["reason"]),
-            (&json!("unchanged"), &json!(reason)),
-            "{answer}"
-        );
+        assert_has(&answer, json!({"outcome": "unchanged", "reason": reason}));
     }
     assert_eq!(fixture.aws.asked("UpdateTable").len(), 1);
 }
@@ -305,11 +299,7 @@ async fn a_budget_below_the_need_is_used_up_and_named() {
     let fixture = new_table(budget(10_000, 0), |_, _| Reply::Engine).await;
     let limit = json!("MAX_WARM_WRITE_UNITS is 10000, 24000 are needed");
     let answer = fixture.send(&warm(24_000)).await.expect("handled");
-    assert_eq!(
-        (&answer["outcome"], &answer["limited_by"]),
-        (&json!("warming"), &limit),
-        "{answer}"
-    );
+    assert_has(&answer, json!({"outcome": "warming", "limited_by": limit}));
     assert_eq!(answer["table"]["to"]["write_units"], 10_000, "{answer}");
     sleep(WARMING + Duration::from_secs(1)).await;
     let rows = [
@@ -318,11 +308,7 @@ async fn a_budget_below_the_need_is_used_up_and_named() {
     ];
     for (units, reason, limited_by) in rows {
         let answer = fixture.send(&warm(units)).await.expect("handled");
-        assert_eq!(
-            (&answer["reason"], &answer["limited_by"]),
-            (&json!(reason), &limited_by),
-            "{answer}"
-        );
+        assert_has(&answer, json!({"reason": reason, "limited_by": limited_by}));
     }
     assert_eq!(fixture.aws.asked("UpdateTable").len(), 1);
 }
@@ -330,16 +316,12 @@ async fn a_budget_below_the_need_is_used_up_and_named() {
 /// Manually, or by its own growth.
 #[tokio::test(start_paused = true)]
 async fn a_table_that_can_serve_more_is_not_limited_by_the_budget() {
-    let fixture = new_table(budget(10_000, 0), |operation, _| match operation {
-        "DescribeTable" => {
-            described(json!({"TableStatus": "ACTIVE", "WarmThroughput": units(30_000, 90_000)}))
-        }
-        _ => Reply::Engine,
-    })
-    .await;
+    let table = json!({"TableStatus": "ACTIVE", "WarmThroughput": units(30_000, 90_000)});
+    let described = replies("DescribeTable", described(table));
+    let fixture = new_table(budget(10_000, 0), described).await;
     let answer = fixture.send(&warm(24_000)).await.expect("handled");
-    let expected = (&json!("the table can serve as much already"), &Value::Null);
-    assert_eq!((&answer["reason"], &answer["limited_by"]), expected, "{answer}");
+    let reason = "the table can serve as much already";
+    assert_has(&answer, json!({"reason": reason, "limited_by": null}));
 }
 
 #[tokio::test(start_paused = true)]
@@ -372,29 +354,21 @@ async fn during_a_raise_the_schedule_looks_again_after_two_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn an_alarm_warms_a_table_short_of_partitions_within_the_budget() {
-    let replies = |operation: &str, _: &Value| match operation {
-        // In the minute after the one in which the key grew.
-        "GetInsightRuleReport" => report(&["hot"], 1_700_000_100, 1_000_000.0),
-        _ => Reply::Engine,
-    };
     for (config, outcome, to) in
         [(budget(0, 0), "unchanged", None), (budget(6_000, 0), "warming", Some(6_000))]
     {
-        let fixture = new_table(config, replies).await;
+        // In the minute after the one in which the key grew.
+        let hot = replies("GetInsightRuleReport", report(&["hot"], 1_700_000_100, 1_000_000.0));
+        let fixture = new_table(config, hot).await;
         fixture.grow("hot", 24).await;
         fixture.clock.jump(Duration::from_secs(120));
         let answer = fixture.send(&alarm("shard-scaler-alarm-direct")).await.expect("handled");
         assert_eq!(answer["keys"][0]["outcome"], "unchanged", "{answer}");
         let warm = &answer["warm"];
-        assert_eq!(
-            (&warm["outcome"], warm["table"]["to"]["write_units"].as_u64()),
-            (&json!(outcome), to),
-            "{answer}"
-        );
-        let needed = warm["needed"]["write_units"].as_u64().expect("units");
-        assert_eq!(needed, 8_000, "twice the partitions: {answer}");
+        assert_has(warm, json!({"outcome": outcome, "table": {"to": {"write_units": to}}}));
+        assert_eq!(warm["needed"]["write_units"], 8_000, "twice the partitions: {answer}");
         let limit =
-            format!("MAX_WARM_WRITE_UNITS is {}, {needed} are needed", config.max_warm_write_units);
+            format!("MAX_WARM_WRITE_UNITS is {}, 8000 are needed", config.max_warm_write_units);
         assert_eq!(warm["limited_by"], json!(limit), "{answer}");
         let update =
             json!({"TableName": "items", "WarmThroughput": {"WriteUnitsPerSecond": 6_000}});
@@ -403,7 +377,7 @@ async fn an_alarm_warms_a_table_short_of_partitions_within_the_budget() {
         if to.is_some() {
             let once = warm["note"].as_str().unwrap_or_default();
             assert!(once.contains("charged once") && once.contains("cannot be undone"), "{answer}");
-            assert_eq!(warm["added"], json!({"write_units": 2_000, "read_units": 0}), "{answer}");
+            assert_has(warm, json!({"added": {"write_units": 2_000, "read_units": 0}}));
             // Writers get it as soon as an instance has read it again.
             sleep(WARMING + Duration::from_secs(1)).await;
             fixture.send(&rearm()).await.expect("handled");
@@ -418,7 +392,10 @@ async fn a_set_warms_table_and_indexes_in_advance_by_one_update() {
         "DescribeTable" => described(json!({
             "TableStatus": "ACTIVE",
             "WarmThroughput": units(4_000, 12_000),
-            "GlobalSecondaryIndexes": [{"IndexName": "by-day", "WarmThroughput": units(4_000, 36_000)}],
+            "GlobalSecondaryIndexes": [
+                {"IndexName": "by-day", "WarmThroughput": units(4_000, 36_000)},
+                {"IndexName": "ready", "WarmThroughput": units(50_000, 36_000)},
+            ],
         })),
         "UpdateTable" => Reply::With(200, json!({"TableDescription": {"TableStatus": "UPDATING"}})),
         _ => Reply::Engine,
@@ -428,11 +405,10 @@ async fn a_set_warms_table_and_indexes_in_advance_by_one_update() {
         "action": "set", "partition_key": "hot", "number_of_shards": 4, "write_units": 20_000, "read_units": 30_000,
     });
     let answer = fixture.send(&set).await.expect("handled");
-    assert_eq!((&answer["outcome"], &answer["to"]), (&json!("scaled"), &json!(4)), "{answer}");
-    assert_eq!(
-        (&answer["warm"]["outcome"], &answer["warm"]["status"]),
-        (&json!("warming"), &json!("UPDATING"))
-    );
+    assert_has(&answer, json!({"outcome": "scaled", "to": 4}));
+    let added = json!({"write_units": 32_000, "read_units": 18_000});
+    let warm = json!({"outcome": "warming", "status": "UPDATING", "added": added});
+    assert_has(&answer["warm"], warm);
     let of_index =
         json!({"IndexName": "by-day", "WarmThroughput": {"WriteUnitsPerSecond": 20_000}});
     let update = json!({
@@ -441,11 +417,6 @@ async fn a_set_warms_table_and_indexes_in_advance_by_one_update() {
         "GlobalSecondaryIndexUpdates": [{"Update": of_index}],
     });
     assert_eq!(fixture.aws.asked("UpdateTable"), [update]);
-    assert_eq!(
-        answer["warm"]["added"],
-        json!({"write_units": 32_000, "read_units": 18_000}),
-        "{answer}"
-    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -460,11 +431,7 @@ async fn what_is_refused_costs_nothing() {
         (json!({"action": "warm", "read_units": 2_000_000_000}), "read_units"),
     ] {
         let answer = fixture.send(&event).await.expect("refused");
-        assert_eq!(
-            (&answer["outcome"], &answer["field"]),
-            (&json!("refused"), &json!(field)),
-            "{answer}"
-        );
+        assert_has(&answer, json!({"outcome": "refused", "field": field}));
     }
     assert!(fixture.aws.asked("UpdateTable").is_empty(), "{:?}", fixture.aws);
 }
@@ -474,10 +441,7 @@ async fn a_dry_run_says_what_it_would_raise() {
     let config = ScalerConfig { dry_run: true, ..budget(40_000, 0) };
     let fixture = new_table(config, |_, _| Reply::Engine).await;
     let answer = fixture.send(&warm(20_000)).await.expect("handled");
-    assert_eq!(
-        (&answer["outcome"], &answer["table"]["to"]["write_units"]),
-        (&json!("dry-run"), &json!(20_000))
-    );
+    assert_has(&answer, json!({"outcome": "dry-run", "table": {"to": {"write_units": 20_000}}}));
     assert!(fixture.aws.asked("UpdateTable").is_empty());
     assert_eq!(fixture.published().await, None, "nothing is written either");
 }
@@ -526,13 +490,9 @@ async fn each_failure_of_an_update_is_named_and_nothing_is_lost() {
         ("LimitExceededException", Err("warm failed: UpdateTable: LimitExceededException")),
     ];
     for (class, expected) in rows {
-        let fixture = new_table(budget(40_000, 0), move |operation, _| match operation {
-            "UpdateTable" => {
-                Reply::With(400, json!({"__type": format!("x#{class}"), "message": "no"}))
-            }
-            _ => Reply::Engine,
-        })
-        .await;
+        let error = json!({"__type": format!("x#{class}"), "message": "no"});
+        let failing = replies("UpdateTable", Reply::With(400, error));
+        let fixture = new_table(budget(40_000, 0), failing).await;
         match (fixture.send(&warm(24_000)).await, expected) {
             (Ok(answer), Ok(outcome)) => {
                 assert_eq!(answer["outcome"], outcome, "{answer}");
