@@ -238,7 +238,6 @@ impl TableGrowth {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::partition_limits::WhileWarming;
     use crate::partitions::{Partitions, StoredKey};
 
     /// Four partitions of 100 write and 300 read units.
@@ -357,30 +356,6 @@ mod tests {
     }
 
     #[test]
-    fn warm_throughput_counts_partitions_whatever_they_give() {
-        let mut partitions = Partitions::new(SMALL, Duration::ZERO);
-        assert_eq!(shown(&mut partitions, 0), (64_000.0, 192_000.0));
-        let lower = Err(WarmRefusal::Lower { access: Access::Write, current: 64_000.0 });
-        assert_eq!(
-            partitions.warm(writes(3_201.0), Duration::ZERO),
-            lower,
-            "64 partitions of 50 units give 3,200"
-        );
-        assert_eq!(partitions.warm(writes(70_000.0), Duration::ZERO), Ok(()));
-        assert_eq!(shown(&mut partitions, 60), (70_000.0, 210_000.0));
-        assert_eq!(partitions.count(), 70);
-
-        for write_units in [1.0, 50.0, 1_000.0, 1e9] {
-            let limits = PartitionLimits { write_units, ..YOUNG };
-            let mut partitions = Partitions::new(limits, Duration::ZERO);
-            assert_eq!(shown(&mut partitions, 0), (4_000.0, 12_000.0), "{write_units}");
-            assert_eq!(partitions.warm(writes(24_000.0), Duration::ZERO), Ok(()), "{write_units}");
-            assert_eq!(shown(&mut partitions, 60), (24_000.0, 72_000.0), "{write_units}");
-            assert_eq!(partitions.count(), 24, "{write_units}");
-        }
-    }
-
-    #[test]
     fn warming_takes_its_time_and_what_it_gave_never_falls() {
         let mut partitions = Partitions::new(YOUNG, Duration::ZERO);
         assert_eq!(partitions.warm(writes(19_500.0), seconds(10)), Ok(()));
@@ -421,29 +396,6 @@ mod tests {
             "reads need a partition more"
         );
         assert_eq!(shown(&mut partitions, 7_260), (21_000.0, 63_000.0));
-    }
-
-    #[test]
-    fn during_an_increase_a_second_request_is_refused_or_joins_it() {
-        let refusal = Err(WarmRefusal::Updating { until: seconds(60) });
-        for (while_warming, expected, shows) in
-            [(WhileWarming::Refuses, refusal, 8_000.0), (WhileWarming::Joins, Ok(()), 12_000.0)]
-        {
-            let mut partitions =
-                Partitions::new(PartitionLimits { while_warming, ..YOUNG }, Duration::ZERO);
-            assert_eq!(partitions.warm(writes(8_000.0), seconds(0)), Ok(()));
-            assert_eq!(
-                partitions.warm(writes(12_000.0), seconds(30)),
-                expected,
-                "{while_warming:?}"
-            );
-            let throughput = partitions.warm_throughput(seconds(60));
-            assert_eq!(
-                (throughput.write_units, throughput.updating_until),
-                (shows, None),
-                "{while_warming:?}"
-            );
-        }
     }
 
     #[test]

@@ -68,30 +68,7 @@ pub fn width_history(item: &Json, read_at: u64) -> Result<WidthHistory, StreamEr
 mod tests {
     use serde_json::json;
 
-    use sharding_core::TableConfig;
-
     use super::*;
-
-    #[test]
-    fn an_item_says_what_its_metadata_says() {
-        let item = json!({
-            "number_of_shards": {"N": "4"},
-            "era": {"N": "2"},
-            "last_updated": {"N": "1700000000"},
-            "shard_history": {"SS": ["1700000000:4", "1699999998:1"]},
-        });
-        let metadata = ShardMetadata {
-            era: 2,
-            last_updated: 1_700_000_000,
-            shard_history: ShardHistory::parse(["1699999998:1", "1700000000:4"]).unwrap(),
-            ..ShardMetadata::unregistered_with(ShardCount::new(4).unwrap())
-        };
-        let config = TableConfig::new("items", "items-metadata");
-        assert_eq!(
-            width_history(&item, 1_700_000_060),
-            Ok(WidthHistory::of(Some(&metadata), &config, 1_700_000_060)),
-        );
-    }
 
     #[test]
     fn what_is_wrong_with_a_metadata_item_is_named() {

@@ -40,7 +40,6 @@ pub(in crate::engine) struct Arming {
     written: Cache<u64, ()>,
 }
 
-/// How many written items an instance remembers.
 const MAX_WRITTEN_ITEMS: usize = 10_000;
 
 impl Default for Arming {
@@ -257,12 +256,7 @@ impl KeyJob<'_> {
 }
 
 impl TableEngine {
-    /// Arms the keys of a pattern, and returns the epoch second from which it counts. A pattern that
-    /// has a time keeps it.
-    ///
-    /// # Errors
-    /// [`TableError::Rejected`] if the table has too many patterns; another [`TableError`] if the
-    /// metadata table could not be used.
+    /// Arms the keys of a pattern, and returns the epoch second from which it counts.
     pub async fn arm(&self, pattern: &KeyPattern, deadline: Deadline) -> Result<u64, TableError> {
         let inner = &self.inner;
         inner.claim_once(None, deadline).await?;
@@ -291,10 +285,6 @@ impl TableEngine {
 
     /// Removes a pattern that does not count yet. First it loses its time, so that a late request
     /// cannot remove one that counts.
-    ///
-    /// # Errors
-    /// [`TableError::ConditionFailed`] if the table has no such pattern, or if it counts, or soon
-    /// will; another [`TableError`] if the metadata table could not be used.
     pub async fn disarm(&self, pattern: &KeyPattern, deadline: Deadline) -> Result<(), TableError> {
         let inner = &self.inner;
         inner.claim_once(None, deadline).await?;
@@ -346,18 +336,12 @@ impl TableEngine {
     }
 
     /// The table's patterns as they are now. None in a table that no process has claimed.
-    ///
-    /// # Errors
-    /// [`TableError`] if the metadata table could not be read.
     pub async fn armed(&self, deadline: Deadline) -> Result<Armed, TableError> {
         let table = self.inner.read_table_item(deadline).await?;
         Ok(table.map(|table| table.armed).unwrap_or_default())
     }
 
     /// What stands against arming keys of the main table.
-    ///
-    /// # Errors
-    /// [`TableError`] if the table cannot be described.
     pub async fn arming_obstacles(
         &self,
         deadline: Deadline,
@@ -366,11 +350,7 @@ impl TableEngine {
         retrying(&inner.environment, deadline, || inner.tables.arming_obstacles()).await
     }
 
-    /// `None` if the key is armed; otherwise the epoch second from which a pattern counts, if there
-    /// is one.
-    ///
-    /// # Errors
-    /// [`TableError`] if the metadata table could not be read.
+    /// `None` if the key is armed; otherwise the epoch second from which a pattern counts, if any.
     pub async fn not_armed_before(
         &self,
         key: &PartitionKey,
@@ -382,9 +362,6 @@ impl TableEngine {
     /// After a rebuild: if the patterns are lost, and the survey found no item of another program,
     /// every key is armed, two minutes from now. If they match less than the keys that have grown,
     /// a pattern without a time matches every key, so that reads look at all pages.
-    ///
-    /// # Errors
-    /// [`TableError`] if the metadata table could not be written.
     pub async fn restore_patterns(
         &self,
         survey: &Survey,

@@ -45,10 +45,6 @@ pub struct PlainPage {
 
 impl TableEngine {
     /// Takes the time from a pattern.
-    ///
-    /// # Errors
-    /// [`TableError::ConditionFailed`] if the table has no such pattern; [`TableError::Rejected`] if
-    /// one of its keys has grown; another [`TableError`] if the metadata table could not be used.
     pub async fn begin_disarming(
         &self,
         pattern: &KeyPattern,
@@ -68,12 +64,7 @@ impl TableEngine {
         Ok(Disarming { pattern: pattern.clone(), mark, left, may_continue_at })
     }
 
-    /// Removes the product's attributes and tombstones from the disarmed keys of one page of the
-    /// main table. Returns the position of the next page.
-    ///
-    /// # Errors
-    /// [`TableError::Rejected`] if it is too early, or if an item shows that a key has grown, or that
-    /// a process still writes; another [`TableError`] if the table could not be used.
+    /// Removes what the product stored from the disarmed keys of one page of the main table.
     pub async fn disarm_page(
         &self,
         disarming: &Disarming,
@@ -121,10 +112,6 @@ impl TableEngine {
     }
 
     /// Removes the pattern.
-    ///
-    /// # Errors
-    /// [`TableError::ConditionFailed`] if the pattern was armed again; another [`TableError`] if the
-    /// metadata table could not be used.
     pub async fn end_disarming(
         &self,
         disarming: Disarming,

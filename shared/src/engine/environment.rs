@@ -115,7 +115,6 @@ impl Environment {
         self.clock.now()
     }
 
-    /// See [`Clock::invoked`].
     pub(crate) fn invoked(&self, ends_at: Duration) {
         self.clock.invoked(ends_at);
     }

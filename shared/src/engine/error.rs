@@ -360,25 +360,6 @@ mod tests {
     use crate::policy::capacity::CapacityScope;
 
     #[test]
-    fn each_failure_has_a_text() {
-        for (kind, text) in [
-            (
-                WriteErrorKind::Contended,
-                "other writes of the same item were under way until the deadline",
-            ),
-            (WriteErrorKind::Exists, "the item exists"),
-            (
-                WriteErrorKind::IdempotencyKeyReused,
-                "the idempotency key was used for an item with another content",
-            ),
-            (WriteErrorKind::AppendOnly, "the table takes appends only"),
-            (WriteErrorKind::Absent, "there is no such item"),
-        ] {
-            assert_eq!(kind.to_string(), text);
-        }
-    }
-
-    #[test]
     fn a_failed_read_names_the_deadline_or_the_limit() {
         for (error, text) in [
             (TableError::Transient("no page came".into()), "the deadline passed: no page came"),

@@ -135,7 +135,6 @@ impl TableEngine {
         self.inner.background.reopen();
     }
 
-    /// The number of running background tasks.
     pub(crate) fn background_tasks(&self) -> usize {
         self.inner.background.len()
     }
@@ -150,7 +149,6 @@ impl TableEngine {
             .collect()
     }
 
-    /// The present epoch second.
     pub(crate) fn epoch_seconds(&self) -> u64 {
         self.inner.environment.now().epoch_seconds()
     }

@@ -10,7 +10,6 @@ use crate::table::error::TableError;
 
 /// The longest pause before the first repetition. It doubles with each further one.
 const MAX_FIRST_PAUSE: Duration = Duration::from_millis(25);
-/// The longest pause of all.
 const MAX_PAUSE: Duration = Duration::from_millis(800);
 /// How often the first and the longest pause are doubled before the repetition of a throttled write
 /// of a page. A page takes few writes a second, and all changes of its keys wait for them.

@@ -115,42 +115,27 @@ impl std::fmt::Debug for KeySession<'_> {
 impl KeySession<'_> {
     /// Whether a pattern that counts arms the key, or the directory lists it. Otherwise other
     /// programs may write it.
-    ///
-    /// # Errors
-    /// [`TableError`] if the patterns cannot be read.
     pub async fn counts(&self) -> Result<bool, TableError> {
         Ok(self.job.not_armed_before().await?.is_none())
     }
 
     /// The view within its lease, or a new one.
-    ///
-    /// # Errors
-    /// [`TableError`] if the metadata cannot be read.
     pub async fn view(&self) -> Result<Arc<View>, TableError> {
         self.job.leased_or_new_view().await
     }
 
     /// A view that was requested at or after this instant.
-    ///
-    /// # Errors
-    /// As [`view`](Self::view).
     pub async fn view_since(&self, since: Moment) -> Result<Arc<View>, TableError> {
         self.job.view(|view, now| view.is_asked_since(since, now)).await
     }
 
     /// A view from the key's item, because a copy is of a later era than the page knows.
-    ///
-    /// # Errors
-    /// As [`view`](Self::view).
     pub async fn verify(&self, since: Moment) -> Result<Arc<View>, TableError> {
         self.job.repair().await?;
         self.view_since(since).await
     }
 
     /// Waits until the key's width has changed, at most until this instant. `false` if it has not.
-    ///
-    /// # Errors
-    /// As [`view`](Self::view).
     pub async fn wait_for_open(&self, until: Deadline) -> Result<bool, TableError> {
         match timeout_at(until, self.job.wait_for_open()).await {
             Ok(opened) => opened.map(|_| true),

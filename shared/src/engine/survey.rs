@@ -47,10 +47,7 @@ pub enum Rebuilt {
 }
 
 impl TableEngine {
-    /// Reads a page of the main table, strongly consistent, and adds it to the survey. One request.
-    ///
-    /// # Errors
-    /// [`TableError`] if the table could not be read.
+    /// Adds a page of the main table to the survey.
     pub async fn survey_page(
         &self,
         survey: &mut Survey,
@@ -85,12 +82,8 @@ impl TableEngine {
         Ok(SurveyPage { next: page.next, items, consumed_capacity: page.consumed })
     }
 
-    /// Adds the keys to the survey whose metadata cannot be parsed, or would hide the items of a key
-    /// that never grew; from a page of the metadata table, and before its first page from the
-    /// directory. Returns the key to continue after. Call it before the items are surveyed.
-    ///
-    /// # Errors
-    /// [`TableError`] if the metadata table could not be read.
+    /// Adds a page of the metadata table, and before its first page the directory, to the survey.
+    /// Call it before the items are surveyed.
     pub async fn survey_metadata_page(
         &self,
         survey: &mut Survey,
@@ -116,12 +109,7 @@ impl TableEngine {
         Ok(next)
     }
 
-    /// Changes a key's metadata so that it covers every item that was found. If it does already,
-    /// nothing changes. It never removes a shard.
-    ///
-    /// # Errors
-    /// [`TableError`] if the metadata could not be read or written. The changes so far are correct;
-    /// run it again.
+    /// Changes a key's metadata so that it covers every item that was found.
     pub async fn rebuild(
         &self,
         key: &PartitionKey,

@@ -46,17 +46,14 @@ pub(crate) fn retried(attempts: u32) {
     counter!("ShardingRetries").increment(u64::from(attempts.saturating_sub(1)));
 }
 
-/// Counts a write that was carried out.
 pub(crate) fn written() {
     counter!("ShardingWrites").increment(1);
 }
 
-/// Counts a write that was not acknowledged.
 pub(crate) fn failed(outcome: &'static str) {
     counter!("ShardingFailedWrites", "Outcome" => outcome).increment(1);
 }
 
-/// Counts a throttled request.
 pub(crate) fn throttled(scope: CapacityScope) {
     counter!("ShardingThrottles", "Scope" => scope.name()).increment(1);
 }

@@ -142,18 +142,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_fair_coin_falls_as_in_the_triangle() {
-        let mut counts = binomial(4, 0.5);
-        counts.sort_by_key(|(count, _)| *count);
-        let expected = [1.0, 4.0, 6.0, 4.0, 1.0].map(|ways| ways / 16.0);
-        for ((count, probability), (at, expected)) in
-            counts.iter().zip(expected.into_iter().enumerate())
-        {
-            assert!(*count == at as u64 && (probability - expected).abs() < 1e-12, "{counts:?}");
-        }
-    }
-
     proptest! {
         #[test]
         fn a_binomial_has_its_mean_and_variance(trials in 0u64..20_000, chance in 0.0f64..=1.0) {

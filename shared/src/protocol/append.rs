@@ -1,9 +1,4 @@
-//! A write in an append-only table (`WRITES=appends`): it stores an item, and the later write by
-//! its writer's clock wins.
-//!
-//! Appends never wait. A view is valid for [`APPEND_LEASE`](super::view::APPEND_LEASE). An instance
-//! without a view writes to shard 1, which remains a place of every item. A growth leaves appends
-//! on old shards, where readers find them. Only a drain waits for appends.
+//! A write in an append-only table: docs/protocol.md, "Append-only tables".
 
 use std::time::Duration;
 

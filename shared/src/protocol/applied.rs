@@ -1,10 +1,5 @@
-//! The updates that were applied to an item. They identify a repeated update.
-//!
-//! If a client may repeat an update, the same request that applies the update also notes it in the
-//! item. An item cannot remember all updates, so its ids are kept in two generations: once the
-//! younger generation is a minute old, the next update discards the older one. A request carries
-//! the time at which it was first sent. If that is before the item's memory begins, the update is
-//! not applied in place, because the item cannot tell whether it was applied before.
+//! The ids of the updates that were applied to an item, by which a repeated one is recognised: two
+//! generations, docs/protocol.md, "Writing".
 
 use std::collections::BTreeSet;
 use std::time::Duration;

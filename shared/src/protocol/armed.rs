@@ -1,10 +1,5 @@
-//! Armed keys: those that may grow. An operator arms them by patterns, which the table item has.
-//!
-//! A program that goes around the product is allowed to write a key that is not armed. So a pattern
-//! counts only once every process has seen it and no request from before it can arrive: it is
-//! stored without a time, and then gets the time from which it counts. Reads look at the page of a
-//! key as soon as a pattern matches it, which is correct at any time. Writes and growth wait until
-//! the pattern counts. A process that relies on the *absence* of a pattern does so under a lease.
+//! Armed keys, those that may grow, by the patterns of the table item: docs/protocol.md, "Armed
+//! keys".
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,16 +1,5 @@
-//! The directory: a few pages that list the keys that have grown, with their layouts. Every
-//! instance reads pages under its lease.
-//!
-//! A key that its page does not list has never grown, and costs nothing. A page has copies, so that
-//! many instances do not make it hot: an instance reads one copy, and a change is written to all.
-//! The key's own item remains the source of truth. It changes first; then its new layout is
-//! *published*, that is, written to every copy of the page, before any actor relies on the change.
-//! If an actor dies in between, the next actor that finds page and item different publishes the
-//! item's layout.
-//!
-//! An entry has the digest of its key, because callers choose keys, of up to 2 KB. A secret of the
-//! table assigns digests to pages, so no caller can choose keys of one page. The pages of a table
-//! double when they are large.
+//! The directory: the pages that list the keys that have grown, with their layouts. See
+//! docs/protocol.md, "The directory".
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -145,7 +134,6 @@ impl Publication {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::values::key::ShardCount;
     use crate::values::key::tests::key;
 
     /// Keys with their digests, and their pages of four and of eight.
@@ -194,30 +182,5 @@ mod tests {
             });
         let pages: Vec<u32> = divisions.map(|division| division.pages).collect();
         assert_eq!(pages, [4, 8, 16, 32, 64, 128, 256]);
-    }
-
-    #[test]
-    fn a_publication_is_over_when_every_copy_has_it() {
-        let layout = Layout { generation: 3, ..Layout::unlisted(ShardCount::ONE) };
-        let mut publication = Publication::new(layout.clone(), 3);
-        assert_eq!((publication.layout(), publication.missing().len()), (&layout, 3));
-        for (copy, left) in [(1, 2), (1, 2), (0, 1), (2, 0)] {
-            publication.note_written(copy);
-            assert_eq!(publication.missing().len(), left, "after {copy}");
-        }
-    }
-
-    #[test]
-    fn an_entry_changes_to_a_higher_generation_only() {
-        let of = |generation| Layout { generation, ..Layout::unlisted(ShardCount::ONE) };
-        for (new, stored, supersedes_it) in
-            [(1, None, true), (2, Some(1), true), (1, Some(1), false), (1, Some(2), false)]
-        {
-            assert_eq!(
-                supersedes(&of(new), stored.map(of).as_ref()),
-                supersedes_it,
-                "{new} on {stored:?}"
-            );
-        }
     }
 }

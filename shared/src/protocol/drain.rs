@@ -1,11 +1,5 @@
-//! A drain moves every item of a key home, and then forgets the other places. Shrinking (after a
-//! lower width was opened) and settling are the same drain.
-//!
-//! An actor's *pass* copies each misplaced item home and remembers the copy. After that, home has a
-//! copy that is at least as new. Once all earlier reads have ended, the actor deletes exactly the
-//! copies that it remembers. An actor that resumes a drain remembers nothing, and makes its own
-//! pass. If the old places are empty but a move may still be in flight, the actor waits until the
-//! move can no longer be applied, and then scans the old places once more.
+//! A drain moves every item of a key home, and then forgets the other places, after a shrink or to
+//! settle a key: docs/protocol.md, "Draining".
 
 use std::collections::BTreeMap;
 use std::time::Duration;

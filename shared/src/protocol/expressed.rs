@@ -1,10 +1,5 @@
-//! A write whose condition or change is an expression that DynamoDB evaluates, as a state machine.
-//!
-//! Nothing here evaluates an expression. The caller's request goes to the item's home together with
-//! a condition of the protocol, the [`Base`]. If the newest copy is elsewhere, it is first *pulled*
-//! home, unchanged and in a version of its own. DynamoDB returns the copy that refused a request,
-//! so it is known which part of the condition did not hold: if ours holds for that copy, the
-//! caller's did not. See docs/protocol.md, "Expressions".
+//! A write whose condition or change is an expression, which only DynamoDB evaluates, beside ours,
+//! the [`Base`]: docs/protocol.md, "Expressions".
 
 mod request;
 
@@ -175,7 +170,6 @@ pub struct ExpressedWrite {
     waits: Waits,
     /// Drawn once.
     tie_breaker: u32,
-    /// The era of the attempts.
     era: Option<u64>,
     /// The version to send must be above this one.
     above: Option<Version>,

@@ -1,9 +1,5 @@
-//! The state of one logical partition key, as a state machine: [`ShardMetadata`] is the state,
-//! [`Change`] has the transitions.
-//!
-//! A key's write width is fixed within an *era*. It changes in three steps. *Close* names the next
-//! width. Then the actor waits until all earlier views have expired. *Open* begins the next era. A
-//! drain moves every item home and forgets the other widths.
+//! The state of one logical partition key, [`ShardMetadata`], and its transitions, [`Change`]:
+//! docs/protocol.md, "Changing the width".
 
 use crate::protocol::growth::GrowthRecord;
 use crate::protocol::history::ShardHistory;

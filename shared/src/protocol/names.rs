@@ -1,21 +1,17 @@
-//! The names of the attributes that the product stores: in each item of the main table, and in the
-//! metadata table. Those in items are short, because each item pays for them, and have a prefix that
-//! no other program uses.
+//! The names of the attributes that the product stores. Those in items are short, because each item
+//! pays for them, and have a prefix that no other program uses.
 
 /// The prefix of all attributes that the product stores in items. Items of callers have none.
 pub const RESERVED_PREFIX: &str = "_sh:";
-/// The logical key, on every shard whose stored key is not the key itself. Streams and indexes need
-/// it.
+/// The logical key, on every shard whose stored key is not the key itself.
 pub const LOGICAL_KEY: &str = "_sh:k";
 /// The item's version.
 pub const VERSION: &str = "_sh:v";
-/// The id of the write that created the item. A create-only write recognises its own earlier
-/// attempt by it. A tombstone keeps it.
+/// The id of the create-only write that stored the item. A tombstone keeps it.
 pub const WRITE_ID: &str = "_sh:i";
-/// The write width under which the item was placed. Absent if that is the width of a key without
-/// metadata. A rebuild of lost metadata reads it.
+/// The write width under which the item was placed, if not that of a key without metadata.
 pub const WIDTH: &str = "_sh:w";
-/// True on a tombstone: a deleted item that hides older copies on other shards.
+/// True on a tombstone.
 pub const DELETED: &str = "_sh:d";
 /// The younger generation of the updates that were recently applied to the item.
 pub const APPLIED: &str = "_sh:a";
@@ -48,8 +44,7 @@ attribute_names! {
     /// The width of the next era, while writers wait for it.
     CLOSING = "closing";
     DRAINING = "draining";
-    /// The progress of a drain: `"began busy_until emptied_at"` in epoch seconds, with `-` for a
-    /// time that is not set; then `in_doubt` if a move has an unknown outcome.
+    /// Its form: docs/protocol.md, "Draining".
     DRAIN = "drain";
     DRAIN_STOPPED_AT = "drain_stopped_at";
     DRAINED_AT = "drained_at";
@@ -64,50 +59,40 @@ attribute_names! {
     LOAD_UNITS = "load_units";
     LOAD_PER_SHARD = "load_per_shard";
     BUSY_AT = "busy_at";
-    /// In the table item: which writes the table accepts.
+    /// From here to `REBUILDING` in the table item: docs/protocol.md, "The directory".
     WRITES = "writes";
-    /// In the table item: the version of the protocol.
     PROTOCOL = "protocol";
-    /// In the table item: how shards are stored, how items are placed, and the table's keys.
     LAYOUT = "layout";
     PLACEMENT = "placement";
     KEYS = "keys";
-    /// In the table item: the patterns of the keys that may grow, each with the epoch second from
-    /// which it counts, or a mark, with which it never counts.
     ARMED = "armed";
-    /// In the table item: the number of pages of the directory.
     PAGES = "pages";
-    /// In the table item: the number of pages that are being made.
     NEXT_PAGES = "next_pages";
-    /// In the table item, and in a complete page: the secret that assigns keys to pages.
+    /// Also in a complete page.
     SEED = "seed";
-    /// In a page whose entries are on the pages of a larger directory: the number of those.
+    /// In a page whose entries are on the pages of a larger directory: their number.
     MOVED_TO = "moved_to";
-    /// In the table item: how many copies of each page are written. In a page: how many may be
-    /// read.
+    /// Also in a page: how many copies may be read.
     COPIES = "copies";
-    /// In the table item: every page was created once, so a missing page is lost.
     DIRECTORY_MADE = "directory_made";
-    /// In the table item: the metadata is being rebuilt.
     REBUILDING = "rebuilding";
     /// In a page: the table's warm throughput, as `"write_units read_units"`.
     WARM_THROUGHPUT = "warm_throughput";
-    /// In an item of evidence: when the pool began, in milliseconds since 1970.
+    /// From here on in an item of evidence. When the pool began, in milliseconds since 1970.
     BEGUN = "begun";
     ATTEMPTS = "attempts";
     THROTTLED = "throttled";
     ACCEPTED = "accepted";
-    /// In an item of evidence: first attempts, by number.
+    /// First attempts, by number.
     FIRST_WRITES = "first_writes";
-    /// In an item of evidence: the units of all throttled attempts.
+    /// The units of all throttled attempts.
     THROTTLES = "throttles";
-    /// In an item of evidence: write units a second of the instances that have added to it.
+    /// Write units a second of the instances that have added to it.
     RATE = "rate";
-    /// In an item of evidence: hashes of throttled items, and how many were added.
+    /// Hashes of throttled items, and how many were added.
     ITEMS = "items";
     ADDED_ITEMS = "added_items";
-    /// In an item of evidence: until when the table counts as short of partitions for the key, in
-    /// milliseconds since 1970.
+    /// Until when the table counts as short of partitions for the key, in milliseconds since 1970.
     SHORT_UNTIL = "short_until";
     /// The generation of the key under which the shortage was found.
     SHORT_GENERATION = "short_generation";

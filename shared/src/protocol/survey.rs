@@ -17,7 +17,6 @@ use crate::values::placement::Placement;
 /// A width is not accepted if chance alone leaves its upper shards empty less often than this.
 const MIN_CHANCE: f64 = 1e-9;
 
-/// The place of a stored item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
     /// It is on a shard of a key.
@@ -40,7 +39,6 @@ impl Place {
     }
 }
 
-/// An item as a survey sees it.
 #[derive(Debug, Clone)]
 pub(crate) struct Surveyed<'a> {
     pub(crate) sort_key: &'a SortKey,
@@ -72,9 +70,7 @@ pub struct KeyFindings {
 pub(crate) enum Known {
     /// The key has none.
     Absent,
-    /// It cannot be parsed.
     Damaged,
-    /// The key has this metadata.
     Is(Box<ShardMetadata>),
 }
 
@@ -219,7 +215,6 @@ impl Survey {
         (is_new && !self.keys.contains_key(key)).then_some(key)
     }
 
-    /// Adds a key.
     pub(crate) fn know(&mut self, key: &PartitionKey, known: Known, unregistered: ShardCount) {
         self.keys.entry(key.clone()).or_insert_with(|| KeyFindings {
             known,
@@ -251,7 +246,6 @@ impl Survey {
         }
     }
 
-    /// Counts an item that cannot be parsed.
     pub(crate) fn observe_damaged(&mut self) {
         self.items += 1;
         self.unknown += 1;

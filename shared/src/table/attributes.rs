@@ -86,11 +86,9 @@ pub(crate) fn sort_key_from_sdk(
     SortKey::parse(config.sort_key_type, text).map_err(|error| why(format!("is unusable: {error}")))
 }
 
-/// The content of a put.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Content<'a> {
     pub(crate) item: &'a Item,
-    /// The updates that the item remembers.
     pub(crate) applied: Option<&'a Applied>,
 }
 

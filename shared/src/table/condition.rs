@@ -109,7 +109,6 @@ impl Expression {
         is_stored.and(taken)
     }
 
-    /// No item.
     pub(super) fn absent(partition_key_name: &str) -> Self {
         Self::of("attribute_not_exists(#p)").name("#p", partition_key_name)
     }
@@ -121,7 +120,6 @@ impl Expression {
             .name("#v", VERSION)
     }
 
-    /// An item of this version.
     pub(super) fn exactly(version: Version) -> Self {
         Self::of("#v = :v").version(version)
     }

@@ -24,7 +24,6 @@ const MAX_EXPIRED_SECONDS: u64 = 5 * 365 * 86_400;
 pub(crate) struct StoredCopy {
     pub(crate) sort_key: SortKey,
     pub(crate) copy: Copy,
-    /// The time-to-live attribute.
     ttl: Option<AttributeValue>,
     /// Empty if only the part that a deletion needs is remembered.
     stored: SdkItem,
@@ -90,9 +89,6 @@ impl Tables {
 
     /// Copies an item from a shard to its home, unless home has a copy that is at least as new.
     /// Version and write id are kept. An item without a version gets the lowest one.
-    ///
-    /// # Errors
-    /// As [`send`](Self::send).
     pub(crate) async fn copy_home(
         &self,
         copy: &StoredCopy,
@@ -124,9 +120,6 @@ impl Tables {
     /// Deletes a copy if it is unchanged: its version, or all its attributes if it has no version;
     /// and its time to live, because another program may have extended that without changing the
     /// version.
-    ///
-    /// # Errors
-    /// As [`send`](Self::send).
     pub(crate) async fn delete_copy(
         &self,
         key: &PartitionKey,

@@ -18,7 +18,6 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// Adds the underlying error.
     pub(crate) fn by(why: impl Into<String>, source: impl Error + Send + Sync + 'static) -> Self {
         Self { why: why.into(), code: None, source: Some(Box::new(source)) }
     }

@@ -39,7 +39,6 @@ pub(crate) struct RawCopy {
     item: SdkItem,
 }
 
-/// The result of reading an item.
 #[derive(Debug)]
 pub(crate) struct FoundCopies {
     /// It may be a tombstone.
@@ -51,7 +50,6 @@ pub(crate) struct FoundCopies {
 /// The copies at the item's places, and the shards that were not read because capacity was missing.
 type Found<T> = (Vec<(ShardNumber, T)>, Vec<ShardNumber>);
 
-/// The newer of two copies.
 pub(crate) fn newer(
     one: Option<Stored<Item>>,
     other: Option<Stored<Item>>,

@@ -58,14 +58,12 @@ fn sending<'a, T>(
     Box::pin(request)
 }
 
-/// One of the two tables.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Table {
     Main,
     Metadata,
 }
 
-/// The two tables of one sharded table.
 #[derive(Debug, Clone)]
 pub(crate) struct Tables {
     client: Client,

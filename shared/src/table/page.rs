@@ -22,7 +22,6 @@ const ENTRIES_PER_UPDATE: usize = 40;
 /// The largest number of entries that one update removes.
 const ENTRIES_PER_REMOVAL: usize = 200;
 
-/// One copy of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PageCopy {
     /// The number of pages of its directory.
@@ -45,7 +44,6 @@ impl PageCopy {
     }
 }
 
-/// A page as it is stored.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct StoredPage {
     /// How many copies may be read. `None` if the page is not complete: then a key that it does not
@@ -59,7 +57,6 @@ pub(crate) struct StoredPage {
     pub(crate) entries: HashMap<KeyDigest, Option<Layout>>,
     /// The table's warm throughput. `None` if it was not published or cannot be parsed.
     pub(crate) warm: Option<WarmThroughput>,
-    /// Its size in bytes.
     pub(crate) bytes: usize,
 }
 

@@ -35,7 +35,6 @@ pub(crate) struct ScannedItem {
     pub(crate) is_tombstone: bool,
 }
 
-/// A page of a scan.
 #[derive(Debug)]
 pub(crate) struct ScanPage {
     /// `None` for an item that cannot be parsed.

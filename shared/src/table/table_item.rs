@@ -33,11 +33,9 @@ pub(crate) struct Mode {
     pub(crate) keys: String,
 }
 
-/// The table item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TableItem {
     pub(crate) mode: Mode,
-    /// The keys that may grow.
     pub(crate) armed: Armed,
     /// The pages that new processes read; 0 if the item has no usable number or secret.
     pub(crate) division: Division,
@@ -65,12 +63,10 @@ impl TableItem {
             .collect()
     }
 
-    /// The copies of a page.
     pub(crate) fn copies(&self, pages: u32, page: u32) -> impl Iterator<Item = PageCopy> + use<> {
         (0..self.copies).map(move |copy| PageCopy { pages, page, copy })
     }
 
-    /// Every copy that is written.
     pub(crate) fn all_copies(&self) -> Vec<PageCopy> {
         let pages = self
             .divisions()

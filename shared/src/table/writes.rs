@@ -159,9 +159,6 @@ impl Tables {
     }
 
     /// Adds to an item in place. Returns the item after the addition, if it was applied.
-    ///
-    /// # Errors
-    /// As [`send`](Self::send).
     pub(crate) async fn add(
         &self,
         place: Place<'_>,

@@ -57,7 +57,6 @@ impl fmt::Display for WarmThroughput {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     #[test]
     fn the_lowest_of_table_and_indexes_is_taken_of_each_kind() {
@@ -65,13 +64,5 @@ mod tests {
         let index = WarmThroughput { write_units: 4_000, read_units: 30_000 };
         assert_eq!(table.lowest(index), WarmThroughput { write_units: 4_000, read_units: 12_000 });
         assert_eq!(table.to_string(), "40000 write units and 12000 read units a second");
-    }
-
-    proptest! {
-        #[test]
-        fn nothing_overflows(write_units in any::<u64>()) {
-            let warm = WarmThroughput { write_units, read_units: 0 };
-            prop_assert!(warm.partitions() >= 1);
-        }
     }
 }

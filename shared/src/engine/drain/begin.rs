@@ -35,10 +35,6 @@ pub enum DrainRefused {
 
 impl TableEngine {
     /// Lowers a key to this number of shards, and begins to drain the others.
-    /// [`drain`](Self::drain) does the rest.
-    ///
-    /// # Errors
-    /// [`DrainRefused`].
     pub async fn begin_shrink(
         &self,
         key: &PartitionKey,
@@ -68,11 +64,7 @@ impl TableEngine {
         }
     }
 
-    /// Begins to settle a key. Once [`drain`](Self::drain) has finished it, every item is at its
-    /// home and has no other place.
-    ///
-    /// # Errors
-    /// [`DrainRefused`].
+    /// Begins to settle a key.
     pub async fn begin_settle(
         &self,
         key: &PartitionKey,

@@ -29,7 +29,6 @@ use crate::table::error::TableError;
 use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::values::placement::Placement;
 
-/// Items of one page of a shard.
 const PAGE_ITEMS: u32 = 200;
 /// The pause between two pages. Reading takes no write units, but must leave read units to others.
 const PAGE_PAUSE: Duration = Duration::from_millis(20);
@@ -70,12 +69,7 @@ pub enum Drained {
 }
 
 impl TableEngine {
-    /// Continues a drain until it is done, has to wait, or the deadline is near. Any instance may
-    /// call it at any time.
-    ///
-    /// # Errors
-    /// [`TableError`] if the tables could not be used. The work so far is kept; the next
-    /// call continues.
+    /// Continues a drain until it is done, has to wait, or the deadline is near.
     pub async fn drain(
         &self,
         key: &PartitionKey,
@@ -85,9 +79,6 @@ impl TableEngine {
     }
 
     /// As [`drain`](Self::drain), within all of these budgets besides the configured pace.
-    ///
-    /// # Errors
-    /// As [`drain`](Self::drain).
     pub async fn drain_within(
         &self,
         key: &PartitionKey,

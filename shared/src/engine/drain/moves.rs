@@ -19,10 +19,8 @@ use crate::table::error::TableError;
 use crate::table::{LeaseLasts, Place, Sent, StoredCopy};
 use crate::values::key::{PartitionKey, ShardCount, ShardNumber};
 
-/// The largest number of concurrent moves.
 pub(in crate::engine) const MOVE_CONCURRENCY: usize = 16;
 
-/// One request of a drain.
 pub(in crate::engine) struct Move {
     pub(in crate::engine) copy: StoredCopy,
     /// The place of the copy.
@@ -35,7 +33,6 @@ pub(in crate::engine) struct Move {
 pub(in crate::engine) struct Mover<'a> {
     job: &'a KeyJob<'a>,
     budgets: &'a [&'a DrainBudget],
-    /// The pace of each shard.
     pace: HashMap<ShardNumber, DrainBudget>,
     /// Items that were copied or deleted.
     pub(in crate::engine) items: u64,

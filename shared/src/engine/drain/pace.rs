@@ -20,7 +20,6 @@ impl DrainBudget {
         Self { units_per_second: units_per_second.max(1.0), next: Mutex::new(Instant::now()) }
     }
 
-    /// When the next units may be used.
     pub(in crate::engine) fn next(&self) -> MutexGuard<'_, Instant> {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -56,9 +56,6 @@ pub struct Page {
 impl TableEngine {
     /// Reads a page. It may end early, with a place to continue from, at the deadline or at its
     /// size limit.
-    ///
-    /// # Errors
-    /// [`ReadError`] if not even a part of a page could be read.
     pub async fn query(&self, query: &PageQuery, deadline: Deadline) -> Result<Page, ReadError> {
         let job = self.inner.job(&query.partition_key, deadline);
         let Some(start) = query.start() else {
@@ -86,9 +83,6 @@ impl TableEngine {
     }
 
     /// Reads one item: the newest copy of all its places.
-    ///
-    /// # Errors
-    /// [`ReadError`].
     pub async fn get(
         &self,
         key: &PartitionKey,
@@ -103,9 +97,6 @@ impl TableEngine {
     }
 
     /// Reads one item, and its tag.
-    ///
-    /// # Errors
-    /// [`ReadError`].
     pub async fn get_tagged(
         &self,
         key: &PartitionKey,
@@ -169,7 +160,6 @@ fn check_native(era: u64) -> Result<(), TableError> {
     Ok(())
 }
 
-/// The state of one page.
 struct PageRun<'a> {
     job: &'a KeyJob<'a>,
     query: Arc<PageQuery>,

@@ -20,9 +20,6 @@ pub struct PageAt {
 impl TableEngine {
     /// Reads the page at a position: the first page without one. A page that ends before a sort key
     /// is empty only if there are no items before that.
-    ///
-    /// # Errors
-    /// As [`query`](Self::query).
     pub async fn page_at(
         &self,
         query: &PageQuery,

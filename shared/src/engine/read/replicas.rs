@@ -11,7 +11,6 @@ use std::time::Duration;
 use crate::engine::environment::Environment;
 use crate::table::error::TableError;
 
-/// How long a throttled replica rests.
 const THROTTLED_REST_PERIOD: Duration = Duration::from_secs(1);
 /// How long a replica rests that cannot be read, because it is still building or does not exist.
 const UNREADABLE_REST_PERIOD: Duration = Duration::from_secs(30);

@@ -35,7 +35,6 @@ struct KnownPages {
     states: Vec<Arc<PageState>>,
 }
 
-/// This instance's state of one page.
 #[derive(Debug)]
 pub(in crate::engine) struct PageState {
     division: Division,
@@ -101,7 +100,6 @@ impl PageState {
     }
 }
 
-/// The result of reading a page.
 enum PageRead {
     Read(Arc<PageView>),
     /// No tried copy is complete.

@@ -36,7 +36,6 @@ pub(in crate::engine) struct Filled {
     older: HashMap<PartitionKey, Layout>,
     /// Entries whose items are missing. Their keys are not known.
     without_item: HashMap<KeyDigest, Layout>,
-    /// A page is lost.
     is_lost: bool,
     /// The size of the largest page in bytes.
     largest: usize,
@@ -319,13 +318,7 @@ impl Inner {
 }
 
 impl TableEngine {
-    /// Raises the number of copies of each page of the directory while traffic runs. An instance
-    /// reads one copy, so more copies spread many instances. It takes as long as reading all
-    /// metadata. A lower number changes nothing.
-    ///
-    /// # Errors
-    /// [`TableError::Rejected`] for more than 64, or none; another [`TableError`] if the metadata
-    /// table could not be used: run it again.
+    /// Raises the number of copies of each page. It takes as long as reading all metadata.
     pub async fn raise_directory_copies(
         &self,
         copies: u32,
@@ -344,12 +337,8 @@ impl TableEngine {
         inner.fill_directory(Pages::NotLost, deadline).await.map(drop)
     }
 
-    /// Compares every page of the directory with the items, and writes what is missing, because an
-    /// actor may have died between the two. Doubles the number of pages if one is large. Returns the
-    /// number of entries that were behind. Lost pages are left to [`rebuild_directory`](Self::rebuild_directory).
-    ///
-    /// # Errors
-    /// [`TableError`] if the metadata table could not be used: run it again.
+    /// Writes to the pages what they miss. Doubles their number if one is large. Lost pages are for
+    /// [`rebuild_directory`](Self::rebuild_directory).
     pub async fn repair_directory(&self, deadline: Deadline) -> Result<u64, TableError> {
         self.claim_mode(deadline).await?;
         let filled = self.inner.fill_directory(Pages::NotLost, deadline).await?;
@@ -363,17 +352,11 @@ impl TableEngine {
         Ok(filled.behind)
     }
 
-    /// The last step of a rebuild, once every key's own metadata is correct. It does what
-    /// [`repair_directory`](Self::repair_directory) does, and also recreates lost pages, and the
-    /// items that are older than their entries. Returns the number of entries that were behind, and
-    /// of items that were recreated.
+    /// As [`repair_directory`](Self::repair_directory), and recreates lost pages and items.
     ///
     /// An entry has no name. If its key has neither metadata nor items, the key cannot be found. The
     /// entry stays, so its writers and readers continue. The key cannot change its shards before a
     /// rebuild finds an item of it.
-    ///
-    /// # Errors
-    /// [`TableError`] if the metadata table could not be used: run it again.
     pub async fn rebuild_directory(&self, deadline: Deadline) -> Result<(u64, u64), TableError> {
         self.claim_for_rebuild(deadline).await?;
         let filled = self.inner.fill_directory(Pages::All, deadline).await?;

@@ -92,7 +92,6 @@ pub(in crate::engine) struct Known {
 pub(in crate::engine) struct Quiet {
     /// When that was decided.
     pub(in crate::engine) since: Moment,
-    /// How long it is valid.
     pub(in crate::engine) lasts: Duration,
     /// The table's warm throughput at that time, as far as it was known. With another throughput,
     /// the decision is out of date.
@@ -245,7 +244,6 @@ impl<'a> KeyJob<'a> {
         Self { inner, key, state, deadline, tasks: Mutex::default() }
     }
 
-    /// The key in the directory.
     pub(in crate::engine) fn digest(&self) -> KeyDigest {
         *self.state.digest.get_or_init(|| KeyDigest::of(self.key))
     }

@@ -248,7 +248,6 @@ impl KeyJob<'_> {
         }
     }
 
-    /// The key's item as it is now.
     pub(in crate::engine) async fn record_from_now(&self) -> Result<Arc<Record>, TableError> {
         let began = self.inner.environment.now();
         let is_new = |record: &Record, now: Moment| {

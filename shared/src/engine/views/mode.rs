@@ -37,36 +37,21 @@ enum New<'a> {
 }
 
 impl TableEngine {
-    /// Checks that the table accepts the writes that this process is configured for: `WRITES`, and
-    /// the placement. The first process of a table stores its settings and creates the directory;
-    /// all later ones compare. The first write calls this if no earlier call did. Under another
-    /// mode, reads would miss items and writes would be lost.
-    ///
-    /// # Errors
-    /// [`TableError::Unusable`] if the table accepts other writes, uses another protocol, or has
-    /// metadata of an earlier version: do not use the table. [`TableError::Lost`] if it has sharded
-    /// items and no metadata. [`TableError::Damaged`] if the stored item cannot be parsed. Another
-    /// [`TableError`] if the metadata table did not respond.
+    /// Checks that the table accepts the writes that this process is configured for, and its
+    /// placement: under another mode, reads would miss items and writes would be lost. The first
+    /// write calls this if no earlier call did.
     pub async fn claim_mode(&self, deadline: Deadline) -> Result<(), TableError> {
         self.inner.claim_once(None, deadline).await
     }
 
-    /// As [`claim_mode`](Self::claim_mode), but a new table begins without an armed key, even if it
-    /// is empty.
-    ///
-    /// # Errors
-    /// As [`claim_mode`](Self::claim_mode).
+    /// As [`claim_mode`](Self::claim_mode), but a new table begins without an armed key.
     pub async fn claim_unarmed(&self, deadline: Deadline) -> Result<(), TableError> {
         let inner = &self.inner;
         let claim = || inner.claim(New::Unarmed, deadline);
         inner.directory.claim.get_or_try_init(claim).await.copied()
     }
 
-    /// As [`claim_mode`](Self::claim_mode), for a process that only reads: it never stores
-    /// settings.
-    ///
-    /// # Errors
-    /// As [`claim_mode`](Self::claim_mode).
+    /// As [`claim_mode`](Self::claim_mode), but never stores settings.
     pub async fn check_mode(&self, deadline: Deadline) -> Result<(), TableError> {
         let inner = &self.inner;
         match inner.read_table_item(deadline).await? {
@@ -75,13 +60,8 @@ impl TableEngine {
         }
     }
 
-    /// As [`claim_mode`](Self::claim_mode), for a process that is about to rebuild the metadata:
-    /// lost metadata is no error. If the table item is lost, this stores it, and other processes
-    /// refuse to start until the rebuild has ended. In a process that has called
-    /// [`claim_mode`](Self::claim_mode), this does nothing.
-    ///
-    /// # Errors
-    /// As [`claim_mode`](Self::claim_mode).
+    /// As [`claim_mode`](Self::claim_mode), but lost metadata is no error. Does nothing in a
+    /// process that has called that.
     pub async fn claim_for_rebuild(&self, deadline: Deadline) -> Result<(), TableError> {
         let inner = &self.inner;
         let found = inner.found_directory(deadline).await?;

@@ -11,7 +11,6 @@ use crate::values::key::{PartitionKey, ShardNumber, SortKey};
 use crate::values::value::Item;
 
 impl Inner {
-    /// The places of an item.
     pub(in crate::engine) fn places(
         &self,
         key: &PartitionKey,

@@ -10,7 +10,6 @@ use crate::table::error::TableError;
 use crate::table::{PageCopy, StoredPage, TABLE_KEY};
 use crate::values::key::PartitionKey;
 
-/// A publication under way.
 struct Publishing<'a> {
     inner: &'a Inner,
     key: KeyDigest,

@@ -19,13 +19,7 @@ use crate::values::throughput::WarmThroughput;
 const COMPARISON_CONCURRENCY: usize = 16;
 
 impl TableEngine {
-    /// Publishes the table's warm throughput to all its processes: the lowest of the main table and
-    /// its indexes. It is written to every copy of every page of the directory that has another
-    /// value.
-    ///
-    /// # Errors
-    /// [`TableError`] if the metadata table could not be used: publish it again. Some copies may
-    /// have it by then.
+    /// Writes the warm throughput to every copy of every page that has another value.
     pub async fn publish_warm_throughput(
         &self,
         warm: WarmThroughput,
@@ -52,11 +46,8 @@ impl TableEngine {
         Ok(())
     }
 
-    /// The table's warm throughput, from the key's page of the directory: read within the lease, or
-    /// now. `None` if it was not published, or if no copy of the page is complete.
-    ///
-    /// # Errors
-    /// [`TableError`] if the metadata table could not be read.
+    /// The published warm throughput, from the key's page: read within the lease, or now. `None`
+    /// also if no copy of the page is complete.
     pub async fn warm_throughput(
         &self,
         key: &PartitionKey,

@@ -36,12 +36,7 @@ pub struct ReportedKey<'a> {
 }
 
 impl TableEngine {
-    /// Decides by the policy about a key that a report names: twice the shards, if that can help.
-    /// Changes nothing. `warm` is the table's warm throughput if the caller knows it; otherwise the
-    /// published one counts.
-    ///
-    /// # Errors
-    /// [`TableError`] if the metadata could not be read.
+    /// Decides about a key that a report names: twice the shards, if that can help.
     pub async fn decide_by_report<'a>(
         &'a self,
         key: &'a PartitionKey,
@@ -98,7 +93,6 @@ struct PolicyChange {
 
 /// The pooled observations of a key, and what follows from them at once.
 enum SeenTogether {
-    /// Decide from this.
     Observed(Seen),
     /// Another instance has closed the key.
     Closing,
@@ -298,7 +292,6 @@ impl KeyJob<'_> {
             .unwrap_or_else(|| SeenTogether::Observed(seen.with(&together))))
     }
 
-    /// Reads the pooled observations.
     async fn read_evidence(
         &self,
         generation: u64,

@@ -1,10 +1,4 @@
-//! Changing a key's width: close, wait, open.
-//!
-//! *Close* names the next width, and writers pause. Then the actor waits until all earlier views
-//! have expired, and *open* begins the next era. No clocks of different machines are compared: the
-//! actor counts the wait on its own clock, from the response to the close, when every copy of the
-//! key's page has the closing. So an actor may die at any point: another one that finds its closing
-//! closes again and continues.
+//! Changing a key's width: docs/protocol.md, "Changing the width: close, wait, open".
 
 pub(crate) mod by_policy;
 
@@ -78,10 +72,7 @@ pub enum ScaleError {
 }
 
 impl TableEngine {
-    /// Raises a key to a number of shards ahead of a known peak. Returns when writers may use them.
-    ///
-    /// # Errors
-    /// [`ScaleError`]. A number below the present one is refused.
+    /// Raises a key to a number of shards. Returns when writers may use them.
     pub async fn set_shards(
         &self,
         key: &PartitionKey,
@@ -118,11 +109,7 @@ impl TableEngine {
         }
     }
 
-    /// Finishes a change whose actor stopped halfway. Does nothing to a key that is not being
-    /// changed.
-    ///
-    /// # Errors
-    /// [`TableError`] if the tables could not be used.
+    /// Finishes a change whose actor stopped halfway.
     pub async fn finish_change(
         &self,
         key: &PartitionKey,
@@ -137,12 +124,8 @@ impl TableEngine {
         })
     }
 
-    /// A page of the keys that have metadata, in no order, and the key to continue after. One
-    /// request. A key that is registered meanwhile may be missing. A key whose metadata is damaged
-    /// is missing: the log names it, and a rebuild repairs it.
-    ///
-    /// # Errors
-    /// [`TableError`] if the metadata could not be read.
+    /// A page of the keys that have metadata. One whose metadata is damaged is missing: the log
+    /// names it, and a rebuild repairs it.
     pub async fn list_keys(
         &self,
         after: Option<&PartitionKey>,
@@ -161,12 +144,7 @@ impl TableEngine {
         Ok((readable.collect(), next))
     }
 
-    /// Reads a key's metadata, not older than this call. `None` if the key has no item: it has
-    /// never grown.
-    ///
-    /// # Errors
-    /// [`TableError::Lost`] if the key's page of the directory lists it and the item is missing;
-    /// another [`TableError`] if the metadata could not be read.
+    /// Reads a key's metadata, not older than this call. `None` if it has never grown.
     pub async fn shards(
         &self,
         key: &PartitionKey,
@@ -188,7 +166,6 @@ pub(in crate::engine) fn millis(duration: Duration) -> u64 {
 }
 
 impl KeyJob<'_> {
-    /// Close, wait, open.
     pub(in crate::engine) async fn change_width(
         &self,
         record: &Record,

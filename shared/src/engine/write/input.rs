@@ -28,7 +28,6 @@ pub(super) fn newest(
     Ok(Some((as_item(raw)?, applied)))
 }
 
-/// What a write is to do.
 #[derive(Clone, Copy)]
 pub(super) enum What<'a> {
     Put(&'a Item),

@@ -31,12 +31,8 @@ use input::{Input, What};
 use run::WriteRun;
 
 impl TableEngine {
-    /// Stores or replaces an item: the write of a plain POST and of a PUT. Of two writes of one
-    /// item, the one that is acknowledged later wins. In an append-only table, the later one by its
-    /// writer's clock wins.
-    ///
-    /// # Errors
-    /// [`WriteError`] says whether the item may be stored and whether trying again helps.
+    /// Stores or replaces an item. Of two writes of one item, the one that is acknowledged later
+    /// wins; in an append-only table, the later one by its writer's clock.
     pub async fn put(&self, item: &Item, deadline: Deadline) -> Result<Written, WriteError> {
         self.inner.store(item, false, deadline).await
     }
@@ -44,21 +40,11 @@ impl TableEngine {
     /// Stores an item whose sort key an idempotency key has generated
     /// ([`IdempotencyKey::sort_key`]). A repetition succeeds and changes nothing, even if the item
     /// was replaced in between. If the item was deleted, a repetition may store it again.
-    ///
-    /// # Errors
-    /// As [`put`](Self::put).
     pub async fn put_once(&self, item: &Item, deadline: Deadline) -> Result<Written, WriteError> {
         self.inner.store(item, true, deadline).await
     }
 
     /// Creates an item. Of any number of concurrent calls for one item, exactly one succeeds.
-    ///
-    /// A call that repeats an earlier one after an unknown outcome recognises its item by the
-    /// idempotency key, and succeeds again.
-    ///
-    /// # Errors
-    /// [`WriteErrorKind::Exists`] if the item exists, [`WriteErrorKind::IdempotencyKeyReused`] if
-    /// it was created with other content under this idempotency key, and the other kinds.
     pub async fn create(
         &self,
         item: &Item,
@@ -76,10 +62,6 @@ impl TableEngine {
     }
 
     /// Deletes an item. It is no error if there is none.
-    ///
-    /// # Errors
-    /// [`WriteError`]. After an unknown outcome, read before you delete again: another caller may
-    /// have stored the item anew.
     pub async fn delete(
         &self,
         key: &PartitionKey,

@@ -15,12 +15,7 @@ use crate::values::patch::Patch;
 use crate::values::value::Item;
 
 impl TableEngine {
-    /// Stores an item if the conditions hold for the stored one. Without conditions this is
-    /// [`put`](Self::put).
-    ///
-    /// # Errors
-    /// [`WriteErrorKind::Precondition`] if they do not hold; [`WriteError::current`] then has the
-    /// tag of the stored item, if there is one.
+    /// [`put`](Self::put), if the conditions hold for the stored item.
     pub async fn put_if(
         &self,
         item: &Item,
@@ -42,11 +37,7 @@ impl TableEngine {
         Ok(self.change(&item.partition_key, &item.sort_key, changing, deadline).await?.0)
     }
 
-    /// Deletes an item if the conditions hold for the stored one. Without conditions this is
-    /// [`delete`](Self::delete).
-    ///
-    /// # Errors
-    /// As [`put_if`](Self::put_if).
+    /// [`delete`](Self::delete), if the conditions hold for the stored item.
     pub async fn delete_if(
         &self,
         key: &PartitionKey,
@@ -62,14 +53,6 @@ impl TableEngine {
     }
 
     /// Changes some attributes of an existing item, if the conditions hold.
-    ///
-    /// With an idempotency key, the change is made once, even if the call is repeated: the item
-    /// remembers it for at least a minute. A put or a deletion of the item forgets it.
-    ///
-    /// # Errors
-    /// [`WriteErrorKind::Absent`] if there is no item, [`WriteErrorKind::Precondition`] if the
-    /// conditions do not hold, and [`WriteErrorKind::Mismatch`] if the change does not fit. After an
-    /// unknown outcome, an addition may be repeated with its idempotency key.
     pub async fn update(
         &self,
         (key, sort_key): (&PartitionKey, &SortKey),
