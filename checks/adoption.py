@@ -12,7 +12,6 @@ import json
 import os
 import pathlib
 import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,9 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from urllib.parse import urlencode
 
-from expect import await_that, expect
+from expect import await_that, expect, output
 from local_edition import Api, Edition, rows_of
-from units import compare, metered
 
 SEED = int(os.environ.get("SEED", "20140709"))
 LOG = pathlib.Path(__file__).resolve().parent.parent / "tests/data/audit-log.jsonl.gz"
@@ -39,7 +37,6 @@ KINDS = ("post", "put", "delete", "create", "add", "get")
 
 
 def attributes(draw, number):
-    # No item is so close to its next unit that the product's attributes would take it.
     known = {"n": number, "text": "é" * (draw.choice([1_250, 2_250]) if number % 50 == 0 else 5)}
     of_all_types = {"raw": b"\0\1", "list": [True, None, Decimal("0.1")]}
     return known | ({"tags": {"a", f"b{number % 7}"}, "of": of_all_types} if number % 3 else {})
@@ -189,45 +186,18 @@ def fill(table, model):
             batch.put_item(Item=model.row(*place))
 
 
-def check_units(model, product, edition):
-    """Compares what requests for items of keys that never grew take with boto3's own requests."""
-    with metered(product.dynamodb, MAIN) as (port, taken), edition("--endpoint-url", f"http://127.0.0.1:{port}") as counted:
-        places = [place for place in model.places() if place[0] not in model.grown]
-        large = [place for place in places if len(model.row(*place)["text"]) > 5]
-        places, units = model.draw.sample(large, 15) + model.draw.sample(places, 15), defaultdict(set)
-        for kind, own, boto3s in compare(model, Api(counted), taken, product.table(MAIN), product.table(SCRATCH), places):
-            expect(own == [boto3s], kind, "takes the units", own, "and boto3's", boto3s)
-            units[kind].add(boto3s)
-    return dict(units)
-
-
 def go_around(model, product, binary):
     """Stores a row where only the product does. Returns what a rebuild says of the table."""
     table, key = product.table(MAIN), [*model.grown][1]
     place = dict(zip(model.names, (f"{key}\x1fs2", next(model.new))))
     table.put_item(Item=place)
     command = [binary.with_name("admin"), "rebuild", "--endpoint-url", f"http://{product.dynamodb}"]
-    environment = os.environ | VARIABLES | model.variables
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    expect(done.returncode == 0, "rebuild prints", done.stdout, done.stderr)
-    right = f"{len(model.places()) + 1} items; metadata of keys with several shards: {len(model.grown)} complete, 0 lost"
-    expect(done.stdout.startswith(right), "rebuild prints", done.stdout, "and not", right)
-    expect("\n1 items have a stored key that is not a shard key" in done.stdout, "rebuild prints", done.stdout)
+    printed = output(*command, env=os.environ | VARIABLES | model.variables)
+    known = f"metadata of keys with several shards: {len(model.grown)} complete, 0 lost"
+    right = f"{len(model.places()) + 1} items; {known}"
+    expect(printed.startswith(right), "rebuild prints", printed, "and not", right)
+    expect("\n1 items have a stored key that is not a shard key" in printed, "rebuild prints", printed)
     table.delete_item(Key=place)
-
-
-def check_fixed_shards(binary, folder):
-    """Stores items in a table of fixed shards: each row is under the shard of another program's formula."""
-    with Edition(binary, folder / "fixed.log", ADOPT_SHARDS="10", SHARD_PLACEMENT="modulo-md5") as product:
-        api, rows = Api(product), []
-        for sort in range(100):
-            status, body = api.call("PUT", f"/item?partition_key=path&sort_key={sort}", {"attributes": {"n": 1}})
-            expect(status == 200, "PUT returns", status, body)
-        for row in rows_of(product.table(MAIN)):
-            digest = hashlib.md5(f"path_{row['sort_key']}".encode(), usedforsecurity=False).digest()
-            rows.append((row["partition_key"], f"path.{int.from_bytes(digest, 'big') % 10 + 1}"))
-        expect(len(rows) == 100 and all(found == right for found, right in rows), "rows, and their places:", rows)
-    print("fixed          100 rows are under the shards of modulo-md5", flush=True)
 
 
 def adopt(binary, folder, name):
@@ -258,7 +228,6 @@ def adopt(binary, folder, name):
         expect(body.get("code") == "not_armed", "POST", item, "returns", status, body)
         counts_from = api.scaler("handled", action="arm", pattern="*")["counts_from"]
         await_that(lambda: time.time() > counts_from, "the keys are armed")
-        say("one request for one, with the units of boto3's:", check_units(model, product, edition))
 
         def grow(key):
             for width in model.grown[key]:
@@ -293,7 +262,6 @@ def main():
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor() as pool:
         folder = pathlib.Path(scratch)
         runs = {name: pool.submit(adopt, binary, folder, name) for name in PROGRAMS}
-        runs["fixed"] = pool.submit(check_fixed_shards, binary, folder)
         for name, run in runs.items():
             if error := run.exception():
                 failed += 1

@@ -1,20 +1,17 @@
 """Parses the `aws` and `sam` commands of the documents that checks/documentation.py does not run.
 
-Usage: commands.py [--aws-2 PROGRAM] [DOCUMENT...]
+Usage: commands.py [AWS_CLI_2]
 
-These commands need an account, or another check runs them against an emulator. The AWS CLI 1, the
-AWS CLI 2 (the given program) and SAM must accept each, by their own parsers. bash itself finds the
-commands: it runs the blocks of a document, with functions that record in place of `aws` and `sam`
-and with no other program, so that words are quoted, expanded and read from files as on a user's
-machine. The two versions of the AWS CLI accept a command if they report that nothing listens where
-they would send its request. SAM's parser is called without its command.
+These commands need an account, or another check runs them against an emulator. The AWS CLI 2 (the
+given program) and SAM must accept each, by their own parsers. bash itself finds the commands: it
+runs the blocks of a document, with functions that record in place of `aws` and `sam` and with no
+other program, so that words are quoted, expanded and read from files as on a user's machine. The
+AWS CLI accepts a command if it reports that nothing listens where it would send its request. SAM's
+parser is called without its command.
 """
 
-import argparse
 import collections
 import contextlib
-import io
-import logging
 import os
 import pathlib
 import re
@@ -26,7 +23,7 @@ from functools import partial
 
 import click
 import documentation
-from awscli.clidriver import create_clidriver
+from expect import Wrong, run
 from samcli.cli.main import cli as sam
 
 ROOT = documentation.ROOT
@@ -47,53 +44,29 @@ command_not_found_handle() { :; }
 # Variables that the documents expect.
 GIVEN = {"STACK": "stack", "WHEN": "2026-11-20T09:59:00Z"}
 
-# Nothing here may reach an AWS account, whatever the caller has configured.
-ENVIRONMENT = {
+ENVIRONMENT = documentation.NO_ACCOUNT | {
     "AWS_ACCESS_KEY_ID": "fake",
     "AWS_SECRET_ACCESS_KEY": "fake",
     "AWS_DEFAULT_REGION": "us-east-1",
-    "AWS_CONFIG_FILE": "/dev/null",
-    "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
-    "AWS_EC2_METADATA_DISABLED": "true",
     # Nothing listens there. The proxy is for requests that go elsewhere.
     "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
     "HTTPS_PROXY": "http://127.0.0.1:1",
     "AWS_MAX_ATTEMPTS": "1",
-    "AWS_PAGER": "",
     "HOME": "/nonexistent",
-    "SAM_CLI_TELEMETRY": "0",
 }
-AWS_1, AWS_2, SAM = "the AWS CLI 1", "the AWS CLI 2", "SAM"
 # Each parser must refuse these, or it is not asked.
-BROKEN = {
-    AWS_1: "logs tail /aws/lambda/function",
-    AWS_2: "lambda invoke --function-name function",
-    SAM: "deploy --no-such-option",
-}
+BROKEN = {"aws": "lambda invoke --function-name function", "sam": "deploy --no-such-option"}
 
 
-def refused(printed):
-    """Returns why a version of the AWS CLI has sent no request, or None."""
+def by_aws(program, words):
+    """Returns why the AWS CLI has sent no request, or None."""
+    done = run(program, *words[1:], env=ENVIRONMENT)
+    printed = done.stdout + done.stderr
     if re.search("Could not connect to the endpoint URL|Failed to connect to proxy URL", printed):
         return None
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     told = [line for line in lines if re.search("error|unknown|invalid|bad", line, re.I)]
     return " ".join((told or lines)[-2:]) or "it printed nothing"
-
-
-def by_aws_1(words):
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-        # argparse ends a program.
-        with contextlib.suppress(SystemExit):
-            create_clidriver().main(list(words[1:]))
-    return refused(printed.getvalue())
-
-
-def by_aws_2(program, words):
-    # Not os.environ, in which the other version puts its own data path.
-    options = {"env": ENVIRONMENT, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return refused(subprocess.run([program, *words[1:]], text=True, check=False, **options).stdout)
 
 
 def by_sam(words):
@@ -113,18 +86,11 @@ def recorded(blocks, folder):
     for block in blocks:
         script.append(f"BLOCK={block.line}")
         script += [command for command, _ in block.commands()]
-    done = subprocess.run(
-        ["bash", "--norc", "--noprofile", "-c", "\n".join(script)],
-        cwd=pathlib.Path(folder) / "project",
-        env=GIVEN | {"HOME": str(folder), "RECORDED": str(record)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    environment = GIVEN | {"HOME": str(folder), "RECORDED": str(record)}
+    options = {"cwd": pathlib.Path(folder) / "project", "env": environment, "timeout": PATIENCE}
+    done = run("bash", "--norc", "--noprofile", "-c", "\n".join(script), **options)
     if "syntax error" in done.stderr:
-        raise documentation.Wrong(f"bash: {done.stderr}")
+        raise Wrong(f"bash: {done.stderr}")
     found = record.read_bytes().decode().split("\0")[:-1] if record.exists() else []
     while found:
         count = int(found[0])
@@ -149,7 +115,7 @@ def check(document, parsers, counts):
                 if block.mark and (block.mark["reason"] or block.mark["by"])
             ]
             called = list(recorded(blocks, folder))
-        except (documentation.Wrong, subprocess.TimeoutExpired) as error:
+        except (Wrong, subprocess.TimeoutExpired) as error:
             yield str(error)
             return
         for block in blocks:
@@ -161,42 +127,29 @@ def check(document, parsers, counts):
         for line, words in called:
             lines.setdefault(tuple(words), line)
         with contextlib.chdir(project), ThreadPoolExecutor(os.cpu_count()) as pool:
-            # Only the AWS CLI 2 is a program of its own, so only it runs beside the others.
-            parses = [
-                (words, name, pool.submit(parse, words).result if name == AWS_2 else partial(parse, words))
-                for words in lines
-                for name, (program, parse) in parsers.items()
-                if words[0] == program
-            ]
-            for words, name, parse in parses:
-                if why := parse():
-                    yield f"the block of line {lines[words]}: {name} refuses {' '.join(words)}\n  {why}"
+            parsed = [words for words in lines if words[0] in parsers]
+            for words, why in zip(parsed, pool.map(lambda words: parsers[words[0]](words), parsed)):
+                if why:
+                    yield f"the block of line {lines[words]}: {words[0]} refuses {' '.join(words)}\n  {why}"
                 else:
-                    counts[name] += 1
+                    counts[words[0]] += 1
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--aws-2", type=os.path.abspath)
-    parser.add_argument("documents", nargs="*", type=lambda path: pathlib.Path(path).resolve())
-    given = parser.parse_args()
-    os.environ |= ENVIRONMENT
-    logging.disable()
-    failed, counts = 0, collections.Counter()
-    parsers = {AWS_1: ("aws", by_aws_1), SAM: ("sam", by_sam)}
-    if given.aws_2:
-        parsers[AWS_2] = ("aws", partial(by_aws_2, given.aws_2))
-    for name, (program, parse) in parsers.items():
-        if not parse([program, *BROKEN[name].split()]):
+    failed, counts, parsers = 0, collections.Counter(), {"sam": by_sam}
+    for program in sys.argv[1:]:
+        parsers["aws"] = partial(by_aws, os.path.abspath(program))
+    for name, parse in parsers.items():
+        if not parse([name, *BROKEN[name].split()]):
             failed += 1
-            print(f"WRONG {name} accepts {program} {BROKEN[name]}", flush=True)
-    for document in given.documents or documentation.documents():
+            print(f"WRONG {name} accepts {BROKEN[name]}", flush=True)
+    for document in documentation.documents():
         for wrong in check(document, parsers, counts):
             failed += 1
             print(f"WRONG {os.path.relpath(document, ROOT)}: {wrong}", flush=True)
     for name, count in counts.items():
         print(f"{count} commands accepted by {name}")
-    if not given.aws_2:
+    if "aws" not in parsers:
         print("not parsed by the AWS CLI 2: its package has a program for Linux on x86_64 only")
     print(f"{failed} wrong")
     return 1 if failed or not counts else 0

@@ -1,37 +1,22 @@
 """Compares docs/configuration.md with the functions' variables, the template's parameters and
 settings, and the options of `local serve`. Compares docs/operations.md with the template's alarms
-and the functions' metrics, and the number of parameters in docs/tutorial.md with the template.
+and the functions' metrics.
 
-Usage: configuration.py [LOCAL_BINARY]. Without the program, cargo builds it.
+Usage: configuration.py LOCAL_BINARY
 
 `local variables --json` lists the variables, with their defaults and allowed values, from the tables
-by which the functions read them. A setting of the template must offer no value that its variable
-does not accept. The last column of each table is text. It must not be empty.
+by which the functions read them. The last column of each table is text. It must not be empty.
 """
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
-from rules.template import (
-    FUNCTION,
-    NESTED,
-    ROOT,
-    conditions_behind,
-    load,
-    metrics_written,
-    names_of_alarms,
-    of_type,
-    references,
-)
+from expect import Report, output
+from rules.template import NESTED, ROOT, load, metrics_written, names_of_alarms, of_type
 
-# The attribute that the custom resource Configuration computes from its property `LargestOf`.
-LARGEST = {"Fn::GetAtt": ["Configuration", "Largest"]}
 OPTION = re.compile(r"^\s+(?:-\w, )?(--[\w-]+)(?: (<\w+>))?\s+(.*?)(?: \[default: (.*)\])?$")
-# Variables that are read outside the configuration. The document mentions them, but not in a table.
-DIRECT = re.compile(r'env::var(?:_os)?\(\s*"([A-Z_]+)"')
 
 
 class Templates:
@@ -67,41 +52,6 @@ def code(text):
     return f"`{text}`" if text != "" else "empty"
 
 
-def output(program, *arguments):
-    command = [*program, *arguments]
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-
-
-def set_by(templates):
-    """Returns the parameter or setting of each variable, if it has one."""
-    root, nested = templates.root, templates.nested["Functions"]
-    handed = root["Resources"]["Functions"]["Properties"]["Parameters"]
-    largest_of = nested["Resources"]["Configuration"]["Properties"]["LargestOf"]
-    functions = [body["Properties"] for body in of_type(nested, FUNCTION).values()]
-    askable = templates.parameters.keys() - {"Profile"}
-    rows = {}
-    for function in [nested["Globals"]["Function"], *functions]:
-        for name, value in function.get("Environment", {}).get("Variables", {}).items():
-            value = largest_of if value == LARGEST else value
-            # The innermost condition comes first, because the others only restrict it.
-            conditions = [nested["Conditions"][each] for each in conditions_behind(nested, value)]
-            parts = [value, *reversed(conditions)]
-            given = handed[next(each for each in references(parts) if each in handed)]
-            sources = settings_of(given)
-            sources += [each for each in references(given) if each in askable]
-            for condition in conditions_behind(root, given):
-                sources += settings_of(root["Conditions"][condition])
-            rows[name] = code(sources[0]) if sources else "the stack itself"
-    return rows
-
-
-def settings_of(value):
-    if isinstance(value, dict):
-        own = [value["Fn::FindInMap"][1]] if "Fn::FindInMap" in value else []
-        return own + [each for member in value.values() for each in settings_of(member)]
-    return [each for part in value for each in settings_of(part)] if isinstance(value, list) else []
-
-
 def allowed_by(parameter):
     if "AllowedValues" in parameter:
         return ", ".join(code(each) for each in parameter["AllowedValues"])
@@ -112,15 +62,13 @@ def allowed_by(parameter):
     return description.removeprefix("must be ").removeprefix("must ").rstrip(".")
 
 
-def variables(program, templates):
-    sources = set_by(templates)
+def variables(program):
     tables = {}
     for row in json.loads(output(program, "variables", "--json")):
         default = "required" if row["default"] is None else code(row["default"])
-        source = sources.get(row["name"], "not set by the template")
         heading = f"Additional variables of the {row['read_by']}"
         heading = "All functions" if row["read_by"] == "all functions" else heading
-        tables.setdefault(heading, {})[code(row["name"])] = (default, row["allowed"], source)
+        tables.setdefault(heading, {})[code(row["name"])] = (default, row["allowed"])
     return tables
 
 
@@ -144,9 +92,10 @@ def options(program):
 
 
 def compare(wanted, rows):
-    """Returns the faults of the tables beneath a heading."""
+    """Returns the faults of rows: a name, the wanted cells, and a meaning."""
     named = [row[0] for row in rows]
-    yield from unequal(set(wanted), set(named))
+    yield from (f"{name} is missing" for name in sorted(wanted.keys() - {*named}))
+    yield from (f"{name} is documented, and does not exist" for name in sorted({*named} - wanted.keys()))
     for name in sorted({name for name in named if named.count(name) > 1}):
         yield f"{name} is documented twice"
     for name, *cells, meaning in rows:
@@ -155,28 +104,6 @@ def compare(wanted, rows):
             yield f"{name} is documented with {documented}, and has {expected}"
         if not meaning:
             yield f"{name} is not explained"
-
-
-def unequal(wanted, named):
-    yield from (f"{name} is missing" for name in sorted(wanted - named))
-    yield from (f"{name} is documented, and does not exist" for name in sorted(named - wanted))
-
-
-def beyond_their_variables(rows, templates):
-    """Returns the variables whose setting offers a number that they do not accept, or other words.
-    A setting without a common word, such as the number of ReadReplicas, means something else than
-    its variable."""
-    limits = templates.allowed | templates.parameters
-    for variable, (_, accepted, setting) in rows.items():
-        limit = limits.get(setting.strip("`"), {})
-        offered = set(limit.get("AllowedValues", []))
-        words = set(re.split(", | or ", accepted))
-        numbers = re.search(r"from (\d+) to (\d+)$", accepted)
-        least, most = map(int, numbers.groups()) if numbers else (0, 0)
-        least = 0 if accepted.startswith("0, or ") else least
-        fits = least <= limit.get("MinValue", least) <= limit.get("MaxValue", most) <= most
-        if (offered & words and offered != words) or (numbers and not fits):
-            yield f"{variable} accepts {accepted}, and {setting} offers {allowed_by(limit)}"
 
 
 def alarms(templates):
@@ -191,7 +118,13 @@ def findings(program):
     templates = Templates()
     document = ROOT / "docs/configuration.md"
     documented = tables_of(document)
-    of_functions = variables(program, templates)
+    known = {"the stack itself", "not set by the template"}
+    known |= set(map(code, templates.parameters.keys() | templates.settings.keys()))
+    for heading, wanted in variables(program).items():
+        rows = documented.get(heading, [])
+        faults = list(compare(wanted, [[*cells, meaning] for *cells, _, meaning in rows]))
+        faults += [f"{row[0]} is set by {row[-2]}, which does not exist" for row in rows if row[-2] not in known]
+        yield f"{document.name}, {heading}", len(wanted), faults
     parameters = templates.parameters.items()
     others = {
         "Parameters of the template": {
@@ -200,41 +133,28 @@ def findings(program):
         "Settings of the template": settings(templates),
         "Options of `local serve`": options(program),
     }
-    for heading, wanted in (of_functions | others).items():
-        faults = list(compare(wanted, documented.get(heading, [])))
-        if heading in of_functions:
-            faults += beyond_their_variables(wanted, templates)
-        yield f"{document.name}, {heading}", len(wanted), faults
+    for heading, wanted in others.items():
+        yield f"{document.name}, {heading}", len(wanted), list(compare(wanted, documented.get(heading, [])))
 
     operations = ROOT / "docs/operations.md"
     documented = tables_of(operations)
     metrics = set(map(code, metrics_written("shared/src", "functions", "endpoint/src")))
     for heading, wanted in {"Alarms": alarms(templates), "Metrics": metrics}.items():
-        # A row may have two names, and a metric its dimension.
-        names = " ".join(row[0].split(", by ")[0] for row in documented.get(heading, []))
-        faults = unequal(wanted, set(re.findall(r"`[\w-]+`", names)))
-        yield f"{operations.name}, {heading}", len(wanted), list(faults)
-
-    count = f"`Parameter …`, {len(templates.parameters)} of them"
-    text = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
-    yield "tutorial.md", 1, [] if count in text else [f"it does not contain {count}"]
-
-    sources = [*(ROOT / "functions").rglob("src/**/*.rs"), *(ROOT / "shared/src").rglob("*.rs")]
-    read = {name for path in sources for name in DIRECT.findall(path.read_text(encoding="utf-8"))}
-    text = document.read_text(encoding="utf-8")
-    faults = [f"{name} is missing" for name in sorted(read) if f"`{name}`" not in text]
-    yield f"{document.name}, variables that the functions also read", len(read), faults
+        rows = [
+            (name, row[-1])
+            for row in documented.get(heading, [])
+            # A row may have two names, and a metric its dimension.
+            for name in re.findall(r"`[\w-]+`", row[0].split(", by ")[0])
+        ]
+        yield f"{operations.name}, {heading}", len(wanted), list(compare(dict.fromkeys(wanted, ()), rows))
 
 
 def main():
-    cargo = ["cargo", "run", "--locked", "--quiet", "--bin", "local", "--"]
-    program = [str(Path(sys.argv[1]).resolve())] if len(sys.argv) > 1 else cargo
-    failed = 0
+    program = Path(sys.argv[1]).resolve()
+    report = Report()
     for name, rows, faults in findings(program):
-        failed += len(faults)
-        print("\n".join(f"WRONG {name}: {fault}" for fault in faults) or f"ok    {name}: {rows}")
-    print(f"{failed} wrong")
-    return 1 if failed else 0
+        report.none(f"{name}: {rows}", "\n".join(faults))
+    return report.end()
 
 
 if __name__ == "__main__":

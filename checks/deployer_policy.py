@@ -10,20 +10,15 @@ import importlib.resources
 import json
 import re
 import sys
-from pathlib import Path
 
 import yaml
 from expect import Report
+from rules.template import ROOT, members
 
-ROOT = Path(__file__).parent.parent
 # IAM's maximum for the inline policies of a role, without white space. A managed policy takes 6,144,
 # and a user 2,048.
 MOST_CHARACTERS = 10_240
 HANDLERS = ("create", "read", "update", "delete")
-
-
-def as_list(value):
-    return value if isinstance(value, list) else [value]
 
 
 def types_of_resources():
@@ -51,7 +46,7 @@ def main():
     further, unused = ({each for part in exceptions[key].values() for each in part} for key in ("further", "unused"))
     policy = json.loads((ROOT / "docs/deployer-policy.json").read_text(encoding="utf-8"))
     statements = policy["Statement"]
-    granted = {action for each in statements for action in as_list(each["Action"])}
+    granted = {action for each in statements for action in members(each["Action"])}
     types, known = types_of_resources(), rights_by_type()
     named = {action for kind in types for action in known.get(kind, ())}
     needed = (named - unused) | further
@@ -62,14 +57,14 @@ def main():
     report.none("the policy has every needed right", sorted(needed - granted))
     report.none("the policy has no other right, and no pattern", sorted(granted - needed))
     report.none("the policy only allows", [each for each in statements if each["Effect"] != "Allow"])
-    unscoped = {action for each in statements if "*" in as_list(each["Resource"]) for action in as_list(each["Action"])}
+    unscoped = {action for each in statements if "*" in members(each["Resource"]) for action in members(each["Action"])}
     unscoped = {each for each in unscoped if not {each, each.split(":")[0]} & set(exceptions["everywhere"])}
     report.none("only actions without resources are granted on everything", unscoped)
     for action, condition in (
         ("iam:PassRole", "iam:PassedToService"),
         ("iam:CreateServiceLinkedRole", "iam:AWSServiceName"),
     ):
-        allowing = [str(each.get("Condition")) for each in statements if action in as_list(each["Action"])]
+        allowing = [str(each.get("Condition")) for each in statements if action in members(each["Action"])]
         report.none(f"{action} is for named services only", [each for each in allowing if condition not in each])
     length = len(re.sub(r"\s", "", json.dumps(policy)))
     report.check(f"it fits into the inline policy of a role: {length:,} characters", length <= MOST_CHARACTERS)

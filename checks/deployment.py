@@ -3,8 +3,8 @@ checks/deployment.
 
 Usage: deployment.py [CASE...]
 
-Cases, in this order: guided, failures, runbooks, updates, rights. Without an argument, all cases
-run. Each is a module of this folder.
+Cases, in this order: guided, failures, runbooks, rights. Without an argument, all cases run. Each is
+a module of this folder.
 """
 
 import sys
@@ -17,12 +17,11 @@ import failures
 import guided
 import scenarios
 import runbooks
-import updates
 from emulated import ROOT, Account, World
 from expect import Report
 from server import Server
 
-CASES = {"guided": guided, "failures": failures, "runbooks": runbooks, "updates": updates, "rights": scenarios}
+CASES = {"guided": guided, "failures": failures, "runbooks": runbooks, "rights": scenarios}
 
 
 def main(wanted):

@@ -15,7 +15,7 @@ A comment before a block changes this:
     <!-- not run: REASON -->
     <!-- run by FILE -->        a check of .ci/run runs these commands
     <!-- ends with 1 -->        each command of the block must fail
-    <!-- figures vary -->       a number in the output may differ, except a separate 0
+    <!-- output varies -->      the output is an example
 The check also covers links to files and headings.
 """
 
@@ -35,9 +35,19 @@ import threading
 import time
 import urllib.parse
 
+from expect import Wrong
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PATIENCE = 240  # seconds for one command
 START = 30  # and for the local edition to listen
+# Nothing here may reach an AWS account, whatever the caller has configured.
+NO_ACCOUNT = {
+    "AWS_CONFIG_FILE": "/dev/null",
+    "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_PAGER": "",
+    "SAM_CLI_TELEMETRY": "0",
+}
 
 # Replaces `cargo` in the documents' shell, so that nothing is built.
 CARGO = """#!/bin/sh
@@ -55,7 +65,7 @@ FENCED = re.compile(
 )
 COMMENT = re.compile(
     r"^\s*<!-- (not run: (?P<reason>.+)|run by (?P<by>\S+)|ends with (?P<status>[1-9]\d*)"
-    r"|(?P<vary>figures vary)) -->\s*$",
+    r"|(?P<vary>output varies)) -->\s*$",
     re.M,
 )
 LOCAL = re.compile(
@@ -68,10 +78,6 @@ EXAMPLE = re.compile(
 LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 # In a document these ports are the local edition's.
 PORTS = {"API": 3000, "DynamoDB": 8000, "endpoint": 8001}
-
-
-class Wrong(Exception):
-    """A fault of a document, or a difference in the output of a command."""
 
 
 class Block:
@@ -112,28 +118,13 @@ def prose_of(text):
     return FENCED.sub("", text)
 
 
-def pattern_of(shown, vary):
+def pattern_of(shown):
     """Returns a pattern that must match a whole output."""
-    piece = figures_apart if vary else re.escape
 
     def line_of(line):
-        return r"(?:.*\n)*" if line.strip() == "…" else ".*".join(map(piece, line.rstrip().split("…"))) + "[ ]*\n"
+        return r"(?:.*\n)*" if line.strip() == "…" else ".*".join(map(re.escape, line.rstrip().split("…"))) + "[ ]*\n"
 
     return re.compile("".join(map(line_of, shown.split("\n"))))
-
-
-# The lengths of a table's lines and blanks depend on its figures.
-VARYING = (r"\d[\d,.]*", "--+", " +")
-
-
-def figures_apart(text):
-    """Returns a pattern of the text with arbitrary figures."""
-
-    def pattern(number, part):
-        is_fixed = number % 2 == 0 or part == "0"
-        return re.escape(part) if is_fixed else next(each for each in VARYING if re.fullmatch(each, part))
-
-    return "".join(pattern(*each) for each in enumerate(re.split(f"({'|'.join(VARYING)})", text)))
 
 
 def copy_project(folder):
@@ -163,17 +154,11 @@ class Shell:
         cargo.write_text(CARGO.format(**places), encoding="utf-8")
         cargo.chmod(0o755)
         copy_project(self.folder)
-        # Nothing here may reach an AWS account, whatever the caller has configured, nor read the
-        # configuration of a function.
+        # Nor may it read the configuration of a function.
         private = ("AWS_", "SAM_", "OTEL_", "RUST_LOG")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(private)}
-        environment |= {
+        environment |= NO_ACCOUNT | {
             "PATH": os.pathsep.join([str(cargo.parent), str(ROOT / ".tools/python/bin"), os.environ["PATH"]]),
-            "AWS_CONFIG_FILE": "/dev/null",
-            "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
-            "AWS_EC2_METADATA_DISABLED": "true",
-            "AWS_PAGER": "",
-            "SAM_CLI_TELEMETRY": "0",
             "HISTFILE": "/dev/null",
             "NO_COLOR": "1",
         }
@@ -232,10 +217,7 @@ class Shell:
     def execute(self, command, status):
         """Runs a command of the documents."""
         local = LOCAL.match(command)
-        if local and serves(local["rest"]) and status != "0":
-            rest = f"serve --port 0 --dynamodb-port 0 --endpoint-port 0 {(local['rest'] or '').removeprefix('serve')}"
-            return self.run(f"{local['set']}{shlex.quote(self.binary)} {rest}", START, status)
-        if local and serves(local["rest"]):
+        if local and serves(local["rest"]) and status == "0":
             return self.serve(local["set"], local["rest"] or "serve")
         if any(f":{port}" in command for port in PORTS.values()) and not self.serving:
             raise Wrong("it needs the local edition, which no earlier command has started")
@@ -275,29 +257,13 @@ def serves(rest):
     return words[0] == "serve" or (words[0].startswith("--") and not {"--help", "--version"} & set(words))
 
 
-def compare(shown, printed, vary):
-    if shown is not None and not pattern_of(shown, vary).fullmatch(printed.rstrip("\n") + "\n"):
+def compare(shown, printed):
+    if not pattern_of(shown).fullmatch(printed.rstrip("\n") + "\n"):
         raise Wrong(f"it prints\n{indented(printed)}\nand not\n{indented(shown)}")
 
 
 def indented(text):
     return "\n".join("    | " + line for line in text.rstrip("\n").split("\n"))
-
-
-def runner_of(by, command, document):
-    """Checks that the named file is part of .ci/run, and that it contains the command or reads the
-    document."""
-    guards = (ROOT / ".ci/run").read_text(encoding="utf-8")
-    guards += (ROOT / "checks/foreign").read_text(encoding="utf-8")
-    if by != ".ci/run" and by not in guards:
-        raise Wrong(f"{by} is not part of .ci/run")
-    words = command.split()
-    if words[0] == "export":
-        return
-    named = " ".join(words[: 1 if words[0].startswith("checks/") else 2])
-    runner = (ROOT / by).read_text(encoding="utf-8")
-    if named not in runner and str(document.relative_to(ROOT)) not in runner:
-        raise Wrong(f"{by} does not run {named}")
 
 
 def anchor_of(heading):
@@ -340,18 +306,22 @@ def check(document, binary, counts):
         counts["documents of which only links and blocks were checked"] += 1
         return
     with tempfile.TemporaryDirectory() as folder, contextlib.closing(Shell(binary, folder)) as shell:
-        for block, command, shown in ((block, *each) for block in blocks for each in block.commands()):
+        for block, (command, shown) in ((each, pair) for each in blocks for pair in each.commands()):
             mark = block.mark.groupdict() if block.mark else collections.defaultdict(str)
             try:
                 if mark["by"]:
-                    runner_of(mark["by"], command, document)
+                    guards = (ROOT / ".ci/run").read_text() + (ROOT / "checks/foreign").read_text()
+                    if mark["by"] not in (".ci/run", *guards.split()):
+                        raise Wrong(f"{mark['by']} is not part of .ci/run")
                     counts[f"run by {mark['by']}"] += 1
                 elif mark["reason"]:
                     counts[f"not run: {mark['reason']}"] += 1
                 else:
                     counts["run"] += 1
-                    compare(shown, shell.execute(command, mark["status"] or "0"), mark["vary"])
-                    counts["compared"] += shown is not None
+                    printed = shell.execute(command, mark["status"] or "0")
+                    if shown is not None and not mark["vary"]:
+                        compare(shown, printed)
+                        counts["compared"] += 1
             except Wrong as wrong:
                 yield f"the block of line {block.line}: {command}\n  {wrong}"
 

@@ -8,7 +8,6 @@ import hashlib
 import http.client
 import json
 import os
-import subprocess
 from pathlib import Path
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -18,7 +17,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 from botocore.credentials import Credentials
 from environment import ACCOUNT, REGION
-from expect import PATIENCE, await_that
+from expect import PATIENCE, await_that, output
 from ministack.services.cloudformation import engine
 
 ROOT = Path(__file__).parent.parent
@@ -62,6 +61,16 @@ class Account:
     def tables(self):
         return set(self.client("dynamodb").list_tables()["TableNames"])
 
+    def create_table(self, name, *keys):
+        """Creates a table outside of any stack, whose keys are strings."""
+        roles = dict(zip(keys, ("HASH", "RANGE")))
+        self.client("dynamodb").create_table(
+            TableName=name,
+            AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in roles],
+            KeySchema=[{"AttributeName": key, "KeyType": role} for key, role in roles.items()],
+            BillingMode="PAY_PER_REQUEST",
+        )
+
     def invoke(self, function, event, kind="RequestResponse"):
         """Returns the response of a function, and whether it is an error."""
         response = self.client("lambda").invoke(FunctionName=function, Payload=json.dumps(event), InvocationType=kind)
@@ -78,17 +87,7 @@ class Package:
         account.client("s3").create_bucket(Bucket=self.bucket)
         packaged = folder / "template.yaml"
         command = ["sam", "package", "--template-file", template, "--s3-bucket", self.bucket]
-        done = subprocess.run(
-            [*command, "--output-template-file", packaged],
-            env=account.environment(),
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-        if done.returncode:
-            raise SystemExit(f"sam package: {done.stdout}{done.stderr}")
+        output(*command, "--output-template-file", packaged, cwd=folder, env=account.environment())
         self.template = engine._parse_template(packaged.read_text(encoding="utf-8"))
 
     def url(self, settings):
@@ -133,10 +132,6 @@ class Stack:
     def create(self, package, wanted=None):
         self.identity = self.api.create_stack(**self._arguments(package, wanted or {}))["StackId"]
         return self._ended("CREATE_COMPLETE")
-
-    def update(self, package, wanted=None):
-        self.api.update_stack(**self._arguments(package, wanted or {}))
-        return self._ended("UPDATE_COMPLETE")
 
     def delete(self):
         self.api.delete_stack(StackName=self.identity or self.name)

@@ -110,9 +110,9 @@ def main():
         # Only Growing changes shards.
         variables = NAMES | {"SCALING": "alarm"}
         with Edition(binary, folder / "log", **variables) as edition, ThreadPoolExecutor(AT_A_TIME) as pool:
-            endpoint, plain = f"http://{edition.endpoint}", f"http://{edition.dynamodb}"
-            os.environ |= {**NAMES, "AWS_ENDPOINT_URL_DYNAMODB": endpoint, "PLAIN_URL": plain}
-            for line in pool.map(partial(run, edition, node), [path for path in every if not names or path.stem in names]):
+            os.environ |= {**NAMES, "AWS_ENDPOINT_URL_DYNAMODB": f"http://{edition.endpoint}"}
+            wanted = [path for path in every if not names or path.stem in names]
+            for line in pool.map(partial(run, edition, node), wanted):
                 print(line, flush=True)
 
 

@@ -14,12 +14,11 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import boto3
 from boto3.dynamodb.conditions import Key
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from expect import await_that, expect
-from local_edition import Api, Edition, Program, rows_of
+from local_edition import Api, Edition, Program, rows_of, table_at
 
 KILLS, THREADS, KEY = 20, 8, "hot"
 # The shards that the key gets after so many kills.
@@ -28,8 +27,7 @@ GROWTHS = {3: 2, 8: 4, 14: 8}
 
 def items(address):
     quick = Config(retries={"total_max_attempts": 1}, connect_timeout=2, read_timeout=5)
-    session = boto3.Session("fake", "fake", region_name="us-east-1")
-    return session.resource("dynamodb", endpoint_url=f"http://{address}", config=quick).Table("items")
+    return table_at(address, "items", config=quick)
 
 
 class Load:
@@ -96,7 +94,8 @@ def main():
                 table = items(endpoint.listens("DynamoDB"))
                 await_that(lambda: takes_writes(table), "the key takes writes")
                 check(table, loads)
-            widths = {row["partition_key"]: row.get("number_of_shards") for row in rows_of(edition.table("items-metadata"))}
+            metadata = rows_of(edition.table("items-metadata"))
+            widths = {row["partition_key"]: row.get("number_of_shards") for row in metadata}
         stored, added = sum(len(load.stored) for load in loads), sum(load.added for load in loads)
         expect(stored and added and widths[KEY] == max(GROWTHS.values()), stored, "items,", added, "additions,", widths)
         print(f"{KILLS} kills: {stored} items and {added} additions acknowledged, none lost; {widths[KEY]} shards")

@@ -1,5 +1,6 @@
-"""What checks share: expectations, waiting, and a report of what holds."""
+"""What checks share: expectations, waiting, programs, and a report of what holds."""
 
+import subprocess
 import sys
 import time
 
@@ -22,6 +23,20 @@ def await_that(holds, what, patience=PATIENCE):
         expect(time.monotonic() < until, "not within", patience, "seconds:", what)
         time.sleep(0.05)
     return found
+
+
+def run(*command, **options):
+    """Runs a program, without input. Returns its exit code, and its output as text."""
+    given = {"input": "", "capture_output": True, "text": True, "check": False}
+    return subprocess.run([str(part) for part in command], **given | options)
+
+
+def output(*command, **options):
+    """Returns the standard output of a program, which must succeed."""
+    done = run(*command, **options)
+    if done.returncode:
+        raise Wrong(f"{' '.join(map(str, command))} ends with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
 
 
 class Report:

@@ -1,5 +1,5 @@
 """Makes a first deployment fail at each of its resources in turn: nothing must remain, and the next
-deployment must succeed."""
+deployment must succeed. A deployment over an unusable table must fail with the reason."""
 
 import stacks
 from emulated import Stack, StackFailed
@@ -29,6 +29,12 @@ WANTED = [
     },
     {"DrainSchedule": "rate(1 minute)", "PeakSchedule": "rate(1 day)", "PeakPartitionKey": "k", "ReadReplicas": "3"},
 ]
+# Existing tables with which a deployment must fail, and a part of the reason.
+UNUSABLE = {
+    ("missing", "metadata"): 'The table "missing" does not exist in this account and Region.',
+    ("other-keys", "metadata"): "has the keys HASH id S; needed: HASH partition_key S, RANGE sort_key S",
+    ("main", "metadata"): "The function does not work with these tables",
+}
 
 
 def inventory(account):
@@ -72,7 +78,25 @@ def failed_at(world, wanted, logical, when="create"):
     return sorted(inventory(world.account) - before)
 
 
+def check_unusable(report, world):
+    world.account.create_table("other-keys", "id")
+    world.account.create_table("main", "partition_key", "sort_key")
+    world.account.create_table("metadata", "partition_key")
+    # An item of a key, without the item of the table itself.
+    world.account.client("dynamodb").put_item(TableName="metadata", Item={"partition_key": {"S": "key"}})
+    for (main, metadata), reason in UNUSABLE.items():
+        stack, found = Stack(world.account, NAME), "it succeeds"
+        try:
+            stack.create(world.package, {"ExistingTable": main, "ExistingMetadataTable": metadata})
+        except StackFailed as failed:
+            found = str(failed)
+        stack.delete()
+        report.check(f"a deployment over unusable tables fails: {reason}", reason in found, found)
+    world.clear()
+
+
 def check(report, world):
+    check_unusable(report, world)
     later = later_than_protection(world.package.template)
     report.check("the protection of the tables waits for everything else", not later, later)
     seen = set()

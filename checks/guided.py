@@ -2,11 +2,10 @@
 
 import re
 import shutil
-import subprocess
 
 from botocore.exceptions import ClientError
 from emulated import ROOT, Stack
-from expect import PATIENCE
+from expect import PATIENCE, run
 
 # The stack name of samconfig.toml.
 NAME = "dynamodb-write-sharding"
@@ -23,16 +22,10 @@ def project(folder, build):
 
 
 def check(report, world):
-    done = subprocess.run(
-        ["sam", "deploy", "--guided"],
-        cwd=project(world.folder / "guided", world.template.parent),
-        env=world.account.environment() | {"TERM": "dumb", "COLUMNS": "200", "NO_COLOR": "1"},
-        input="\n" * MOST_QUESTIONS,
-        capture_output=True,
-        text=True,
-        timeout=4 * PATIENCE,
-        check=False,
-    )
+    folder = project(world.folder / "guided", world.template.parent)
+    environment = world.account.environment() | {"TERM": "dumb", "COLUMNS": "200", "NO_COLOR": "1"}
+    options = {"input": "\n" * MOST_QUESTIONS, "timeout": 4 * PATIENCE}
+    done = run("sam", "deploy", "--guided", cwd=folder, env=environment, **options)
     asked = set(re.findall(r"Parameter (\w+) \[", done.stdout))
     report.equal("it asks for every parameter, and for no setting", asked, set(world.package.template["Parameters"]))
     stack = Stack(world.account, NAME)

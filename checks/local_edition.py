@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 from expect import await_that, expect
 
+
 class Program:
     """A process, until the end of its context."""
 
@@ -58,11 +59,15 @@ class Edition(Program):
         return f"http://{self.address}"
 
     def table(self, name):
-        import boto3  # Not every environment has it.
+        return table_at(self.dynamodb, name)
 
-        # The local edition accepts any credentials.
-        session = boto3.Session("fake", "fake", region_name="us-east-1")
-        return session.resource("dynamodb", endpoint_url=f"http://{self.dynamodb}").Table(name)
+
+def table_at(address, name, **options):
+    import boto3  # Not every environment has it.
+
+    # The local edition accepts any credentials.
+    session = boto3.Session("fake", "fake", region_name="us-east-1")
+    return session.resource("dynamodb", endpoint_url=f"http://{address}", **options).Table(name)
 
 
 def rows_of(table):

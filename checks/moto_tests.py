@@ -12,8 +12,9 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-import time
 import xml.etree.ElementTree as xml
+
+from expect import run
 
 MODES = ["engine", "not-armed", "armed-1", "armed-4", "changing"]
 LISTED = pathlib.Path(__file__).parent / "moto_suite" / "refused.txt"
@@ -22,9 +23,8 @@ LEAST = 140
 SECONDS = 800
 
 
-def run(program, moto, mode):
-    """The tests that passed, the messages of those that failed, and the seconds."""
-    began = time.monotonic()
+def tests(program, moto, mode):
+    """Returns the tests that passed, and the messages of those that failed."""
     server = subprocess.Popen([program, mode], stdout=subprocess.PIPE, text=True)
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -36,9 +36,7 @@ def run(program, moto, mode):
             }
             command = [sys.executable, "-m", "pytest", "-q", "-m", "aws_verified"]
             command += ["-p", "no:cacheprovider", "--junitxml", str(report), "tests/test_dynamodb"]
-            subprocess.run(
-                command, cwd=moto, env=environment, stdout=subprocess.DEVNULL, timeout=SECONDS, check=False
-            )
+            run(*command, cwd=moto, env=environment, timeout=SECONDS)
             cases = list(xml.parse(report).iter("testcase"))
     finally:
         server.kill()
@@ -51,7 +49,7 @@ def run(program, moto, mode):
             failed[name] = (faults[0].get("message") or "").replace("\n", " ")
         elif not any(child.tag == "skipped" for child in case):
             passed.add(name)
-    return passed, failed, time.monotonic() - began
+    return passed, failed
 
 
 def main():
@@ -59,20 +57,20 @@ def main():
     lines = [line.split(maxsplit=1) for line in LISTED.read_text(encoding="utf-8").splitlines()]
     listed = {name: why.strip() for name, why in lines if name != "#"}
     with concurrent.futures.ThreadPoolExecutor(len(MODES)) as pool:
-        ran = dict(zip(MODES, pool.map(lambda mode: run(program, moto, mode), MODES)))
-    of_engine, failed, _ = ran["engine"]
+        ran = dict(zip(MODES, pool.map(lambda mode: tests(program, moto, mode), MODES)))
+    of_engine, failed = ran["engine"]
     print(f"| engine | {len(of_engine)} | |\n{len(failed)} tests fail against the engine itself")
     wrong, never_failed = [], set(listed)
     if len(of_engine) < LEAST:
         wrong.append(f"only {len(of_engine)} tests pass against the engine")
     for mode in MODES[1:]:
-        passed, failed, seconds = ran[mode]
+        passed, failed = ran[mode]
         missing = of_engine - passed
         never_failed -= missing
         allowed = {name for name in missing if name in listed and mode != "not-armed"}
         reasons = collections.Counter(listed[name] for name in allowed)
         told = ", ".join(f"{count} {why}" for why, count in sorted(reasons.items()))
-        print(f"| {mode} | {len(of_engine & passed)} | {told} |  {seconds:.0f} s")
+        print(f"| {mode} | {len(of_engine & passed)} | {told} |")
         wrong += [f"{mode}: {name}: {failed.get(name, 'not run')[:500]}" for name in sorted(missing - allowed)]
     wrong += [f"listed, and passed in every mode: {name}" for name in sorted(never_failed)]
     print(*wrong, sep="\n")

@@ -9,8 +9,9 @@ from types import SimpleNamespace
 
 import yaml
 from cfnlint.helpers import load_plugins
+from expect import Report
+from rules.template import ROOT
 
-ROOT = Path(__file__).parent.parent
 RULES = load_plugins(ROOT / "checks/rules")
 
 
@@ -26,24 +27,23 @@ def finds(rule, paths):
 
 def main():
     cases = yaml.safe_load((ROOT / "checks/mutations.yaml").read_text(encoding="utf-8"))
-    wrong = []
+    report = Report()
     with tempfile.TemporaryDirectory() as scratch:
         paths = copied(Path(scratch))
         for rule in RULES:
-            if finds(rule, paths) or rule.id not in cases:
-                wrong.append(f"{rule.id} has a finding in the templates as they are, or no mutation")
-            for change in cases.get(rule.id, []):
+            changes, wrong = cases.get(rule.id, []), []
+            if finds(rule, paths) or not changes:
+                wrong.append("it has a finding in the templates as they are, or no mutation")
+            for change in changes:
                 text = paths[change["in"]].read_text(encoding="utf-8")
                 paths[change["in"]].write_text(text.replace(change["was"], change["is"], 1), encoding="utf-8")
                 if change["was"] not in text:
-                    wrong.append(f"{rule.id}: {change['in']} does not contain {change['was']!r} any more")
+                    wrong.append(f"{change['in']} does not contain {change['was']!r} any more")
                 elif not finds(rule, paths):
-                    wrong.append(f"{rule.id}: no finding with {change['is']!r} for {change['was']!r} in {change['in']}")
+                    wrong.append(f"no finding with {change['is']!r} for {change['was']!r} in {change['in']}")
                 paths[change["in"]].write_text(text, encoding="utf-8")
-    for each in wrong:
-        print(f"WRONG {each}", file=sys.stderr)
-    print(f"{sum(map(len, cases.values()))} broken templates by {len(RULES)} rules, {len(wrong)} wrong")
-    return bool(wrong)
+            report.none(f"{rule.id}: {len(changes)} broken templates", wrong)
+    return report.end()
 
 
 if __name__ == "__main__":

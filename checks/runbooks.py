@@ -2,7 +2,6 @@
 
 import math
 import shutil
-import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
@@ -10,7 +9,7 @@ import documentation
 import guided
 from emulated import ROOT, Stack
 from environment import ACCOUNT, REGION
-from expect import await_that
+from expect import await_that, run
 from ministack.core.responses import request_scope
 from ministack.services import dynamodb
 
@@ -104,8 +103,7 @@ class Runbook:
         aws.write_text(IMPATIENT.format(aws=shutil.which("aws", path=environment["PATH"])), encoding="utf-8")
         aws.chmod(0o755)
         environment |= given | {"PATH": f"{aws.parent}:{environment['PATH']}"}
-        options = {"capture_output": True, "text": True, "check": False, "stdin": subprocess.DEVNULL}
-        done = subprocess.run(["bash", "-c", script], cwd=self.folder, env=environment, **options)
+        done = run("bash", "-c", script, cwd=self.folder, env=environment)
         self.holds("the commands end with 0", done.returncode == 0, f"{done.stdout[-500:]} {done.stderr[-1_000:]}")
         if done.returncode == 0:
             self.after()
@@ -129,7 +127,8 @@ class Runbook:
         self.scale("changed", 3)
         self.write("changed", "new")
         self.holds("a key grows", self.values("changed") == ["new"] * 12, self.values("changed"))
-        self.holds("the earlier tables still exist", set(self.before) <= self.world.account.tables(), self.world.account.tables())
+        tables = self.world.account.tables()
+        self.holds("the earlier tables still exist", set(self.before) <= tables, tables)
 
     def uses(self, main, metadata):
         found = (self.stack.outputs["MainTableName"], self.stack.outputs["MetadataTableName"])
@@ -146,7 +145,6 @@ class Runbook:
 def check(report, world):
     found = commands()
     report.equal("docs/deploying.md has the runbooks that are checked", sorted(found), sorted(RESTORED))
-    world.package  # Built once, before the threads use it.
     books = [Runbook(world, number, heading, lines) for number, (heading, lines) in enumerate(found.items())]
     with ThreadPoolExecutor(len(books)) as pool:
         for done in as_completed([pool.submit(book.run) for book in books]):

@@ -31,7 +31,8 @@ ADDITION = "application/vnd.dynamodb-write-sharding.add+json"
 # Rights that the emulator cannot exercise.
 NOT_EMULATED = (
     "DeploymentRole, ",  # The emulator's CodeDeploy calls neither Lambda nor CloudWatch.
-    "ShardScalerRole, RaiseWarmThroughput: dynamodb:UpdateTable on resource 1",  # It evaluates the right on the table only.
+    # It evaluates the right on the table only.
+    "ShardScalerRole, RaiseWarmThroughput: dynamodb:UpdateTable on resource 1",
 )
 WAKING = ("hot-partition", "hot-reads", "write-limit", "read-limit", "hot-replica-1")
 
@@ -155,7 +156,7 @@ def pressure(stage):
     throttled(stage, "hot", 0.7, lambda: stage.width("hot") > 1, lambda stored: stored == "hot")
     stage.scale({"action": "drain"})
     table = dynamodb._tables.get_scoped(ACCOUNT, REGION, stage.main)
-    throttled(stage, "short", 0.98, lambda: "WarmThroughput" in table, lambda stored: stored.split("\x1f")[0] == "short")
+    throttled(stage, "short", 0.98, lambda: "WarmThroughput" in table, lambda stored: stored.startswith("short"))
     response = stage.scale({"action": "warm", "write_units": 200_000, "read_units": 200_000})
     assert response["outcome"] == "warming", response
 
@@ -226,16 +227,12 @@ def events(stage):
 
 
 def other_stacks(world):
-    """Yields stages of stacks with rights of their own: over an existing table, and of provisioned
-    capacity, which an alarm raises."""
-    keys = {"partition_key": "HASH", "sort_key": "RANGE"}
-    world.account.client("dynamodb").create_table(
-        TableName="rights-existing-table",
-        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in keys],
-        KeySchema=[{"AttributeName": name, "KeyType": kind} for name, kind in keys.items()],
-        BillingMode="PAY_PER_REQUEST",
-    )
+    """Yields stages of stacks with rights of their own: over an existing table, for which the right to
+    describe it comes late, and of provisioned capacity, which an alarm raises."""
+    world.account.create_table("rights-existing-table", "partition_key", "sort_key")
+    evaluations.LATE["dynamodb:DescribeTable"] = 2
     stage = Stage(world, "existing", {"ExistingTable": "rights-existing-table"})
+    assert not evaluations.LATE["dynamodb:DescribeTable"], "no right was late"
     stage.put("first")
     yield stage
     wanted = {"CapacityMode": "provisioned", "MaxReadUnits": "50", "MaxWriteUnits": "100", "MaxWarmWriteUnits": "0"}

@@ -6,7 +6,7 @@ the messages that reject the values of checks/snapshots/refused.yaml.
 The emulator's CloudFormation (checks/ministack) evaluates: SAM's transform, the limits of
 parameters, rules, conditions and references. A reference to a resource remains: `${MainTable.Arn}`.
 
-Usage: snapshots.py [--renew] [TEMPLATE]
+Usage: snapshots.py [--renew]
 """
 
 import copy
@@ -120,7 +120,7 @@ class Deployment:
             if name in self.resources:
                 raise ValueError(f"two templates have a resource {name}")
             if {"S3Bucket", "ZipFile"} & body.get("Properties", {}).get("Code", {}).keys():
-                del body["Properties"]["Code"]  # checks/custom_resources.py runs it.
+                del body["Properties"]["Code"]  # checks/deployment runs it.
             self.resources[name] = body
         for name in present(template.get("Outputs", {})):
             outputs[name] = resolved(template["Outputs"][name]["Value"])
@@ -188,9 +188,8 @@ def read(name):
 
 def main(arguments):
     renew = "--renew" in arguments
-    [template] = [Path(each) for each in arguments if each != "--renew"] or [ROOT / "template.yaml"]
     changed = 0
-    for name, text in texts(template).items():
+    for name, text in texts(ROOT / "template.yaml").items():
         path = SNAPSHOTS / name
         before = path.read_text(encoding="utf-8") if path.is_file() else ""
         changed += before != text
@@ -201,10 +200,8 @@ def main(arguments):
         if renew:
             path.write_text(text, encoding="utf-8")
     if changed and not renew:
-        print(
-            f"{changed} snapshots differ. If the change is meant: PYTHONPATH=checks/ministack .tools/ministack/bin/python checks/snapshots.py --renew",
-            file=sys.stderr,
-        )
+        renewal = "PYTHONPATH=checks/ministack .tools/ministack/bin/python checks/snapshots.py --renew"
+        print(f"{changed} snapshots differ. If the change is meant: {renewal}", file=sys.stderr)
     return bool(changed and not renew)
 
 

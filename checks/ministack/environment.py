@@ -2,13 +2,15 @@
 import this module first."""
 
 import os
-
-from ports import free_port
+import socket
 
 REGION = "us-east-1"
 ACCOUNT = "000000000000"
 
-PORT = free_port()
+# A port that no process listened on a moment ago.
+with socket.socket() as probe:
+    probe.bind(("127.0.0.1", 0))
+    PORT = probe.getsockname()[1]
 URL = f"http://127.0.0.1:{PORT}"
 
 os.environ.update(

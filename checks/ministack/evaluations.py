@@ -5,6 +5,7 @@ uses a key). Here they are one process, and their calls are not evaluated. `ask`
 the same evaluator.
 """
 
+from collections import Counter
 from typing import NamedTuple
 
 import cbor2
@@ -24,6 +25,8 @@ class Evaluation(NamedTuple):
 
 # All evaluations of roles, each once.
 RECORD = {}
+# How many requests of roles are denied next, by action: as by a right that IAM has not yet propagated.
+LATE = Counter()
 
 
 def _note(*evaluation):
@@ -90,6 +93,9 @@ def install():
         principal = iam_evaluator.resolve_principal(access_key_id or "", get_account_id())
         arn = getattr(principal, "arn", "")
         if ":assumed-role/" in arn:
+            if LATE[iam_action] > 0:
+                LATE[iam_action] -= 1
+                return enforce(access_key_id, iam_action, service, region, "none", service_context)
             role = iam_evaluator._role_name_from_assumed_arn(arn)
             _note(role, iam_action, resource_arn, denial is None)
             if denial is None and (key := tables.key_needed(iam_action, resource_arn)):

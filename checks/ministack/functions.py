@@ -3,7 +3,6 @@ file."""
 
 import datetime
 import json
-import random
 import time
 
 import cbor2
@@ -103,18 +102,6 @@ def _logged(original):
     return emit
 
 
-def _by_weight(original):
-    def effective(function, qualifier):
-        alias = (function or {}).get("aliases", {}).get(qualifier) or {}
-        weights = (alias.get("RoutingConfig") or {}).get("AdditionalVersionWeights") or {}
-        for version, weight in weights.items():
-            if random.random() < weight:
-                return original(function, version)
-        return original(function, qualifier)
-
-    return effective
-
-
 def _permitted(original):
     async def invoke(integration, api_id, stage, path, method, *rest, **more):
         reference = apigateway._extract_lambda_ref_from_integration_uri(integration.get("integrationUri", ""))
@@ -183,7 +170,6 @@ def install():
     changes = {
         lambda_svc: {
             "_emit_lambda_logs": _logged,
-            "_effective_func_record_for_qualifier": _by_weight,
             "_route_async_failure": _with_right,
             "invoke_async_with_retry": _settings_of_qualifier,
         },

@@ -3,23 +3,16 @@
 import contextvars
 import copy
 import secrets
-import time
 
 from ministack.core.responses import new_uuid
-from ministack.services import apigateway, cloudwatch, lambda_svc
+from ministack.services import apigateway
 from ministack.services import cloudformation as services
 from ministack.services.cloudformation import changesets, engine, handlers, provisioners, stacks
 from samtranslator.translator.transform import transform as sam
 
 HANDLERS = provisioners._RESOURCE_HANDLERS
-# Seconds that a canary has a part of the traffic. In an account these are five minutes.
-CANARY_SECONDS, CANARY_SHARE = 2.5, 0.1
-# The traffic shifts: the alias, and the outcome.
-DEPLOYMENTS = []
 # Resources of services that ministack lacks, by type and ID.
 STORED = {kind: {} for kind in ("Application", "DeploymentGroup", "ScalableTarget", "ScalingPolicy")}
-
-
 # The resources whose creation fails, or, with `afterwards`, only their response to CloudFormation.
 FAILING = {}
 
@@ -61,12 +54,7 @@ def conditions(template, parameters):
 
 def _transforming(original):
     def transform(template, given=None, previous=None):
-        template = original(transformed(template, given, previous), given, previous)
-        for resource in (template.get("Resources") or {}).values():
-            # The handler of an alias finds the policy only here.
-            if resource.get("Type") == "AWS::Lambda::Alias" and "UpdatePolicy" in resource:
-                resource["Properties"]["UpdatePolicy"] = resource.pop("UpdatePolicy")
-        return template
+        return original(transformed(template, given, previous), given, previous)
 
     return transform
 
@@ -117,23 +105,23 @@ def _undone(original):
             return made
         except (RuntimeError, TimeoutError, ValueError):
             # CloudFormation makes up an ID if it received none.
-            name = _made_up(stack_name, logical_id)
+            name = made_up(stack_name, logical_id)
             provisioners._custom_resource_delete(name, properties, stack_name, logical_id, kind)
             raise
 
     return create
 
 
-def _made_up(stack_name, logical_id):
+def made_up(stack_name, logical_id):
     return f"{stack_name}-{logical_id}-{secrets.token_hex(6).upper()}"
 
 
-# --- CodeDeploy and Application Auto Scaling, which ministack lacks. Only CodeDeploy acts.
+# --- CodeDeploy and Application Auto Scaling, which ministack lacks. Neither acts.
 
 
 def _stored(kind):
     def create(logical_id, properties, stack_name):
-        name = _made_up(stack_name, logical_id)
+        name = made_up(stack_name, logical_id)
         STORED[kind][name] = properties
         return name, {}
 
@@ -142,37 +130,6 @@ def _stored(kind):
         return name, {}
 
     return {"create": create, "update": update, "delete": lambda name, _: STORED[kind].pop(name, None)}
-
-
-def _shift(original):
-    def without(properties):
-        return {name: value for name, value in properties.items() if name != "UpdatePolicy"}
-
-    def update(physical_id, old, new, stack_name, logical_id=None):
-        policy = new.get("UpdatePolicy", {}).get("CodeDeployLambdaAliasUpdate")
-        if policy and old.get("FunctionVersion") != new.get("FunctionVersion"):
-            _deploy(physical_id, STORED["DeploymentGroup"][policy["DeploymentGroupName"]], new["FunctionVersion"])
-        return original(physical_id, without(old), without(new), stack_name, logical_id)
-
-    return update
-
-
-def _deploy(alias_arn, group, version):
-    """Shifts a part of the traffic, unless an alarm of the group stops it."""
-    if not group["DeploymentConfigName"].endswith("Canary10Percent5Minutes"):
-        raise ValueError(f"not emulated: {group['DeploymentConfigName']}")
-    function_name, alias_name = alias_arn.split(":function:")[1].split(":")
-    alias = lambda_svc._functions[function_name]["aliases"][alias_name]
-    alias["RoutingConfig"] = {"AdditionalVersionWeights": {version: CANARY_SHARE}}
-    until, breached = time.monotonic() + CANARY_SECONDS, []
-    while time.monotonic() < until and not breached:
-        names = [each["Name"] for each in group["AlarmConfiguration"]["Alarms"]]
-        breached = [name for name in names if cloudwatch._alarms[name]["StateValue"] == "ALARM"]
-        time.sleep(0.02)
-    alias.pop("RoutingConfig", None)
-    DEPLOYMENTS.append((alias_arn, f"Stopped by {', '.join(breached)}" if breached else "Succeeded"))
-    if breached:
-        raise ValueError(f"Deployment of {alias_arn} stopped and rolled back: {', '.join(breached)}")
 
 
 # --- Alarms with metric math, which never fire by themselves, and HTTP APIs by their OpenAPI document.
@@ -238,10 +195,7 @@ def install():
     for kind in STORED:
         service = "CodeDeploy" if kind in ("Application", "DeploymentGroup") else "ApplicationAutoScaling"
         HANDLERS[f"AWS::{service}::{kind}"] = _stored(kind)
-    for kind, change, part in (("ApiGatewayV2::Api", _imported, "create"), ("Lambda::Alias", _shift, "update")):
-        HANDLERS[f"AWS::{kind}"][part] = change(HANDLERS[f"AWS::{kind}"][part])
-    blocking = stacks._runs_on_worker_thread
-    stacks._runs_on_worker_thread = lambda kind: blocking(kind) or kind == "AWS::Lambda::Alias"
+    HANDLERS["AWS::ApiGatewayV2::Api"]["create"] = _imported(HANDLERS["AWS::ApiGatewayV2::Api"]["create"])
     provision, update = provisioners._provision_resource, provisioners._update_resource
 
     def provisioned(kind, logical_id, properties, stack_name):

@@ -2,13 +2,13 @@
 
 import copy
 import json
-import secrets
 import threading
 import time
 from collections import defaultdict
 
 from ministack.services import dynamodb
 from ministack.services.cloudformation import provisioners
+from stacks import made_up
 
 # The warm throughput of a new on-demand table. [DynamoDB developer guide, warm throughput]
 NEW_TABLE = {"ReadUnitsPerSecond": 12_000, "WriteUnitsPerSecond": 4_000, "Status": "ACTIVE"}
@@ -96,7 +96,7 @@ def _create(logical_id, properties, stack_name):
     if encryption := properties.pop("SSESpecification", None):
         properties["SSESpecification"] = {"Enabled": encryption.pop("SSEEnabled"), **encryption}
     # ministack repeats names when a stack is created again, but CloudFormation does not.
-    name = f"{stack_name}-{logical_id}-{secrets.token_hex(6).upper()}"
+    name = made_up(stack_name, logical_id)
     _call(dynamodb._create_table, {**properties, "TableName": name})
     table = dynamodb._tables[name]
     if warm := properties.get("WarmThroughput"):

@@ -1,6 +1,6 @@
-"""This project's rules for cfn-lint (`--append-rules checks/rules`): promises of the templates that a
-snapshot cannot hold, because they are about what a later change adds. Each reads the template before
-SAM's transform. checks/mutations.yaml has a broken template for each."""
+"""This project's rules for cfn-lint (`--append-rules checks/rules`): promises of the templates that no
+snapshot shows, because they compare the templates with each other, with the code or with documents.
+Each reads the template before SAM's transform. checks/mutations.yaml has a broken template for each."""
 
 import itertools
 import json
@@ -111,45 +111,24 @@ EVERYWHERE |= {"xray:PutTelemetryRecords", "xray:PutTraceSegments"}
 NARROW = re.compile(r"(\$\{(?!AWS::)[\w.]+\}[^*]*|DynamoDBContributorInsights)\*")
 
 
-@rule("E9001", "Every right is named, and scoped to resources of the stack")
+@rule("E9001", "Every right is for named actions, and scoped to resources of the stack")
 def rights(template, _):
     for role, body in of_type(template, "AWS::IAM::Role", "AWS::IAM::Policy").items():
-        place, properties = ("Resources", role), body["Properties"]
-        if "ManagedPolicyArns" in properties:
-            yield place, f"{role} has rights that are not written out"
-        policies = properties.get("Policies", [properties])
-        documents = [each["PolicyDocument"]["Statement"] for each in policies if "PolicyDocument" in each]
-        for statement in members(documents):
+        for statement in members(list(inner(body["Properties"], "Statement"))):
             actions, resources = (list(members(statement.get(key))) for key in ("Action", "Resource"))
-            title = f"{role}, {statement.get('Sid', 'a statement without Sid')}"
-            unknown = statement.keys() - {"Sid", "Effect", "Action", "Resource", "Condition"}
-            if unknown or statement["Effect"] != "Allow":
-                yield place, f"{title} does not simply allow"
-            if "Sid" not in statement or not actions or not resources or any("*" in each for each in actions):
-                yield place, f"{title} lacks a name, an action or a resource, or has a pattern of actions"
+            wide = [action for action in actions if "*" in action]
             for resource in resources:
                 text = text_of(resource)
                 if resource == "*":
-                    wide = not EVERYWHERE.issuperset(actions)
+                    is_wide = not EVERYWHERE.issuperset(actions)
                 else:
-                    wide = isinstance(resource, str) or ("*" in text and not NARROW.search(text)) or "*" in text[:-1]
-                if wide:
-                    yield place, f"{title} is for {resource}, which is more than the stack's own"
+                    is_wide = "*" in text[:-1] or ("*" in text and not NARROW.search(text))
+                wide += [resource] * is_wide
+            if wide:
+                yield ("Resources", role), f"{role}, {statement.get('Sid')} has more than the stack's own: {wide}"
     for name, body in of_type(template, FUNCTION).items():
         if added := body["Properties"].keys() & {"Policies", "Events", "FunctionUrlConfig"}:
             yield ("Resources", name), f"SAM adds rights for {', '.join(added)} of {name}"
-
-
-@rule("E9002", "Every role is for one service, which acts for this account only")
-def roles(template, _):
-    account = {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
-    for name, body in of_type(template, "AWS::IAM::Role").items():
-        [trust] = body["Properties"]["AssumeRolePolicyDocument"]["Statement"]
-        service = trust["Principal"].get("Service")
-        # Lambda assumes a role only for functions of the role's account.
-        condition = None if service == "lambda.amazonaws.com" else account
-        if not isinstance(service, str) or trust.get("Condition") != condition:
-            yield ("Resources", name), f"{name} trusts {trust['Principal']} with the condition {trust.get('Condition')}"
 
 
 # --- Alarms.
@@ -165,7 +144,7 @@ def replica(name):
     return re.sub(r"(hot-replica-)\d$", r"\1*", name)
 
 
-@rule("E9003", "Every alarm is described and acts; one that wakes the shard-scaler may do so, and is re-armed")
+@rule("E9002", "Every alarm is described and acts; one that wakes the shard-scaler may do so, and is re-armed")
 def alarms(template, path):
     waking = set()
     for name, body in of_type(template, "AWS::CloudWatch::Alarm").items():
@@ -201,32 +180,12 @@ def alarms(template, path):
             yield ("Resources", name), f"the dashboard shows other alarms than there are: {sorted(other)}"
 
 
-# --- Tables.
-
-
-@rule("E9004", "Every table outlives its stack, is encrypted as set, and reports throttled keys")
-def tables(template, _):
-    for name, body in of_type(template, "AWS::DynamoDB::Table").items():
-        properties = body["Properties"]
-        kept = (body.get("DeletionPolicy"), body.get("UpdateReplacePolicy")) == ("RetainExceptOnCreate", "Retain")
-        # A name of its own would collide with the table of a deleted stack. Wrong settings make none.
-        if not kept or "TableName" in properties or body.get("DependsOn") != "CheckedSettings":
-            yield ("Resources", name), f"{name} is not retained, has a name, or does not wait for CheckedSettings"
-        if lacking := {"SSESpecification", "PointInTimeRecoverySpecification"} - properties.keys():
-            yield ("Resources", name), f"{name} lacks {', '.join(sorted(lacking))}"
-        for each in members(properties.get("GlobalSecondaryIndexes")):
-            insights = {"ContributorInsightsSpecification", "OnDemandThroughput", "WarmThroughput"}
-            same = each.get("KeySchema") == properties["KeySchema"] and each["Projection"] == {"ProjectionType": "ALL"}
-            if not same or insights - each.keys():
-                yield ("Resources", name), f"{each['IndexName']} is not a copy of the table"
-
-
 # --- The API.
 
 CREDENTIALS = {"authorization", "content-type", "x-amz-content-sha256", "x-amz-date", "x-amz-security-token"}
 
 
-@rule("E9005", "The API has the routes, the credentials and the headers of its description")
+@rule("E9003", "The API has the routes, the credentials and the headers of its description")
 def api(template, _):
     route = re.findall(r'\("([A-Z]+)", "(/[a-z/]+)", Function::(\w+), ', code("functions/api/src/route.rs"))
     served = {(method, path): function for method, path, function in route}
@@ -282,7 +241,7 @@ def parameters(value):
 # --- Settings and versions.
 
 
-@rule("E9006", "A changed value is a new version of each function")
+@rule("E9004", "A changed value is a new version of each function")
 def fingerprint(template, _):
     functions = of_type(template, FUNCTION)
     if not functions:
@@ -307,15 +266,11 @@ def fingerprint(template, _):
             yield place, f"{name} is not published with every change, or keeps its old versions"
 
 
-@rule("E9007", "A deployment asks little; every setting is checked, and passed on under its own name")
+@rule("E9005", "Every setting has an effect, and is passed on under its own name")
 def settings(template, path):
     if "Settings" not in template.get("Mappings", {}):
         return
-    rows, asked = template["Mappings"]["Settings"], template["Parameters"]
-    profiles = asked["Profile"]["AllowedValues"]
-    if len(asked) > 11 or any({"Default", "Description"} - each.keys() for each in asked.values()):
-        yield ("Parameters",), "a deployment asks for at most eleven parameters, each with default and description"
-    effective = set()
+    rows, effective = template["Mappings"]["Settings"], set()
     for name, body in of_type(template, NESTED).items():
         handed = body["Properties"].get("Parameters", {})
         declared = load(path.parent / body["Properties"]["Location"])["Parameters"]
@@ -325,39 +280,23 @@ def settings(template, path):
             decided = name != "CheckedSettings" and "Fn::If" in handed[key]
             if handed[key] != {"Fn::FindInMap": ["Settings", key, {"Ref": "Profile"}]} and not decided:
                 yield ("Resources", name), f"{name} receives {handed[key]} as {key}"
-        if name == "CheckedSettings":
-            for key in rows:
-                limits = {"AllowedValues", "AllowedPattern", "MinValue"} & declared.get(key, {}).keys()
-                if not limits or "ConstraintDescription" not in declared[key]:
-                    yield ("Mappings", "Settings", key), f"settings.yaml does not limit and describe {key}"
-        else:
+        if name != "CheckedSettings":
             effective |= {each[1] for each in inner(handed, "Fn::FindInMap")}
     others = [template["Conditions"], [body for body in template["Resources"].values() if body["Type"] != NESTED]]
     effective |= {each[1] for each in inner(others, "Fn::FindInMap")}
     # ApiOpenToEveryone is only a confirmation.
-    for name, row in rows.items():
-        if name not in effective | {"ApiOpenToEveryone"}:
-            yield ("Mappings", "Settings", name), f"{name} has no effect"
-        if list(row) != profiles or not all(isinstance(value, str) for value in row.values()):
-            yield ("Mappings", "Settings", name), f"{name} needs a text for each of {', '.join(profiles)}"
+    for name in rows.keys() - effective - {"ApiOpenToEveryone"}:
+        yield ("Mappings", "Settings", name), f"{name} has no effect"
     # The default throttle quota of an account in the regions with the lowest, for all of its APIs.
     for name, most in (("ApiRateLimit", 2500), ("ApiBurstLimit", 1250)):
         if any(int(value) > most for value in rows[name].values()):
             yield ("Mappings", "Settings", name), f"{name} exceeds the quota of some regions, {most}"
 
 
-# --- Names that the code has, too.
+# --- Names and prices that the code has, too.
 
 
-@rule("E9008", "No key is named as an attribute of the metadata")
-def key_names(template, _):
-    for rejected in inner(template.get("Rules", {}).get("KeyNames", {}), "Fn::Contains"):
-        declared = re.search(r"attribute_names! \{\n(.*?)\n\}", code("shared/src/protocol/names.rs"), re.DOTALL)[1]
-        if other := set(re.findall(r'\w+ = "(\w+)";', declared)) ^ set(rejected[0]):
-            yield ("Rules", "KeyNames"), f"KeyNames and names.rs differ: {', '.join(sorted(other))}"
-
-
-@rule("E9009", "The functions write the metrics that alarms and dashboard show")
+@rule("E9006", "The functions write the metrics that alarms and dashboard show")
 def metrics(template, _):
     [namespace] = re.findall(r'NAMESPACE: &str = "(\w+)"', code("functions/api/src/telemetry.rs"))
     looked_at = {each["MetricName"] for each in inner(template, "Properties") if each.get("Namespace") == namespace}
@@ -370,7 +309,7 @@ def metrics(template, _):
         yield ("Resources",), f"metrics of the crate without the prefix Sharding: {', '.join(sorted(bare))}"
 
 
-@rule("E9010", "The prices that texts name are those of the adviser")
+@rule("E9007", "The prices that texts name are those of the adviser")
 def prices(template, _):
     if "Settings" not in template.get("Mappings", {}):
         return
