@@ -10,13 +10,12 @@
 
 use std::time::Duration;
 
-use embedded_dynamodb::PartitionLimits;
 use endpoint::{Server, Upstream, open};
 use futures_util::future::join_all;
 use local::ServeOptions;
 use serde_json::{Value, json};
 use sharding::TableConfig;
-use system_tests::{TestEdition, config};
+use system_tests::{TestEdition, UNLIMITED, config};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
@@ -78,9 +77,7 @@ fn runtime(threads: usize) -> tokio::runtime::Runtime {
 async fn start() -> (String, String) {
     let edition = TestEdition::start(ServeOptions::default(), config()).await;
     edition.engine().create_table(PLAIN, "partition_key", Some("sort_key")).expect("a table");
-    let unlimited =
-        PartitionLimits { write_units: 1e9, read_units: 1e9, ..PartitionLimits::default() };
-    edition.engine().set_limits([PLAIN, "items"].map(|table| (table.to_owned(), unlimited)));
+    edition.engine().set_limits([PLAIN, "items"].map(|table| (table.to_owned(), UNLIMITED)));
     let url = edition.dynamodb_url();
     let aws = edition.engine().sdk_config().to_builder().endpoint_url(&url).build();
     let upstream = Upstream::new(&aws).await.expect("an upstream");

@@ -2,7 +2,6 @@
 //! API that runs real function binaries.
 
 pub mod at_once;
-mod counting;
 mod edition;
 mod lambda;
 pub mod many_keys;
@@ -12,16 +11,17 @@ mod services;
 pub mod simulation;
 mod size;
 mod stored;
+mod tables;
 mod values;
 pub mod warm_write;
 mod wire;
 
-pub use counting::CountingMetadata;
 pub use edition::{Response, TestEdition, config};
 pub use embedded_dynamodb::http_client;
 pub use lambda::{Function, event, event_of_now};
 pub use services::Services;
 pub use size::{large_or, large_tests};
-pub use stored::{engine_with_tables, numbers, read_items, scan_stored};
+pub use stored::{numbers, read_items, scan_stored, store_plainly};
+pub use tables::{Tables, UNLIMITED};
 pub use values::{count, numbered, partition_key, report_throttles, soon, sort_key, valued_item};
 pub use wire::{Call, Fate, TestClock, Wire};

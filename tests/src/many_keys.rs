@@ -7,15 +7,14 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
-use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
+use embedded_dynamodb::Engine;
 use local::in_process_clients;
-use sharding::internal::{Environment, TableEngine};
-use sharding::{Attributes, Item, PartitionKey, SortKey, SortKeyType, Value};
+use sharding::internal::TableEngine;
+use sharding::{Attributes, Item, Value};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::metadata::claimed_tables;
-use crate::{TestClock, config, soon};
+use crate::{Tables, config, partition_key, soon, sort_key};
 
 /// The service time of a request.
 const SERVICE_TIME: Duration = Duration::from_millis(3);
@@ -74,21 +73,15 @@ pub struct Side {
 }
 
 impl Side {
-    async fn tables() -> (Engine, Client) {
-        let engine = Engine::in_memory().expect("an engine");
-        let unlimited = PartitionLimits {
-            partitions: 1,
-            write_units: 1e9,
-            read_units: 1e9,
-            ..PartitionLimits::default()
-        };
-        engine.set_limits(["items", "items-metadata"].map(|table| (table.to_owned(), unlimited)));
-        claimed_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config())
-            .await;
-        let client =
-            in_process_clients(&InProcess::new(engine.clone()).with_service_time(SERVICE_TIME))
-                .dynamodb;
-        (engine, client)
+    async fn tables() -> Tables {
+        let tables = Tables { service_time: SERVICE_TIME, ..Tables::claimed(config()).await };
+        tables.set_unlimited();
+        tables
+    }
+
+    fn over(tables: Tables, table: Option<TableEngine>) -> Self {
+        let client = in_process_clients(&tables.connection()).dynamodb;
+        Self { engine: tables.engine, client, table }
     }
 
     /// The bare requests of the SDK.
@@ -96,8 +89,7 @@ impl Side {
     /// # Panics
     /// If the engine does not respond.
     pub async fn bare() -> Self {
-        let (engine, client) = Self::tables().await;
-        Self { engine, client, table: None }
+        Self::over(Self::tables().await, None)
     }
 
     /// This product, in a process that has completed its start.
@@ -105,14 +97,10 @@ impl Side {
     /// # Panics
     /// If the engine does not respond.
     pub async fn ours() -> Self {
-        let (engine, client) = Self::tables().await;
-        let table = TableEngine::with_environment(
-            &client,
-            config(),
-            Environment::seeded(TestClock::default(), 1),
-        );
+        let tables = Self::tables().await;
+        let table = tables.instance(1);
         Box::pin(table.claim_mode(soon())).await.expect("it agrees");
-        Self { engine, client, table: Some(table) }
+        Self::over(tables, Some(table))
     }
 
     /// Performs the operation on each of these keys, `at_once` of them concurrently.
@@ -154,13 +142,14 @@ impl Side {
             (Operation::Post, Some(table)) => {
                 let attributes =
                     Attributes::from([("bytes".to_owned(), Value::N("1024".to_owned()))]);
-                let item = Item { partition_key: logical(&key), sort_key: sort_key(), attributes };
+                let (partition_key, sort_key) = (partition_key(&key), sort_key(SORT_KEY));
+                let item = Item { partition_key, sort_key, attributes };
                 table.put(&item, soon()).await.expect("stored");
             }
             (Operation::Get, Some(table)) => {
-                let found =
-                    table.get(&logical(&key), &sort_key(), true, soon()).await.expect("a response");
-                assert!(found.is_some(), "{key}");
+                let (partition_key, sort_key) = (partition_key(&key), sort_key(SORT_KEY));
+                let found = table.get(&partition_key, &sort_key, true, soon()).await;
+                assert!(found.expect("a response").is_some(), "{key}");
             }
             (Operation::Post, None) => {
                 let put = self
@@ -197,12 +186,4 @@ impl Side {
             heat.iter().flatten().map(|partition| partition.read_units + partition.write_units);
         (traffic.iter().map(|of_table| of_table.reads + of_table.writes).sum(), units.sum())
     }
-}
-
-fn logical(key: &str) -> PartitionKey {
-    PartitionKey::new(key).expect("a key")
-}
-
-fn sort_key() -> SortKey {
-    SortKey::parse(SortKeyType::String, SORT_KEY).expect("a sort key")
 }

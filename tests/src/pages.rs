@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, ReturnConsumedCapacity, WriteRequest};
-use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
+use embedded_dynamodb::{Engine, InProcess};
 use local::in_process_clients;
-use sharding::internal::{Deadline, PageQuery, ShardKeys, TableEngine};
-use sharding::{PartitionKey, Placement, ShardCount, SortKey, SortKeyType, Version, create_tables};
+use sharding::internal::{PageQuery, ShardKeys, TableEngine};
+use sharding::{PartitionKey, Placement, SortKey, Version};
 use tokio::task::JoinSet;
 
-use crate::config;
+use crate::{Tables, config, count, partition_key, soon, sort_key};
 
 const ITEMS: usize = 3_000;
 /// The number of items of a page.
@@ -62,17 +62,17 @@ impl Keys {
             Self::Even => number,
             Self::Uneven => UNEVEN[number],
         };
-        SortKey::parse(SortKeyType::String, &format!("{place:012}")).expect("a sort key")
+        sort_key(&format!("{place:012}"))
     }
 
     fn home(self, number: usize, width: u32) -> u32 {
-        let width = ShardCount::new(width).expect("a count");
-        Placement::Calculated.home(&key(), &self.sort_key(number), width).expect("a home").get()
+        let home = Placement::Calculated.home(&key(), &self.sort_key(number), count(width));
+        home.expect("a home").get()
     }
 }
 
 fn key() -> PartitionKey {
-    PartitionKey::new("hot").expect("a key")
+    partition_key("hot")
 }
 
 impl PageBench {
@@ -81,23 +81,12 @@ impl PageBench {
     /// # Panics
     /// If the engine does not respond.
     pub async fn new(width: u32, keys: Keys) -> Self {
-        let engine = Engine::in_memory().expect("an engine");
-        let limits = PartitionLimits {
-            partitions: 1,
-            write_units: 1e9,
-            read_units: 1e9,
-            ..PartitionLimits::default()
-        };
-        engine.set_limits([("items".to_owned(), limits)]);
+        let tables = Tables::unclaimed(config()).await;
+        tables.set_unlimited();
+        let table = TableEngine::new(&tables.client, config());
+        table.set_shards(&key(), count(width), soon()).await.expect("scaled");
+        let (engine, client) = (tables.engine, tables.client);
         let bench = Self { engine, shard_keys: config().shard_keys, keys, width };
-        let client = bench.client(Duration::ZERO);
-        create_tables(&client, &config()).await.expect("tables");
-        let table = TableEngine::new(&client, config());
-        let soon = Deadline::now() + Duration::from_secs(30);
-        table
-            .set_shards(&key(), ShardCount::new(width).expect("a count"), soon)
-            .await
-            .expect("scaled");
         for chunk in (0..ITEMS).collect::<Vec<_>>().chunks(25) {
             let puts = chunk.iter().map(|number| {
                 let put = PutRequest::builder()
@@ -124,8 +113,8 @@ impl PageBench {
     }
 
     fn shard_key(&self, shard: u32) -> String {
-        let count = ShardCount::new(shard).expect("a count");
-        self.shard_keys.build(&key(), count.shards().last().expect("a shard")).expect("a shard key")
+        let shard = count(shard).shards().last().expect("a shard");
+        self.shard_keys.build(&key(), shard).expect("a shard key")
     }
 
     fn item(&self, number: usize) -> std::collections::HashMap<String, AttributeValue> {
@@ -191,8 +180,7 @@ impl PageBench {
     /// If it is not the right page.
     pub async fn ours(&self, table: &TableEngine, after: usize) -> f64 {
         let query = PageQuery { after: Some(self.keys.sort_key(after)), ..PageQuery::new(key()) };
-        let page =
-            table.query(&query, Deadline::now() + Duration::from_secs(10)).await.expect("a page");
+        let page = table.query(&query, soon()).await.expect("a page");
         let first = page.items.first().map(|item| item.sort_key.clone());
         assert_eq!((page.items.len(), first), (PAGE, Some(self.keys.sort_key(after + 1))));
         page.consumed_capacity

@@ -11,9 +11,9 @@ use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 use tokio::net::TcpListener;
 
-/// The test's response to an operation, as status and body, or `None` for the edition's own
-/// response.
-type Responses = dyn Fn(&str) -> Option<(u16, Value)> + Send + Sync;
+/// The test's response to an operation and the body of its request, as status and body, or `None`
+/// for the edition's own response.
+type Responses = dyn Fn(&str, &[u8]) -> Option<(u16, Value)> + Send + Sync;
 
 /// The proxy. It ends with the test's runtime.
 #[derive(Debug)]
@@ -39,6 +39,17 @@ impl Services {
     pub async fn start(
         edition: &str,
         responses: impl Fn(&str) -> Option<(u16, Value)> + Send + Sync + 'static,
+    ) -> Self {
+        Self::start_by_body(edition, move |operation, _| responses(operation)).await
+    }
+
+    /// As [`start`](Self::start). `responses` also gets the body of the request.
+    ///
+    /// # Panics
+    /// If no port is free.
+    pub async fn start_by_body(
+        edition: &str,
+        responses: impl Fn(&str, &[u8]) -> Option<(u16, Value)> + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let url = format!("http://{}", listener.local_addr().expect("the port is known"));
@@ -76,7 +87,7 @@ async fn handle(State(port): State<Port>, uri: Uri, headers: HeaderMap, body: By
     };
     let operation = operation.unwrap_or_default();
     port.asked.lock().unwrap_or_else(PoisonError::into_inner).push(operation.to_owned());
-    match (port.responses)(operation) {
+    match (port.responses)(operation, &body) {
         Some((status, value)) => respond(status, in_cbor, &value),
         None => forward(&port, &uri, headers, body).await,
     }

@@ -1,25 +1,23 @@
-//! Tables in an embedded engine, and everything that they store.
+//! Everything that tables store.
 
 use std::collections::{BTreeMap, HashMap};
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
-use embedded_dynamodb::{Engine, InProcess};
-use local::in_process_clients;
 use sharding::internal::{PageQuery, TableEngine};
-use sharding::{Item, PartitionKey, Value, create_tables};
+use sharding::{Item, PartitionKey, Value};
 
-use crate::{config, soon};
+use crate::soon;
 
-/// A new engine with the two tables of [`config`].
+/// Stores an item as another program does.
 ///
 /// # Panics
-/// If the tables cannot be created.
-pub async fn engine_with_tables() -> Engine {
-    let engine = Engine::in_memory().expect("an engine");
-    let client = in_process_clients(&InProcess::new(engine.clone())).dynamodb;
-    create_tables(&client, &config()).await.expect("tables");
-    engine
+/// If the table does not respond.
+pub async fn store_plainly(client: &Client, stored_key: &str, text: &str, value: u64) {
+    let put = client.put_item().table_name("items");
+    let put = put.item("partition_key", AttributeValue::S(stored_key.to_owned()));
+    let put = put.item("sort_key", AttributeValue::S(text.to_owned()));
+    put.item("value", AttributeValue::N(value.to_string())).send().await.expect("stored");
 }
 
 /// Reads every item of a key, by pages of this size.

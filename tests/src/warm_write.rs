@@ -7,10 +7,10 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use sharding::internal::{Deadline, Environment, TableEngine};
-use sharding::{Attributes, Item, PartitionKey, SortKey, SortKeyType, Value};
+use sharding::{Attributes, Item, Value};
 
 use crate::at_once::{self, StandingClock};
-use crate::config;
+use crate::{config, partition_key, sort_key};
 
 /// The environment variable that selects the side when this program starts itself.
 const SIDE: &str = "INSTRUCTIONS_SIDE";
@@ -59,9 +59,11 @@ pub fn item(number: usize) -> Item {
         ("bytes".to_owned(), Value::N("1024".into())),
         ("filler".to_owned(), Value::S("x".repeat(800))),
     ]);
-    let sort_key =
-        SortKey::parse(SortKeyType::String, &format!("{number:012}")).expect("a sort key");
-    Item { partition_key: PartitionKey::new("k").expect("a key"), sort_key, attributes }
+    Item {
+        partition_key: partition_key("k"),
+        sort_key: sort_key(&format!("{number:012}")),
+        attributes,
+    }
 }
 
 /// The write of a user of the SDK without this product.

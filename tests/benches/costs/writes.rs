@@ -1,14 +1,12 @@
 //! A write of a warm key, compared with a bare `PutItem` of the same item.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::in_process_clients;
-use sharding::internal::{Deadline, TableEngine};
-use sharding::{Item, PartitionKey};
-use system_tests::config;
-use system_tests::metadata::claimed_tables;
+use sharding::Item;
+use sharding::internal::TableEngine;
 use system_tests::warm_write::{bare, item, ours, per_write};
+use system_tests::{Tables, config, partition_key, soon};
 
 #[expect(clippy::disallowed_methods, reason = "a benchmark reads the time")]
 fn now() -> Instant {
@@ -26,17 +24,10 @@ pub(crate) fn instructions() {
 }
 
 pub(crate) async fn latency() {
-    let engine = Engine::in_memory().expect("an engine");
-    let limits = PartitionLimits {
-        partitions: 1,
-        write_units: 1e9,
-        read_units: 1e9,
-        ..PartitionLimits::default()
-    };
-    engine.set_limits([("items".to_owned(), limits)]);
-    claimed_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config()).await;
-    let client =
-        in_process_clients(&InProcess::new(engine).with_service_time(crate::SERVICE_TIME)).dynamodb;
+    let tables = Tables::claimed(config()).await;
+    let tables = Tables { service_time: crate::SERVICE_TIME, ..tables };
+    tables.set_unlimited();
+    let client = in_process_clients(&tables.connection()).dynamodb;
     let table = TableEngine::new(&client, config());
     ours(&table, &item(0)).await;
     table.finish_background_work().await;
@@ -50,19 +41,14 @@ pub(crate) async fn latency() {
         let begun = now();
         ours(&table, &item).await;
         warm.push(begun.elapsed());
-        let unseen = Item {
-            partition_key: PartitionKey::new(&format!("unseen-{number}")).expect("a key"),
-            ..item
-        };
+        let unseen = Item { partition_key: partition_key(&format!("unseen-{number}")), ..item };
         let begun = now();
         ours(&table, &unseen).await;
         cold.push(begun.elapsed());
         table.finish_background_work().await;
-        let never = PartitionKey::new(&format!("never-{number}")).expect("a key");
+        let never = partition_key(&format!("never-{number}"));
         let begun = now();
-        let read = table
-            .get(&never, &unseen.sort_key, true, Deadline::now() + Duration::from_secs(5))
-            .await;
+        let read = table.get(&never, &unseen.sort_key, true, soon()).await;
         cold_reads.push(begun.elapsed());
         assert!(read.expect("read").is_none());
     }

@@ -1,9 +1,7 @@
 //! Keys with items of another program.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess};
 use local::in_process_clients;
 use sharding::TableError;
@@ -16,6 +14,7 @@ use super::linearizability::Kind;
 use super::registers::Outcome;
 use super::world::World;
 use super::{KEYS, key};
+use crate::store_plainly;
 
 /// The number of these items of each key, besides registers.
 const ADOPTED_ITEMS: u64 = 40;
@@ -49,18 +48,7 @@ async fn store_items(engine: &Engine, world: &World, round: u64) {
         let registers = (0..4).map(|number| format!("~register-{number}"));
         for (number, text) in plain.chain(registers).enumerate() {
             let value = FIRST_VALUE + 1_000 * round + number as u64;
-            let stored = HashMap::from([
-                ("partition_key".to_owned(), AttributeValue::S(key(which).to_string())),
-                ("sort_key".to_owned(), AttributeValue::S(text.clone())),
-                ("value".to_owned(), AttributeValue::N(value.to_string())),
-            ]);
-            client
-                .put_item()
-                .table_name("items")
-                .set_item(Some(stored))
-                .send()
-                .await
-                .expect("the engine responds");
+            store_plainly(&client, key(which).as_str(), &text, value).await;
             if text.starts_with('~') {
                 let sent = world.registers(which).sent(&text, Kind::Set(Some(value)), None);
                 world.registers(which).ended(&sent, Outcome::Done);

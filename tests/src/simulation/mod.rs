@@ -36,9 +36,7 @@ use local::{clients_over, in_process_clients};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sharding::internal::{Environment, TableEngine};
-use sharding::{
-    Attributes, PartitionKey, ShardCount, SortKey, SortKeyType, Value, Writes, create_tables,
-};
+use sharding::{Attributes, PartitionKey, ShardCount, Value, Writes, create_tables};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -61,6 +59,8 @@ use restoring::{back_up, restore};
 use updating::{check_counters, update};
 use world::World;
 use writing::write;
+
+use crate::{partition_key, sort_key};
 
 /// The configuration of one run.
 #[derive(Debug, Clone, Copy)]
@@ -169,11 +169,7 @@ pub fn run(plan: Plan) -> Result<Totals, Failure> {
 }
 
 fn key(index: usize) -> PartitionKey {
-    PartitionKey::new(&format!("hot/{index}")).expect("a key")
-}
-
-fn sort_key(text: &str) -> SortKey {
-    SortKey::parse(SortKeyType::String, text).expect("a sort key")
+    partition_key(&format!("hot/{index}"))
 }
 
 fn value_of(attributes: &Attributes) -> Option<u64> {

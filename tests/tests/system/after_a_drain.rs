@@ -3,15 +3,14 @@
 
 use std::time::Duration;
 
-use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
-use local::{clients_over, in_process_clients};
-use sharding::internal::{Clock, Deadline, Environment, PageQuery, TableEngine};
+use embedded_dynamodb::PartitionLimits;
+use sharding::internal::{Clock, Deadline, PageQuery, TableEngine};
 use sharding::maintenance::Drained;
-use sharding::{
-    Attributes, Item, PartitionKey, Placement, ShardCount, SortKey, SortKeyType, TableConfig,
-    Value, create_tables,
+use sharding::{Attributes, Item, PartitionKey, Placement, Value};
+use system_tests::{
+    Fate, Tables, UNLIMITED, Wire, config, count, large_or, large_tests, partition_key, soon,
+    sort_key,
 };
-use system_tests::{Fate, TestClock, Wire, config, large_or, large_tests};
 use tokio::time::{Instant, sleep};
 
 use crate::documented::documented;
@@ -23,66 +22,36 @@ const PAGE: usize = 100;
 /// The size of a stored item in bytes, including names.
 const ITEM_BYTES: usize = 1_024;
 
-fn soon() -> Deadline {
-    Deadline::now() + Duration::from_secs(30)
-}
-
 fn key() -> PartitionKey {
-    PartitionKey::new("hot").expect("a key")
+    partition_key("hot")
 }
 
 fn item(number: usize, filler: usize) -> Item {
-    let sort_key =
-        SortKey::parse(SortKeyType::String, &format!("{number:012}")).expect("a sort key");
     let attributes = Attributes::from([("filler".to_owned(), Value::S("x".repeat(filler)))]);
-    Item { partition_key: key(), sort_key, attributes }
+    Item { partition_key: key(), sort_key: sort_key(&format!("{number:012}")), attributes }
 }
 
 struct Fixture {
-    engine: Engine,
+    tables: Tables,
     /// Counts requests. It slows down as the count rises.
     wire: Wire,
-    config: TableConfig,
-    clock: TestClock,
 }
 
 impl Fixture {
-    async fn new(limits: PartitionLimits, change: impl FnOnce(&mut TableConfig)) -> Self {
-        let engine = Engine::in_memory().expect("an engine");
-        engine.set_limits([("items".to_owned(), limits)]);
-        create_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config())
-            .await
-            .expect("tables");
-        let mut of_table = config();
-        of_table.drain.units_per_second = 20_000;
-        change(&mut of_table);
-        let wire = Wire::new(InProcess::new(engine.clone()), |_| Fate::Pass);
-        Self { engine, wire, config: of_table, clock: TestClock::default() }
+    async fn new(limits: PartitionLimits) -> Self {
+        let tables = Tables::unclaimed(config()).await;
+        tables.engine.set_limits([("items".to_owned(), limits)]);
+        let wire = Wire::new(tables.connection(), |_| Fate::Pass);
+        Self { tables, wire }
     }
 
     /// A new instance without any state.
     fn instance(&self) -> TableEngine {
-        let client = clients_over(self.wire.clone().into_shared()).dynamodb;
-        TableEngine::with_environment(
-            &client,
-            self.config.clone(),
-            Environment::seeded(self.clock.clone(), 7),
-        )
-    }
-
-    /// As `instance`, without the wire.
-    fn plain_instance(&self) -> TableEngine {
-        let client = in_process_clients(&InProcess::new(self.engine.clone())).dynamodb;
-        TableEngine::with_environment(
-            &client,
-            self.config.clone(),
-            Environment::seeded(self.clock.clone(), 7),
-        )
+        self.tables.instance_over(self.wire.clone().into_shared(), 7)
     }
 
     async fn grow(&self, to: u32) {
-        let to = ShardCount::new(to).expect("a count");
-        self.instance().set_shards(&key(), to, soon()).await.expect("scaled");
+        self.instance().set_shards(&key(), count(to), soon()).await.expect("scaled");
         sleep(Duration::from_secs(5)).await;
     }
 
@@ -90,12 +59,13 @@ impl Fixture {
     async fn drain(&self, table: &TableEngine) -> Duration {
         let began = Instant::now();
         for _ in 0..1_000 {
-            match table.drain(&key(), soon()).await.expect("the tables respond") {
+            let deadline = Deadline::now() + Duration::from_secs(30);
+            match table.drain(&key(), deadline).await.expect("the tables respond") {
                 Drained::Done { .. } => return began.elapsed(),
                 Drained::Nothing => panic!("no other instance drains"),
                 Drained::Waiting { until } => {
                     let until = Duration::from_secs(until);
-                    sleep(until.saturating_sub(self.clock.now().wall)).await;
+                    sleep(until.saturating_sub(self.tables.clock.now().wall)).await;
                 }
                 Drained::Working { .. } => {}
                 other => panic!("{other:?}"),
@@ -105,11 +75,11 @@ impl Fixture {
     }
 
     fn read_units(&self) -> f64 {
-        self.engine.heat("items").iter().map(|partition| partition.read_units).sum()
+        self.tables.engine.heat("items").iter().map(|partition| partition.read_units).sum()
     }
 
     fn write_units(&self) -> f64 {
-        self.engine.heat("items").iter().map(|partition| partition.write_units).sum()
+        self.tables.engine.heat("items").iter().map(|partition| partition.write_units).sum()
     }
 
     /// The mean number of requests and of read units per read.
@@ -162,14 +132,8 @@ fn own_bytes() -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn a_shrunk_key_costs_its_readers_what_a_never_grown_one_does() {
-    let unlimited = PartitionLimits {
-        partitions: 1,
-        write_units: 1e9,
-        read_units: 1e9,
-        ..PartitionLimits::default()
-    };
     let filler = ITEM_BYTES - own_bytes();
-    let plain = Fixture::new(unlimited, |_| {}).await;
+    let plain = Fixture::new(UNLIMITED).await;
     let table = plain.instance();
     for number in 0..ITEMS {
         table.put(&item(number, filler), soon()).await.expect("stored");
@@ -177,8 +141,7 @@ async fn a_shrunk_key_costs_its_readers_what_a_never_grown_one_does() {
     table.finish_background_work().await;
     let never_grew = plain.read_costs().await;
 
-    // The default pace.
-    let fixture = Fixture::new(unlimited, |of_table| of_table.drain = config().drain).await;
+    let fixture = Fixture::new(UNLIMITED).await;
     fixture.grow(64).await;
     let table = fixture.instance();
     for number in 0..ITEMS {
@@ -186,7 +149,7 @@ async fn a_shrunk_key_costs_its_readers_what_a_never_grown_one_does() {
     }
     let wide = fixture.read_costs().await;
     let began = Instant::now();
-    table.begin_shrink(&key(), ShardCount::ONE, soon()).await.expect("it begins");
+    table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
     fixture.drain(&table).await;
     let took = began.elapsed();
     let shrunk = fixture.read_costs().await;
@@ -218,11 +181,11 @@ async fn settling_under_load_costs_two_units_for_each_moved_kilobyte() {
     let limits =
         PartitionLimits { partitions: 65_536, split_after: None, ..PartitionLimits::default() };
     let unlimited = PartitionLimits { write_units: 1e9, read_units: 1e9, ..limits };
-    let fixture = Fixture::new(unlimited, |of_table| of_table.drain = config().drain).await;
+    let fixture = Fixture::new(unlimited).await;
     // Room for the width, the logical key and the suffix of a shard of two digits.
     let on_further_shards = "_sh:w".len() + 3 + "_sh:k".len() + "hot".len() + 4;
     let filler = ITEM_BYTES - own_bytes() - on_further_shards;
-    let table = fixture.plain_instance();
+    let table = fixture.tables.instance(7);
     for number in 0..items * 9 / 10 {
         table.put(&item(number, filler), soon()).await.expect("stored");
     }
@@ -230,11 +193,11 @@ async fn settling_under_load_costs_two_units_for_each_moved_kilobyte() {
     for number in items * 9 / 10..items {
         table.put(&item(number, filler), soon()).await.expect("stored");
     }
-    fixture.engine.set_limits([("items".to_owned(), limits)]);
+    fixture.tables.engine.set_limits([("items".to_owned(), limits)]);
     table.begin_settle(&key(), soon()).await.expect("it begins");
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let load = {
-        let (table, filler) = (fixture.plain_instance(), filler.min(100));
+        let (table, filler) = (fixture.tables.instance(7), filler.min(100));
         tokio::spawn(async move {
             let (mut written, mut slowest) = (0usize, Duration::ZERO);
             while !*stopped.borrow() {
@@ -256,8 +219,7 @@ async fn settling_under_load_costs_two_units_for_each_moved_kilobyte() {
     let (written, slowest) = load.await.expect("the load ends");
     let units = fixture.write_units() - before - written as f64;
     let misplaced = (0..items * 9 / 10).filter(|number| {
-        let sixteen = ShardCount::new(16).expect("a count");
-        let home = Placement::Calculated.home(&key(), &item(*number, 0).sort_key, sixteen);
+        let home = Placement::Calculated.home(&key(), &item(*number, 0).sort_key, count(16));
         home.is_some_and(|home| home.get() > 1)
     });
     let moved = misplaced.count();

@@ -4,18 +4,14 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{AttributeValue, StreamSpecification, StreamViewType};
-use embedded_dynamodb::{Engine, InProcess};
-use local::{clients_over, in_process_clients};
-use sharding::internal::{Environment, PageQuery, TableEngine};
+use sharding::internal::{PageQuery, TableEngine};
 use sharding::maintenance::{ArmingObstacle, KeyPattern, ScaleOutcome, ScalingDecision};
-use sharding::{
-    PartitionKey, TableConfig, TableError, WriteError, WriteErrorKind, Written, create_tables,
-};
+use sharding::{PartitionKey, TableConfig, TableError, WriteError, WriteErrorKind, Written};
 use system_tests::metadata::{self, TABLE_ITEM};
 use system_tests::{
-    Fate, TestClock, Wire, config, count, numbered, partition_key, soon, sort_key, valued_item,
+    Fate, Tables, Wire, config, count, numbered, partition_key, soon, sort_key, store_plainly,
+    valued_item,
 };
 use tokio::time::sleep;
 
@@ -23,40 +19,22 @@ use tokio::time::sleep;
 pub(crate) const ARMING: u64 = 18 * 60;
 
 pub(crate) struct Fixture {
-    pub(crate) client: Client,
-    inner: InProcess,
-    clock: TestClock,
+    pub(crate) tables: Tables,
 }
 
 impl Fixture {
     /// Tables in which another program has stored items of two keys.
     pub(crate) async fn new() -> Self {
-        let inner = InProcess::new(Engine::in_memory().expect("an engine"));
-        let client = in_process_clients(&inner).dynamodb;
-        create_tables(&client, &config()).await.expect("tables");
-        let fixture = Self { client, inner, clock: TestClock::default() };
+        let fixture = Self { tables: Tables::unclaimed(config()).await };
         for text in numbered(0..20) {
-            fixture.store_plainly("a/1", &text, 1).await;
-            fixture.store_plainly("b/1", &text, 1).await;
+            store_plainly(&fixture.tables.client, "a/1", &text, 1).await;
+            store_plainly(&fixture.tables.client, "b/1", &text, 1).await;
         }
         fixture
     }
 
-    async fn store_plainly(&self, key: &str, text: &str, value: u64) {
-        let stored = HashMap::from([
-            ("partition_key".to_owned(), AttributeValue::S(key.to_owned())),
-            ("sort_key".to_owned(), AttributeValue::S(text.to_owned())),
-            ("value".to_owned(), AttributeValue::N(value.to_string())),
-        ]);
-        let put = self.client.put_item().table_name("items").set_item(Some(stored));
-        put.send().await.expect("stored");
-    }
-
     pub(crate) fn instance(&self, seed: u64, config: TableConfig) -> (TableEngine, Wire) {
-        let wire = Wire::new(self.inner.clone(), |_| Fate::Pass);
-        let client = clients_over(wire.clone().into_shared()).dynamodb;
-        let environment = Environment::seeded(self.clock.clone(), seed);
-        (TableEngine::with_environment(&client, config, environment), wire)
+        Tables { config, ..self.tables.clone() }.wired(seed, |_| Fate::Pass)
     }
 }
 
@@ -117,7 +95,7 @@ async fn a_key_is_written_and_grows_once_its_pattern_counts() {
     sleep(Duration::from_secs(1)).await;
     let again = table.arm(&pattern("prefix:a/"), soon()).await.expect("armed");
     assert_eq!(again, from, "a process may have read this time already");
-    fixture.store_plainly("a/1", "order-0001", 7).await;
+    store_plainly(&fixture.tables.client, "a/1", "order-0001", 7).await;
     sleep(Duration::from_secs(ARMING - 6)).await;
     for instance in [&table, &other] {
         assert_eq!(refused(put(instance, "a/1", "order-0001").await), Some(from));
@@ -163,7 +141,7 @@ async fn a_pattern_without_a_time_never_counts() {
     let (table, _) = fixture.instance(1, config());
     refused(put(&table, "a/1", "order-0001").await);
     // Its operator died between the two steps.
-    let update = fixture.client.update_item().table_name("items-metadata");
+    let update = fixture.tables.client.update_item().table_name("items-metadata");
     let update = update.key("partition_key", AttributeValue::S(TABLE_ITEM.into()));
     let update = update.update_expression("SET armed.#p = :mark");
     let update = update.expression_attribute_names("#p", "*");
@@ -182,7 +160,7 @@ async fn a_table_made_for_other_settings_is_left_within_a_minute() {
     table.arm(&pattern("*"), soon()).await.expect("armed");
     sleep(Duration::from_secs(ARMING + 5)).await;
     put(&table, "a/1", "order-0001").await.expect("stored");
-    let update = fixture.client.update_item().table_name("items-metadata");
+    let update = fixture.tables.client.update_item().table_name("items-metadata");
     let update = update.key("partition_key", AttributeValue::S(TABLE_ITEM.into()));
     let update = update.update_expression("SET placement = :other");
     let update = update.expression_attribute_values(":other", AttributeValue::S("random".into()));
@@ -200,10 +178,7 @@ async fn a_table_made_for_other_settings_is_left_within_a_minute() {
 #[tokio::test(start_paused = true)]
 async fn lost_patterns_come_back_if_no_other_program_has_items() {
     for is_shared in [false, true] {
-        let inner = InProcess::new(Engine::in_memory().expect("an engine"));
-        let client = in_process_clients(&inner).dynamodb;
-        create_tables(&client, &config()).await.expect("tables");
-        let fixture = Fixture { client, inner, clock: TestClock::default() };
+        let fixture = Fixture { tables: Tables::unclaimed(config()).await };
         let (table, _) = fixture.instance(1, config());
         for text in numbered(0..20) {
             put(&table, "a/1", &text).await.expect("every key of a new table is armed");
@@ -211,9 +186,9 @@ async fn lost_patterns_come_back_if_no_other_program_has_items() {
         table.set_shards(&key("grown"), count(3), soon()).await.expect("grown");
         put(&table, "grown", "order-0001").await.expect("stored");
         if is_shared {
-            fixture.store_plainly("b/1", "order-0001", 1).await;
+            store_plainly(&fixture.tables.client, "b/1", "order-0001", 1).await;
         }
-        metadata::lose(&fixture.client, TABLE_ITEM).await;
+        metadata::lose(&fixture.tables.client, TABLE_ITEM).await;
         let (new, _) = fixture.instance(2, config());
         new.claim_for_rebuild(soon()).await.expect("claimed");
         let mut survey = sharding::maintenance::Survey::default();
@@ -244,7 +219,7 @@ async fn a_grown_key_without_a_pattern_is_no_native_key() {
         put(&table, "a/1", &text).await.expect("stored");
     }
     let empty = AttributeValue::M(HashMap::new());
-    metadata::set(&fixture.client, TABLE_ITEM, [("armed", empty)]).await;
+    metadata::set(&fixture.tables.client, TABLE_ITEM, [("armed", empty)]).await;
     let (new, _) = fixture.instance(2, config());
     new.claim_mode(soon()).await.expect("claimed");
     let read = async |table: &TableEngine| {
@@ -294,7 +269,8 @@ async fn what_does_not_fit_several_shards_is_named_before_arming() {
         .stream_view_type(StreamViewType::NewAndOldImages)
         .build()
         .expect("a stream");
-    let update = fixture.client.update_table().table_name("items").stream_specification(stream);
+    let update =
+        fixture.tables.client.update_table().table_name("items").stream_specification(stream);
     update.send().await.expect("updated");
     let found = table.arming_obstacles(soon()).await.expect("described");
     assert_eq!(found, [ArmingObstacle::Stream]);

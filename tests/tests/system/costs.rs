@@ -7,17 +7,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
-use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
-use local::{clients_over, in_process_clients};
+use embedded_dynamodb::Engine;
 use sharding::internal::{Environment, PageQuery, TableEngine, protocol::directory::PAGES};
-use sharding::{
-    Attributes, Conditions, ETags, Item, Merge, PartitionKey, Patch, ShardNumber, Value,
-};
+use sharding::{Attributes, Conditions, ETags, Item, Merge, Patch, Value};
 use system_tests::many_keys::{OPERATIONS, Side};
-use system_tests::metadata::claimed_tables;
 use system_tests::pages::{Keys, PageBench, WIDTHS, starts};
-use system_tests::{Fate, TestClock, Wire, config, count, large_or, soon, sort_key, warm_write};
+use system_tests::{
+    Fate, Tables, TestClock, Wire, config, count, large_or, partition_key, soon, sort_key,
+    warm_write,
+};
 use tokio::time::{Instant, sleep};
 
 use crate::documented::documented;
@@ -72,32 +70,17 @@ struct Counted {
 
 impl Counted {
     async fn new() -> Self {
-        let engine = Engine::in_memory().expect("an engine");
-        let limits = PartitionLimits {
-            partitions: 1,
-            write_units: 1e9,
-            read_units: 1e9,
-            ..PartitionLimits::default()
-        };
-        engine.set_limits([("items".to_owned(), limits)]);
-        claimed_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config())
-            .await;
-        let wire =
-            Wire::new(InProcess::new(engine.clone()).with_service_time(ROUND_TRIP), |_| Fate::Pass);
-        let client = clients_over(wire.clone().into_shared()).dynamodb;
-        let table = TableEngine::with_environment(
-            &client,
-            config(),
-            Environment::seeded(TestClock::default(), 1),
-        );
+        let tables = Tables { service_time: ROUND_TRIP, ..Tables::claimed(config()).await };
+        tables.set_unlimited();
+        let (table, wire) = tables.wired(1, |_| Fate::Pass);
         table.claim_mode(soon()).await.expect("it agrees");
-        Self { engine, wire, table }
+        Self { engine: tables.engine, wire, table }
     }
 
     /// Reads every page, so that this instance knows that unlisted keys have never grown.
     async fn read_all_pages(&self) {
         for number in 0..8 * PAGES {
-            let key = PartitionKey::new(&format!("of-a-page-{number}")).expect("a key");
+            let key = partition_key(&format!("of-a-page-{number}"));
             let found =
                 self.table.get(&key, &sort_key("1"), false, soon()).await.expect("a response");
             assert_eq!(found, None);
@@ -137,11 +120,7 @@ impl Counted {
 
 fn item(key: &str, text: &str) -> Arc<Item> {
     let attributes = Attributes::from([("filler".to_owned(), Value::S("x".repeat(800)))]);
-    Arc::new(Item {
-        partition_key: PartitionKey::new(key).expect("a key"),
-        sort_key: sort_key(text),
-        attributes,
-    })
+    Arc::new(Item { partition_key: partition_key(key), sort_key: sort_key(text), attributes })
 }
 
 #[tokio::test(start_paused = true)]
@@ -305,54 +284,6 @@ async fn an_update_costs_what_the_documents_say() {
             replace(table, &grown, &conditions).await
         })
         .await;
-}
-
-/// The stored items take the units of a plain put, and no other request is sent.
-#[tokio::test(start_paused = true)]
-async fn a_warm_put_is_one_request_of_the_units_of_a_put_item() {
-    let counted = Counted::new().await;
-    let plain = in_process_clients(&InProcess::new(counted.engine.clone())).dynamodb;
-    for shards in [1, 8] {
-        let of_key = PartitionKey::new(&format!("key-{shards}")).expect("a key");
-        counted.table.set_shards(&of_key, count(shards), soon()).await.expect("scaled");
-        counted.table.put(&item(of_key.as_str(), "first"), soon()).await.expect("stored");
-        counted.table.finish_background_work().await;
-        for filler in [1, 850, 1_023, 2_000, 9_000] {
-            let text = Value::S("x".repeat(filler));
-            let item = Item {
-                partition_key: of_key.clone(),
-                sort_key: sort_key(&format!("{filler:05}")),
-                attributes: Attributes::from([("filler".to_owned(), text)]),
-            };
-            let (calls, [written, _]) = (counted.wire.calls().len(), counted.units());
-            let began = Instant::now();
-            let put = counted.table.put(&item, soon()).await.expect("stored");
-            let round_trips = began.elapsed().div_duration_f64(ROUND_TRIP);
-            assert!(round_trips < 1.05, "{shards} shards, {filler} bytes: {round_trips}");
-            let ours = counted.units()[0] - written;
-            assert_eq!(counted.wire.calls().len() - calls, 1, "{shards} shards, {filler} bytes");
-
-            let shard = ShardNumber::new(put.shard).expect("a shard");
-            let stored_key = config().shard_keys.build(&of_key, shard).expect("a shard key");
-            let stored = plain.get_item().table_name("items");
-            let stored = stored.key("partition_key", AttributeValue::S(stored_key));
-            let stored = stored.key("sort_key", AttributeValue::S(item.sort_key.to_string()));
-            let stored = stored.send().await.expect("a response").item.expect("it is stored");
-            let bare = plain.put_item().table_name("items").set_item(Some(stored));
-            let bare = bare
-                .return_consumed_capacity(ReturnConsumedCapacity::Total)
-                .send()
-                .await
-                .expect("stored");
-            let bare =
-                bare.consumed_capacity.and_then(|consumed| consumed.capacity_units).expect("units");
-            assert_eq!(
-                ours.to_bits(),
-                bare.to_bits(),
-                "{shards} shards, {filler} bytes: {ours}, {bare}"
-            );
-        }
-    }
 }
 
 /// A page is read once in 0.8 s, for any number of requests that use it.

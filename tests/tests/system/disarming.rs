@@ -26,7 +26,7 @@ async fn armed() -> (Fixture, TableEngine) {
         ("_sh:d", AttributeValue::Bool(true)),
     ];
     let tombstone = tombstone.map(|(name, value)| (name.to_owned(), value)).into();
-    let put = fixture.client.put_item().table_name("items").set_item(Some(tombstone));
+    let put = fixture.tables.client.put_item().table_name("items").set_item(Some(tombstone));
     put.send().await.expect("stored");
     (fixture, table)
 }
@@ -56,7 +56,7 @@ async fn disarmed_keys_have_the_items_of_a_plain_table() {
     assert_eq!(pass(&tool, &disarming).await.changed, 0);
     tool.end_disarming(disarming, soon()).await.expect("ended");
 
-    let scanned = fixture.client.scan().table_name("items").send().await.expect("a scan");
+    let scanned = fixture.tables.client.scan().table_name("items").send().await.expect("a scan");
     let items = scanned.items.expect("items");
     assert_eq!(items.len(), 39);
     for item in &items {

@@ -1,27 +1,21 @@
 //! Metadata of another program, without a history. The product uses its width, and keeps it in the
 //! history when the key grows.
 
-use embedded_dynamodb::{Engine, InProcess};
-use local::in_process_clients;
-use sharding::internal::TableEngine;
-use sharding::{Attributes, Item, PartitionKey, SortKey};
+use sharding::SortKey;
 use system_tests::metadata::{self, number};
-use system_tests::{config, count, soon, sort_key};
+use system_tests::{Tables, config, count, partition_key, soon, sort_key, valued_item};
 
 #[tokio::test(start_paused = true)]
 async fn items_of_the_previous_width_are_found_after_a_growth() {
-    let client =
-        in_process_clients(&InProcess::new(Engine::in_memory().expect("an engine"))).dynamodb;
-    metadata::claimed_tables(&client, &config()).await;
-    metadata::store(&client, "k", [("number_of_shards", number(10))]).await;
-    let table = TableEngine::new(&client, config());
-    let key = PartitionKey::new("k").expect("a key");
+    let tables = Tables::claimed(config()).await;
+    metadata::store(&tables.client, "k", [("number_of_shards", number(10))]).await;
+    let (table, key) = (tables.instance(1), partition_key("k"));
     assert_eq!(
         table.repair_directory(soon()).await.expect("compared"),
         1,
         "an unlisted key is not seen"
     );
-    let stored = metadata::read(&client, "k").await.expect("it is stored");
+    let stored = metadata::read(&tables.client, "k").await.expect("it is stored");
     assert_eq!(
         metadata::number_of(&stored, "generation"),
         1,
@@ -29,11 +23,7 @@ async fn items_of_the_previous_width_are_found_after_a_growth() {
     );
     let sort_keys: Vec<SortKey> = (0..60).map(|n| sort_key(&format!("{n:02}"))).collect();
     for sort_key in &sort_keys {
-        let item = Item {
-            partition_key: key.clone(),
-            sort_key: sort_key.clone(),
-            attributes: Attributes::new(),
-        };
+        let item = valued_item(key.clone(), &sort_key.to_string(), 1);
         let written = table.put(&item, soon()).await.expect("stored");
         assert_eq!(written.number_of_shards, 10);
     }

@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use embedded_dynamodb::InProcess;
 use local::clients_over;
 use sharding::internal::TableEngine;
-use system_tests::{Fate, Wire, config, engine_with_tables, partition_key, soon, valued_item};
+use system_tests::{Fate, Tables, Wire, config, partition_key, soon, valued_item};
 
 /// Neither clock shows that time has passed. The deadlines of the invocations do.
 #[tokio::test(start_paused = true)]
 async fn an_invocation_shows_that_a_lease_is_over() {
-    let engine = engine_with_tables().await;
-    let wire = Wire::new(InProcess::new(engine), |_| Fate::Pass);
+    let tables = Tables::unclaimed(config()).await;
+    let wire = Wire::new(tables.connection(), |_| Fate::Pass);
     let table = TableEngine::new(&clients_over(wire.clone().into_shared()).dynamodb, config());
     let item = valued_item(partition_key("day"), "order-1", 1);
     let reads_metadata = async |ends_at: u64| {

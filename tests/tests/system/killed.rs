@@ -20,7 +20,7 @@ use local::{ServeOptions, in_process_clients};
 use serde_json::{Value, json};
 use sharding::internal::{Deadline, PageQuery, TableEngine};
 use sharding::{Attributes, Item, PartitionKey};
-use system_tests::{TestEdition, config, large_or, soon, sort_key};
+use system_tests::{TestEdition, config, large_or, partition_key, soon, sort_key};
 use tokio::io::{BufReader, Lines};
 use tokio::net::TcpListener;
 use tokio::process::{Child, ChildStdout};
@@ -135,7 +135,7 @@ impl Process {
 }
 
 fn key() -> PartitionKey {
-    PartitionKey::new(KEY).expect("a key")
+    partition_key(KEY)
 }
 
 fn item(text: &str) -> Item {

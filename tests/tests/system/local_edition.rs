@@ -3,7 +3,7 @@
 use local::load::{LoadError, LoadOptions, load};
 use local::{Edition, EditionError, ServeOptions};
 use serde_json::json;
-use system_tests::{TestEdition, config};
+use system_tests::{TestEdition, config, count, partition_key, soon};
 
 fn item(sort_key: &str) -> serde_json::Value {
     json!({"partition_key": "k", "sort_key": sort_key, "attributes": {"n": 1}})
@@ -31,10 +31,7 @@ async fn a_data_directory_keeps_items_and_metadata() {
     };
     let first = TestEdition::start(options(), config()).await;
     assert_eq!(first.post("/items", &item("1")).await.status, 201);
-    let eight = sharding::ShardCount::new(8).expect("a count");
-    let key = sharding::PartitionKey::new("k").expect("a key");
-    let soon = sharding::internal::Deadline::now() + std::time::Duration::from_secs(10);
-    first.table().set_shards(&key, eight, soon).await.expect("scaled");
+    first.table().set_shards(&partition_key("k"), count(8), soon()).await.expect("scaled");
     first.stop().await;
     let second = TestEdition::start(options(), config()).await;
     assert_eq!(second.get("/shards?partition_key=k").await.body["number_of_shards"], 8);

@@ -35,4 +35,3 @@ mod shortage;
 mod stream;
 mod throughput;
 mod unknown_outcomes;
-mod whole_table_events;

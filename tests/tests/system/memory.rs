@@ -2,10 +2,10 @@
 
 use std::process::Command;
 
+use sharding::Item;
 use sharding::internal::{Environment, TableEngine};
-use sharding::{Attributes, Item, PartitionKey, Value};
 use system_tests::at_once::{self, StandingClock};
-use system_tests::{config, large_or, soon, sort_key};
+use system_tests::{config, large_or, partition_key, soon, valued_item};
 
 /// The environment variable that starts this program as the instance, with the number of keys.
 const KEYS: &str = "MEMORY_KEYS";
@@ -16,9 +16,7 @@ const PEAK: &str = "peak kilobytes:";
 const WARM_UP: usize = 200;
 
 fn item(number: usize) -> Item {
-    let partition_key = PartitionKey::new(&format!("/shared/path-{number:07}.txt")).expect("a key");
-    let attributes = Attributes::from([("bytes".to_owned(), Value::N("1024".to_owned()))]);
-    Item { partition_key, sort_key: sort_key("123456789101"), attributes }
+    valued_item(partition_key(&format!("/shared/path-{number:07}.txt")), "123456789101", 1_024)
 }
 
 /// An instance that sees this number of keys: it writes to half of them, and reads the others.

@@ -2,20 +2,12 @@
 //! table.
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::types::AttributeValue;
-use embedded_dynamodb::{Engine, InProcess};
-use local::{Edition, EditionError, ServeOptions, in_process_clients};
+use local::{Edition, EditionError, ServeOptions};
 use serde_json::json;
 use sharding::internal::TableEngine;
-use sharding::{Placement, TableConfig, TableError, Writes, create_tables};
-use system_tests::{TestEdition, config, count, metadata, soon};
-
-async fn client() -> Client {
-    let client =
-        in_process_clients(&InProcess::new(Engine::in_memory().expect("an engine"))).dynamodb;
-    create_tables(&client, &config()).await.expect("tables");
-    client
-}
+use sharding::{Placement, TableConfig, TableError, Writes};
+use system_tests::metadata::{self, TABLE_ITEM, number, text};
+use system_tests::{Tables, TestEdition, config, count, partition_key, soon};
 
 fn appends() -> TableConfig {
     config().with(|config| config.writes = Writes::Appends)
@@ -23,25 +15,15 @@ fn appends() -> TableConfig {
 
 /// The attributes `writes` and `protocol` of the table item, if there is one.
 async fn stored(client: &Client) -> Option<(String, String)> {
-    let key = AttributeValue::S("_sharding:table".into());
-    let item = client
-        .get_item()
-        .table_name("items-metadata")
-        .key("partition_key", key)
-        .send()
-        .await
-        .expect("read")
-        .item?;
-    Some((
-        item["writes"].as_s().expect("a text").clone(),
-        item["protocol"].as_n().expect("a number").clone(),
-    ))
+    let item = metadata::read(client, TABLE_ITEM).await?;
+    let writes = item["writes"].as_s().expect("a text").clone();
+    Some((writes, item["protocol"].as_n().expect("a number").clone()))
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_first_process_stores_what_the_table_takes_and_all_agree() {
     for (own, name, other) in [(config(), "items", appends()), (appends(), "appends", config())] {
-        let client = client().await;
+        let client = Tables::unclaimed(config()).await.client;
         let (own, other) = (TableEngine::new(&client, own), TableEngine::new(&client, other));
         own.check_mode(soon()).await.expect("a reader accepts a table without a mode");
         assert_eq!(stored(&client).await, None, "and stores nothing");
@@ -70,7 +52,7 @@ async fn the_first_process_stores_what_the_table_takes_and_all_agree() {
 
 #[tokio::test(start_paused = true)]
 async fn random_placement_is_a_table_of_appends() {
-    let client = client().await;
+    let client = Tables::unclaimed(config()).await.client;
     TableEngine::new(&client, config().with(|config| config.placement = Placement::Random))
         .claim_mode(soon())
         .await
@@ -84,38 +66,30 @@ async fn random_placement_is_a_table_of_appends() {
 
 #[tokio::test(start_paused = true)]
 async fn another_protocol_and_a_damaged_item_are_rejected() {
-    let client = client().await;
+    let client = Tables::unclaimed(config()).await.client;
     let table = TableEngine::new(&client, config());
-    let put = client.put_item().table_name("items-metadata");
-    let put = put.item("partition_key", AttributeValue::S("_sharding:table".into()));
-    let put = put.item("writes", AttributeValue::S("items".into()));
     // The protocols of an earlier and of a later version.
-    for protocol in ["2", "3", "5"] {
-        put.clone()
-            .item("protocol", AttributeValue::N(protocol.into()))
-            .send()
-            .await
-            .expect("stored");
+    for protocol in [2, 3, 5] {
+        let item = [("writes", text("items")), ("protocol", number(protocol))];
+        metadata::store(&client, TABLE_ITEM, item).await;
         let error = table.claim_mode(soon()).await.expect_err("another protocol").to_string();
         let theirs = format!("it is of protocol {protocol},");
         assert!(error.contains(&theirs) && error.contains("uses protocol 4"), "{error}");
     }
-    put.clone().send().await.expect("stored");
+    metadata::store(&client, TABLE_ITEM, [("writes", text("items"))]).await;
     let error = table.check_mode(soon()).await.expect_err("no protocol");
     assert!(matches!(error, TableError::Damaged(_)), "{error:?}");
-    metadata::store(&client, "_sharding:table", metadata::table_item(&config())).await;
-    let update = client.update_item().table_name("items-metadata");
-    let update = update.key("partition_key", AttributeValue::S("_sharding:table".into()));
-    update.update_expression("REMOVE pages").send().await.expect("updated");
+    metadata::store(&client, TABLE_ITEM, metadata::table_item(&config())).await;
+    metadata::remove(&client, TABLE_ITEM, "pages").await;
     let error = table.check_mode(soon()).await.expect_err("the size of the directory is unknown");
     assert!(matches!(error, TableError::Damaged(_)), "{error:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_table_item_and_pages_are_no_keys() {
-    let table = TableEngine::new(&client().await, config());
+    let table = Tables::unclaimed(config()).await.instance(1);
     table.claim_mode(soon()).await.expect("claimed");
-    let key = sharding::PartitionKey::new("k").expect("a key");
+    let key = partition_key("k");
     table.set_shards(&key, count(2), soon()).await.expect("scaled");
     let (keys, next) = table.list_keys(None, soon()).await.expect("a list");
     let keys: Vec<_> = keys.into_iter().map(|(key, _)| key).collect();

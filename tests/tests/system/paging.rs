@@ -2,16 +2,11 @@
 //! every item that exists throughout is returned once and in order.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
-use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
-use local::in_process_clients;
 use proptest::prelude::*;
-use sharding::internal::{Deadline, Environment, PageQuery, TableEngine};
-use sharding::{
-    Attributes, Item, Order, PartitionKey, ShardCount, SortKey, SortKeyType, create_tables,
-};
-use system_tests::{TestClock, config};
+use sharding::internal::{PageQuery, TableEngine};
+use sharding::{Attributes, Item, Order, PartitionKey, SortKey};
+use system_tests::{Tables, config, count, partition_key, soon, sort_key};
 
 /// The event between two pages.
 #[derive(Debug, Clone, Copy)]
@@ -31,64 +26,28 @@ fn between() -> impl Strategy<Value = Between> {
 }
 
 fn key() -> PartitionKey {
-    PartitionKey::new("k").expect("a key")
+    partition_key("k")
 }
 
-fn sort_key(number: u32) -> SortKey {
-    SortKey::parse(SortKeyType::String, &format!("{number:05}")).expect("a sort key")
+fn numbered(number: u32) -> SortKey {
+    sort_key(&format!("{number:05}"))
 }
 
-fn count(shards: u32) -> ShardCount {
-    ShardCount::new(shards).expect("a count")
+async fn store(table: &TableEngine, number: u32) {
+    let item =
+        Item { partition_key: key(), sort_key: numbered(number), attributes: Attributes::new() };
+    table.put(&item, soon()).await.expect("stored");
 }
 
-fn soon() -> Deadline {
-    Deadline::now() + Duration::from_secs(60)
-}
-
-struct World {
-    table: TableEngine,
-}
-
-impl World {
-    async fn new(seed: u64) -> Self {
-        let engine = Engine::in_memory().expect("an engine");
-        let limits = PartitionLimits {
-            partitions: 1,
-            write_units: 1e9,
-            read_units: 1e9,
-            ..PartitionLimits::default()
-        };
-        engine.set_limits([("items".to_owned(), limits), ("items-metadata".to_owned(), limits)]);
-        let client = in_process_clients(&InProcess::new(engine)).dynamodb;
-        create_tables(&client, &config()).await.expect("tables");
-        let environment = Environment::seeded(TestClock::default(), seed);
-        Self { table: TableEngine::with_environment(&client, config(), environment) }
-    }
-
-    async fn store(&self, number: u32) {
-        let item = Item {
-            partition_key: key(),
-            sort_key: sort_key(number),
-            attributes: Attributes::new(),
-        };
-        self.table.put(&item, soon()).await.expect("stored");
-    }
-
-    async fn width(&self) -> u32 {
-        let metadata = self.table.shards(&key(), soon()).await.expect("read");
-        metadata.map_or(1, |metadata| metadata.number_of_shards.get())
-    }
-
-    async fn act(&self, between: Between) {
-        let width = self.width().await;
-        match between {
-            Between::Nothing => {}
-            Between::Grow(by) => {
-                self.table.set_shards(&key(), count(width + by), soon()).await.expect("grown");
-            }
-            Between::Store(number) => self.store(number).await,
+async fn act(table: &TableEngine, between: Between) {
+    match between {
+        Between::Nothing => {}
+        Between::Grow(by) => {
+            let metadata = table.shards(&key(), soon()).await.expect("read");
+            let width = metadata.map_or(1, |metadata| metadata.number_of_shards.get());
+            table.set_shards(&key(), count(width + by), soon()).await.expect("grown");
         }
+        Between::Store(number) => store(table, number).await,
     }
 }
 
@@ -126,14 +85,16 @@ fn case() -> impl Strategy<Value = Case> {
 }
 
 async fn scan(case: &Case) -> Result<(), TestCaseError> {
-    let world = World::new(1).await;
+    let tables = Tables::unclaimed(config()).await;
+    tables.set_unlimited();
+    let table = tables.instance(1);
     // Some items are at their home under width 1, and the others at their home under the current
     // width.
     for (index, number) in case.lasting.iter().enumerate() {
         if index == case.lasting.len() / 3 && case.width > 1 {
-            world.table.set_shards(&key(), count(case.width), soon()).await.expect("grown");
+            table.set_shards(&key(), count(case.width), soon()).await.expect("grown");
         }
-        world.store(*number).await;
+        store(&table, *number).await;
     }
     let mut query =
         PageQuery { limit: case.limit, consistent: case.consistent, ..PageQuery::new(key()) };
@@ -143,14 +104,14 @@ async fn scan(case: &Case) -> Result<(), TestCaseError> {
         Box::new(|number| (200..300).contains(&number))
     } else {
         let (from, to) = case.range;
-        (query.from, query.to) = (from.map(sort_key), to.map(sort_key));
+        (query.from, query.to) = (from.map(numbered), to.map(numbered));
         Box::new(move |number| {
             from.is_none_or(|from| from <= number) && to.is_none_or(|to| number <= to)
         })
     };
     let (mut seen, mut between) = (Vec::new(), case.between.iter());
     loop {
-        let page = world.table.query(&query, soon()).await.expect("a page");
+        let page = table.query(&query, soon()).await.expect("a page");
         prop_assert!(page.items.len() <= case.limit);
         seen.extend(
             page.items
@@ -161,7 +122,7 @@ async fn scan(case: &Case) -> Result<(), TestCaseError> {
             None => break,
             next => query.after = next,
         }
-        world.act(between.next().copied().unwrap_or(Between::Nothing)).await;
+        act(&table, between.next().copied().unwrap_or(Between::Nothing)).await;
     }
     let in_order =
         |pair: &[u32]| if case.descending { pair[0] > pair[1] } else { pair[0] < pair[1] };

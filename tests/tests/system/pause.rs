@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
-use local::in_process_clients;
-use sharding::internal::{Deadline, Environment, PageQuery, TableEngine};
-use sharding::{Attributes, Item, PartitionKey, create_tables};
-use system_tests::{TestClock, config, count, large_or, soon, sort_key};
+use sharding::internal::{Deadline, PageQuery, TableEngine};
+use sharding::{Attributes, Item};
+use system_tests::{Tables, config, count, large_or, partition_key, soon, sort_key};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -21,9 +19,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(1_300);
 const UNDELAYED: Duration = Duration::from_millis(50);
 
 fn item(key: &str, number: u64) -> Item {
-    let partition_key = PartitionKey::new(key).expect("a key");
     Item {
-        partition_key,
+        partition_key: partition_key(key),
         sort_key: sort_key(&format!("{number:08}")),
         attributes: Attributes::new(),
     }
@@ -75,25 +72,12 @@ async fn act(table: &TableEngine, operation: Operation, number: u64) {
 
 #[tokio::test(start_paused = true)]
 async fn a_change_of_the_width_pauses_only_its_writers_for_a_second() {
-    let engine = Engine::in_memory().expect("an engine");
-    let client =
-        in_process_clients(&InProcess::new(engine.clone()).with_service_time(SERVICE_TIME))
-            .dynamodb;
-    create_tables(&client, &config()).await.expect("tables");
-    let unlimited = PartitionLimits {
-        partitions: 1,
-        write_units: 1e9,
-        read_units: 1e9,
-        ..PartitionLimits::default()
-    };
-    engine.set_limits(["items", "items-metadata"].map(|table| (table.to_owned(), unlimited)));
-    let clock = TestClock::default();
-    let instance = |seed| {
-        TableEngine::with_environment(&client, config(), Environment::seeded(clock.clone(), seed))
-    };
-    let scaler = instance(100);
+    let tables = Tables::unclaimed(config()).await;
+    let tables = Tables { service_time: SERVICE_TIME, ..tables };
+    tables.set_unlimited();
+    let scaler = tables.instance(100);
     scaler.set_shards(&item("hot", 0).partition_key, count(8), soon()).await.expect("grown");
-    let instances: Vec<TableEngine> = (0..INSTANCES).map(instance).collect();
+    let instances: Vec<TableEngine> = (0..INSTANCES).map(|seed| tables.instance(seed)).collect();
     for table in &instances {
         act(table, Operation::Hot, 2).await;
         act(table, Operation::Other, 2).await;
@@ -139,5 +123,5 @@ async fn a_change_of_the_width_pauses_only_its_writers_for_a_second() {
     assert!(paused > 0, "the change must have met writers");
     assert!(hot <= LONGEST_PAUSE, "{hot:?}");
     assert!(other <= UNDELAYED && reads <= UNDELAYED, "{other:?} {reads:?}");
-    assert_eq!(engine.traffic("items").throttled_writes, 0);
+    assert_eq!(tables.engine.traffic("items").throttled_writes, 0);
 }

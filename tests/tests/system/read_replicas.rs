@@ -3,14 +3,10 @@
 
 use std::time::Duration;
 
-use embedded_dynamodb::{Engine, InProcess};
-use local::{clients_over, in_process_clients};
-use sharding::internal::{Environment, PageQuery, TableEngine};
+use sharding::internal::{PageQuery, TableEngine};
 use sharding::maintenance::Drained;
-use sharding::{
-    Attributes, Item, PartitionKey, ShardCount, SortKey, SortKeyType, TableConfig, create_tables,
-};
-use system_tests::{Call, Fate, TestClock, Wire, config, count, soon};
+use sharding::{Attributes, Item, PartitionKey};
+use system_tests::{Call, Fate, Tables, Wire, config, count, partition_key, soon, sort_key};
 
 const THROTTLED: &str = r#"{"__type":"x#ThrottlingException","message":"hot","throttlingReasons":[{"reason":"IndexReadKeyRangeThroughputExceeded","resource":"arn"}]}"#;
 const BUILDING: &str = r#"{"__type":"com.amazon.coral.validate#ValidationException","message":"Cannot read from backfilling global secondary index: replica-1"}"#;
@@ -21,17 +17,13 @@ async fn read(
     decide: impl Fn(&Call) -> Fate + Send + Sync + 'static,
     consistent: bool,
 ) -> (usize, usize) {
-    let inner = InProcess::new(Engine::in_memory().expect("an engine"));
     let config =
         config().with(|config| config.read_replicas = vec!["replica-1".into(), "replica-2".into()]);
-    create_tables(&in_process_clients(&inner).dynamodb, &config).await.expect("tables");
-    let wire = Wire::new(inner, decide);
-    let table = TableEngine::new(&clients_over(wire.clone().into_shared()).dynamodb, config);
-    let key = PartitionKey::new("k").expect("a key");
-    table.set_shards(&key, ShardCount::new(4).expect("a count"), soon()).await.expect("scaled");
+    let (table, wire) = Tables::unclaimed(config).await.wired(1, decide);
+    let key = partition_key("k");
+    table.set_shards(&key, count(4), soon()).await.expect("scaled");
     for number in 0..40 {
-        let sort_key =
-            SortKey::parse(SortKeyType::String, &format!("{number:02}")).expect("a sort key");
+        let sort_key = sort_key(&format!("{number:02}"));
         let item = Item { partition_key: key.clone(), sort_key, attributes: Attributes::new() };
         table.put(&item, soon()).await.expect("stored");
     }
@@ -76,22 +68,6 @@ async fn the_table_responds_for_a_replica_that_cannot() {
     }
 }
 
-/// A table with one replica, and the requests to both.
-async fn replicated(of_table: TableConfig) -> (TableEngine, Wire) {
-    let inner = InProcess::new(Engine::in_memory().expect("an engine"));
-    let of_table = of_table.with(|config| config.read_replicas = vec!["replica-1".into()]);
-    create_tables(&in_process_clients(&inner).dynamodb, &of_table).await.expect("tables");
-    let wire = Wire::new(inner, |_| Fate::Pass);
-    let client = clients_over(wire.clone().into_shared()).dynamodb;
-    let table = TableEngine::with_environment(
-        &client,
-        of_table,
-        Environment::seeded(TestClock::default(), 1),
-    );
-    table.claim_mode(soon()).await.expect("claimed");
-    (table, wire)
-}
-
 /// Whether any of twenty page queries of a key goes to the replica.
 async fn asks_the_replica(table: &TableEngine, wire: &Wire, key: &PartitionKey) -> bool {
     let asked = || wire.calls().iter().filter(|call| call.index.is_some()).count();
@@ -106,8 +82,10 @@ async fn asks_the_replica(table: &TableEngine, wire: &Wire, key: &PartitionKey) 
 /// present at both.
 #[tokio::test(start_paused = true)]
 async fn a_drained_key_is_read_from_the_table_until_indexes_catch_up() {
-    let (table, wire) = replicated(config()).await;
-    let key = PartitionKey::new("k").expect("a key");
+    let config = config().with(|config| config.read_replicas = vec!["replica-1".into()]);
+    let (table, wire) = Tables::unclaimed(config).await.wired(1, |_| Fate::Pass);
+    table.claim_mode(soon()).await.expect("claimed");
+    let key = partition_key("k");
     table.set_shards(&key, count(4), soon()).await.expect("scaled");
     let asks_the_index = async || asks_the_replica(&table, &wire, &key).await;
     assert!(asks_the_index().await, "an idle key is read from its replica");

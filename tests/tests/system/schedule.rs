@@ -3,20 +3,21 @@
 
 use std::time::Duration;
 
+use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
-use embedded_dynamodb::{Engine, InProcess};
+use embedded_dynamodb::InProcess;
 use local::in_process_clients;
 use serde_json::json;
 use shard_scaler::{Clients, Failed, Scaler, ScalerConfig};
-use sharding::internal::{Clock, Deadline, Environment, Separator, ShardKeys, TableEngine};
+use sharding::internal::{Clock, Deadline, Separator, ShardKeys, TableEngine};
 use sharding::maintenance::{Drained, ShardMetadata};
-use sharding::{Attributes, Item, PartitionKey, TableConfig, Value};
+use sharding::{Attributes, Item, PartitionKey, ShardedTable, TableConfig, Value};
 use system_tests::metadata::{self, number};
-use system_tests::{TestClock, config, count, engine_with_tables, numbered, soon, sort_key};
+use system_tests::{Tables, TestClock, config, count, numbered, partition_key, soon, sort_key};
 use tokio::time::sleep;
 
 fn key() -> PartitionKey {
-    PartitionKey::new("2014-07-09").expect("a key")
+    partition_key("2014-07-09")
 }
 
 fn item(text: &str, bytes: usize) -> Item {
@@ -25,26 +26,26 @@ fn item(text: &str, bytes: usize) -> Item {
 }
 
 struct Fixture {
-    engine: Engine,
+    client: Client,
     table: TableEngine,
     scaler: Scaler,
     clock: TestClock,
 }
 
 async fn fixture(change: impl FnOnce(&mut TableConfig, &mut ScalerConfig)) -> Fixture {
-    let engine = engine_with_tables().await;
     let (mut of_table, mut of_scaler) = (config(), ScalerConfig::default());
     change(&mut of_table, &mut of_scaler);
-    let clock = TestClock::default();
-    let clients = in_process_clients(&InProcess::new(engine.clone()));
-    let table = TableEngine::with_environment(
-        &clients.dynamodb,
-        of_table,
-        Environment::seeded(clock.clone(), 7),
-    );
+    let tables = Tables::unclaimed(of_table).await;
+    let table = tables.instance(7);
+    let scaler = scaler(&tables.connection(), table.clone(), of_scaler);
+    Fixture { client: tables.client, table, scaler, clock: tables.clock }
+}
+
+/// A shard-scaler of this table, and of the alarms on this connection.
+pub(crate) fn scaler(connection: &InProcess, table: TableEngine, config: ScalerConfig) -> Scaler {
+    let clients = in_process_clients(connection);
     let clients = Clients { dynamodb: clients.dynamodb, cloudwatch: clients.cloudwatch };
-    let scaler = Scaler::new(sharding::ShardedTable::over(table.clone()), clients, of_scaler);
-    Fixture { engine, table, scaler, clock }
+    Scaler::new(ShardedTable::over(table), clients, config)
 }
 
 impl Fixture {
@@ -179,9 +180,9 @@ async fn a_closing_that_its_actor_has_left_is_opened() {
     let fixture = fixture(|_, _| {}).await;
     fixture.store(numbered(0..4)).await;
     // The actor died before it wrote the key's page.
-    let client = in_process_clients(&InProcess::new(fixture.engine.clone())).dynamodb;
     let width = [("number_of_shards", 1), ("read_shards", 4), ("closing", 4), ("generation", 1)];
-    metadata::store(&client, key().as_str(), width.map(|(name, n)| (name, number(n)))).await;
+    metadata::store(&fixture.client, key().as_str(), width.map(|(name, n)| (name, number(n))))
+        .await;
     assert_eq!(fixture.metadata().await.closing(), Some(count(4)));
     let report = fixture.scheduled().await;
     let metadata = fixture.metadata().await;
@@ -231,9 +232,8 @@ async fn an_unreadable_item_ends_a_shrink_until_it_is_requested_again() {
     fixture.store(numbered(0..10)).await;
     fixture.grow(4).await;
     fixture.store(numbered(10..40)).await;
-    let client = in_process_clients(&InProcess::new(fixture.engine.clone())).dynamodb;
     let text = |text: &str| AttributeValue::S(text.to_owned());
-    let damaged = client.put_item().table_name("items");
+    let damaged = fixture.client.put_item().table_name("items");
     let damaged = damaged
         .item("partition_key", text(&format!("{}\u{1f}s4", key())))
         .item("sort_key", text("order-9"));

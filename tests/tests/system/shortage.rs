@@ -5,13 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
-use local::{clients_over, in_process_clients};
-use sharding::internal::{Clock, Deadline, Environment, TableEngine};
+use embedded_dynamodb::PartitionLimits;
+use sharding::internal::{Clock, Deadline, TableEngine};
 use sharding::maintenance::{ScalingDecision, ScalingEvent, ScalingStep};
-use sharding::{Attributes, Item, PartitionKey, TableConfig, Value, WarmThroughput};
-use system_tests::metadata::claimed_tables;
-use system_tests::{TestClock, config, soon, sort_key};
+use sharding::{Attributes, Item, Value, WarmThroughput};
+use system_tests::{Tables, TestClock, config, partition_key, soon, sort_key};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, timeout, timeout_at};
@@ -23,28 +21,21 @@ const UNITS: u32 = 10;
 /// The deadline of a write.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-const fn limits(partitions: u32) -> PartitionLimits {
-    PartitionLimits {
-        partitions,
-        split_after: None,
-        doubles_after: None,
-        ..PartitionLimits::NEW_ON_DEMAND_TABLE
-    }
-}
-
-const fn warm(partitions: u64) -> WarmThroughput {
-    WarmThroughput { write_units: partitions * 1_000, read_units: partitions * 3_000 }
-}
-
-fn key() -> PartitionKey {
-    PartitionKey::new("hot").expect("a key")
-}
+/// One partition, which never splits.
+const LIMITS: PartitionLimits = PartitionLimits {
+    partitions: 1,
+    split_after: None,
+    doubles_after: None,
+    ..PartitionLimits::NEW_ON_DEMAND_TABLE
+};
+/// The capacity of one partition.
+const WARM: WarmThroughput = WarmThroughput { write_units: 1_000, read_units: 3_000 };
 
 fn item(instance: usize, number: u64) -> Item {
     let filler = "x".repeat((UNITS as usize - 1) * 1_024 + 1);
     let attributes = Attributes::from([("filler".to_owned(), Value::S(filler))]);
     Item {
-        partition_key: key(),
+        partition_key: partition_key("hot"),
         sort_key: sort_key(&format!("{instance}-{number:08}")),
         attributes,
     }
@@ -61,27 +52,18 @@ struct Fixture {
 }
 
 impl Fixture {
-    async fn new(config: TableConfig, instances: usize, published: Option<WarmThroughput>) -> Self {
-        let engine = Engine::in_memory().expect("an engine");
-        engine.set_limits([("items".to_owned(), limits(1))]);
-        claimed_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config)
-            .await;
+    async fn new(instances: usize) -> Self {
+        let tables = Tables::claimed(config()).await;
         // The service time lets instances act concurrently.
-        let wire = InProcess::new(engine.clone()).with_service_time(Duration::from_millis(5));
-        let (client, clock) = (clients_over(wire.into_shared()).dynamodb, TestClock::default());
-        let instance = |seed| {
-            let environment = Environment::seeded(clock.clone(), seed);
-            TableEngine::with_environment(&client, config.clone(), environment)
-        };
-        if let Some(warm) = published {
-            instance(0).publish_warm_throughput(warm, soon()).await.expect("published");
-        }
+        let tables = Tables { service_time: Duration::from_millis(5), ..tables };
+        tables.engine.set_limits([("items".to_owned(), LIMITS)]);
+        tables.instance(0).publish_warm_throughput(WARM, soon()).await.expect("published");
         let (sender, events) = unbounded_channel();
         let (mut running, mut throttled) = (JoinSet::new(), Vec::new());
         let writes_a_second = UNITS_A_SECOND / UNITS / u32::try_from(instances).expect("few");
         for (number, seed) in (0..instances).zip(1..) {
             let (table, sender, of_instance) =
-                (instance(seed), sender.clone(), Arc::new(AtomicU64::new(0)));
+                (tables.instance(seed), sender.clone(), Arc::new(AtomicU64::new(0)));
             let mut of_table = table.scaling_events();
             running.spawn(async move {
                 while let Ok(event) = of_table.recv().await {
@@ -96,7 +78,7 @@ impl Fixture {
             ));
             throttled.push(of_instance);
         }
-        Self { clock, events, throttled, _running: running }
+        Self { clock: tables.clock, events, throttled, _running: running }
     }
 
     /// The next step of any instance.
@@ -145,7 +127,7 @@ async fn write(table: TableEngine, instance: usize, pace: Duration, throttled: A
 
 #[tokio::test(start_paused = true)]
 async fn one_of_two_instances_reports_a_table_short_of_partitions() {
-    let mut fixture = Fixture::new(config(), 2, Some(warm(1))).await;
+    let mut fixture = Fixture::new(2).await;
     let (until, write_units) = fixture.next_shortage().await;
     // The demand is the capacity of five partitions, and some shards share a partition.
     assert!(write_units.is_some_and(|units| (5_000..=40_000).contains(&units)), "{write_units:?}");

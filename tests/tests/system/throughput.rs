@@ -5,17 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
-use local::in_process_clients;
+use embedded_dynamodb::PartitionLimits;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
-use sharding::internal::{Environment, TableEngine};
+use sharding::internal::TableEngine;
 use sharding::maintenance::Drained;
 use sharding::{
     Attributes, Item, PartitionKey, ScalingActors, Value, WriteError, WriteErrorKind, Written,
 };
-use system_tests::metadata::claimed_tables;
-use system_tests::{TestClock, config, count, large_or, soon, sort_key};
+use system_tests::{Tables, UNLIMITED, config, count, large_or, partition_key, soon, sort_key};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -35,7 +33,7 @@ const LIMITS: PartitionLimits = PartitionLimits {
 };
 
 fn key() -> PartitionKey {
-    PartitionKey::new("hot").expect("a key")
+    partition_key("hot")
 }
 
 /// An item with this number of write units.
@@ -113,20 +111,14 @@ async fn writes_of_every_kind_grow_with_the_shards() {
     const NO_END: u64 = u64::MAX;
     let mut rows = Vec::new();
     for width in large_or(&[1, 4, 16, 64][..], &[1, 4]).iter().copied() {
-        let engine = Engine::in_memory().expect("an engine");
-        let client = in_process_clients(&InProcess::new(engine.clone())).dynamodb;
-        claimed_tables(&client, &config()).await;
-        let unlimited =
-            PartitionLimits { partitions: 1, write_units: 1e9, read_units: 1e9, ..LIMITS };
-        engine.set_limits([("items".to_owned(), LIMITS), ("items-metadata".to_owned(), unlimited)]);
-        let mut of_table = config();
-        of_table.scaling = ScalingActors::Alarm;
-        of_table.drain.units_per_second = 20_000;
-        let table = TableEngine::with_environment(
-            &client,
-            of_table,
-            Environment::seeded(TestClock::default(), 7),
-        );
+        let tables = Tables::claimed(config().with(|config| {
+            config.scaling = ScalingActors::Alarm;
+            config.drain.units_per_second = 20_000;
+        }))
+        .await;
+        let limits = [("items", LIMITS), ("items-metadata", UNLIMITED)];
+        tables.engine.set_limits(limits.map(|(name, limits)| (name.to_owned(), limits)));
+        let table = tables.instance(7);
         table.put(&item(0, 1), soon()).await.expect("stored");
         table.finish_background_work().await;
         table.set_shards(&key(), count(width), soon()).await.expect("grown");
@@ -196,23 +188,11 @@ async fn relieved(kind: Kind, sort_keys: u64) -> Relief {
     const UNITS: u64 = 40;
     const DEMAND: u64 = 20_000 / UNITS;
     const SECONDS: u64 = 12;
-    let engine = Engine::in_memory().expect("an engine");
-    let client = in_process_clients(
-        &InProcess::new(engine.clone()).with_service_time(Duration::from_millis(3)),
-    )
-    .dynamodb;
-    claimed_tables(&client, &config()).await;
-    engine.set_limits([("items".to_owned(), PartitionLimits { partitions: 1_000, ..LIMITS })]);
-    let clock = TestClock::default();
-    let instances: Vec<TableEngine> = (0..20)
-        .map(|seed| {
-            TableEngine::with_environment(
-                &client,
-                config(),
-                Environment::seeded(clock.clone(), seed),
-            )
-        })
-        .collect();
+    let tables = Tables::claimed(config()).await;
+    let tables = Tables { service_time: Duration::from_millis(3), ..tables };
+    let limits = PartitionLimits { partitions: 1_000, ..LIMITS };
+    tables.engine.set_limits([("items".to_owned(), limits)]);
+    let instances: Vec<TableEngine> = (0..20).map(|seed| tables.instance(seed)).collect();
     let began = Instant::now();
     let mut writes = JoinSet::new();
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);

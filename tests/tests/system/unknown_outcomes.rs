@@ -7,25 +7,21 @@ use std::time::Duration;
 
 use aws_credential_types::provider::{ProvideCredentials, future};
 use aws_sdk_dynamodb::config::{Credentials, IdentityCache};
-use embedded_dynamodb::{Engine, InProcess};
-use local::{clients_over, in_process_clients};
+use local::clients_over;
 use sharding::internal::{Deadline, Environment, TableEngine};
 use sharding::maintenance::Drained;
-use sharding::{
-    Attributes, Item, PartitionKey, SortKey, SortKeyType, TableConfig, WriteError, WriteErrorKind,
-    Written,
+use sharding::{Attributes, Item, TableConfig, WriteError, WriteErrorKind, Written};
+use system_tests::{
+    Call, Fate, Tables, TestClock, Wire, config, count, partition_key, soon, sort_key,
 };
-use system_tests::metadata::claimed_tables;
-use system_tests::{Call, Fate, TestClock, Wire, config, count};
 
 const FULL: &str = r#"{"__type":"x#ThrottlingException","message":"full","throttlingReasons":[]}"#;
 
 const DENIED: &str = r#"{"__type":"x#AccessDeniedException","message":"no"}"#;
 
 struct Bench {
-    engine: Engine,
+    tables: Tables,
     wire: Wire,
-    clock: TestClock,
     table: TableEngine,
 }
 
@@ -41,18 +37,16 @@ impl Bench {
     }
 }
 
-fn item(sort_key: &str) -> Item {
-    let partition_key = PartitionKey::new("k").expect("a key");
-    let sort_key = SortKey::parse(SortKeyType::String, sort_key).expect("a sort key");
-    Item { partition_key, sort_key, attributes: Attributes::new() }
+fn item(text: &str) -> Item {
+    Item {
+        partition_key: partition_key("k"),
+        sort_key: sort_key(text),
+        attributes: Attributes::new(),
+    }
 }
 
 fn kind(written: &Result<Written, WriteError>) -> Option<&WriteErrorKind> {
     written.as_ref().err().map(|error| &error.kind)
-}
-
-fn soon() -> Deadline {
-    Deadline::now() + Duration::from_secs(5)
 }
 
 async fn bench(decide: impl Fn(&Call) -> Fate + Send + Sync + 'static) -> Bench {
@@ -63,32 +57,9 @@ async fn bench_with(
     of_table: TableConfig,
     decide: impl Fn(&Call) -> Fate + Send + Sync + 'static,
 ) -> Bench {
-    let engine = Engine::in_memory().expect("an engine");
-    let inner = InProcess::new(engine.clone());
-    claimed_tables(&in_process_clients(&inner).dynamodb, &of_table).await;
-    let wire = Wire::new(inner, decide);
-    let clock = TestClock::default();
-    let client = clients_over(wire.clone().into_shared()).dynamodb;
-    let table =
-        TableEngine::with_environment(&client, of_table, Environment::seeded(clock.clone(), 1));
-    Bench { engine, wire, clock, table }
-}
-
-impl Bench {
-    /// Another instance on the same clock, without the wire.
-    fn other(&self) -> TableEngine {
-        let client = in_process_clients(&InProcess::new(self.engine.clone())).dynamodb;
-        TableEngine::with_environment(&client, config(), Environment::seeded(self.clock.clone(), 2))
-    }
-
-    /// Reads without the wire and the cache.
-    async fn is_stored(&self, item: &Item) -> bool {
-        self.other()
-            .get(&item.partition_key, &item.sort_key, true, soon())
-            .await
-            .expect("read")
-            .is_some()
-    }
+    let tables = Tables::claimed(of_table).await;
+    let (table, wire) = tables.wired(1, decide);
+    Bench { tables, wire, table }
 }
 
 #[tokio::test(start_paused = true)]
@@ -107,7 +78,10 @@ async fn a_rejection_after_a_lost_response_does_not_unstore_the_item() {
             bench.table.put(&item, soon()).await
         };
         assert!(matches!(kind(&write), Some(WriteErrorKind::Unknown(_))), "{write:?}");
-        assert!(bench.is_stored(&item).await, "it was stored after all");
+        // Without the wire and the cache.
+        let other = bench.tables.instance(2);
+        let found = other.get(&item.partition_key, &item.sort_key, true, soon()).await;
+        assert!(found.expect("read").is_some(), "it was stored after all");
     }
 }
 
@@ -141,7 +115,7 @@ async fn a_move_whose_lease_ran_out_while_it_was_signed_is_not_sent() {
     let bench = bench(|_| Fate::Pass).await;
     let armed = Arc::new(AtomicBool::new(false));
     let signer = SlowSigner {
-        clock: bench.clock.clone(),
+        clock: bench.tables.clock.clone(),
         wire: bench.wire.clone(),
         armed: Arc::clone(&armed),
     };
@@ -156,14 +130,14 @@ async fn a_move_whose_lease_ran_out_while_it_was_signed_is_not_sent() {
     let table = TableEngine::with_environment(
         &client,
         config(),
-        Environment::seeded(bench.clock.clone(), 3),
+        Environment::seeded(bench.tables.clock.clone(), 3),
     );
     let key = item("s").partition_key;
     for number in 0..20 {
         table.put(&item(&format!("s{number}")), soon()).await.expect("stored");
     }
     table.set_shards(&key, count(2), soon()).await.expect("grown");
-    bench.clock.jump(Duration::from_secs(1_200));
+    bench.tables.clock.jump(Duration::from_secs(1_200));
     table.begin_settle(&key, soon()).await.expect("it begins");
     let before = bench.wire.calls().len();
     armed.store(true, Ordering::Relaxed);
@@ -195,10 +169,7 @@ async fn no_key_is_registered_before_its_metadata_is_known_not_lost() {
     .await;
     let registered = async || {
         bench.table.finish_background_work().await;
-        let other = TableEngine::new(
-            &in_process_clients(&InProcess::new(bench.engine.clone())).dynamodb,
-            config(),
-        );
+        let other = TableEngine::new(&bench.tables.client, config());
         !other.list_keys(None, soon()).await.expect("the list").0.is_empty()
     };
     bench.table.put(&item("s"), soon()).await.expect("a write does not wait for the verdict");
@@ -243,7 +214,8 @@ async fn an_error_counts_its_attempts() {
         _ => Fate::Pass,
     })
     .await;
-    let failed = bench.table.put(&item("s"), soon()).await.expect_err("nothing but failures");
+    let deadline = Deadline::now() + Duration::from_secs(5);
+    let failed = bench.table.put(&item("s"), deadline).await.expect_err("nothing but failures");
     let sent = bench.writes().len();
     assert_eq!(usize::try_from(failed.attempts), Ok(sent), "{failed:?}");
     assert_eq!(usize::try_from(failed.throttled), Ok(sent - 3), "{failed:?}");

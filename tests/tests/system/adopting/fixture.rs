@@ -4,60 +4,34 @@ use std::collections::{BTreeMap, HashMap};
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
-use embedded_dynamodb::InProcess;
-use local::in_process_clients;
-use sharding::internal::{Environment, TableEngine};
+use sharding::internal::TableEngine;
 use sharding::maintenance::Survey;
 use sharding::{Item, TableConfig, Value};
 pub(super) use system_tests::partition_key as key;
-use system_tests::{
-    TestClock, config, engine_with_tables, numbers, read_items, scan_stored, soon, sort_key,
-    valued_item,
-};
+use system_tests::{Tables, config, numbers, read_items, scan_stored, soon, sort_key, valued_item};
 
 pub(super) fn item(partition_key: &str, text: &str, value: u64) -> Item {
     valued_item(key(partition_key), text, value)
 }
 
 pub(super) struct Fixture {
-    pub(super) config: TableConfig,
+    tables: Tables,
     pub(super) client: Client,
     pub(super) table: TableEngine,
 }
 
 pub(super) async fn fixture(change: impl FnOnce(&mut TableConfig)) -> Fixture {
-    let engine = engine_with_tables().await;
-    let client = in_process_clients(&InProcess::new(engine.clone())).dynamodb;
     let mut config = config();
     config.drain.units_per_second = 20_000;
     change(&mut config);
-    let table = TableEngine::with_environment(
-        &client,
-        config.clone(),
-        Environment::seeded(TestClock::default(), 7),
-    );
+    let tables = Tables::unclaimed(config).await;
+    let table = tables.instance(7);
     // Every key of a table that was empty is armed.
     table.claim_mode(soon()).await.expect("claimed");
-    Fixture { config, client, table }
+    Fixture { client: tables.client.clone(), tables, table }
 }
 
 impl Fixture {
-    /// Stores an item as another program does.
-    pub(super) async fn store_plainly(&self, stored_key: &str, text: &str, value: u64) {
-        let stored = HashMap::from([
-            ("partition_key".to_owned(), AttributeValue::S(stored_key.to_owned())),
-            ("sort_key".to_owned(), AttributeValue::S(text.to_owned())),
-            ("value".to_owned(), AttributeValue::N(value.to_string())),
-        ]);
-        self.client
-            .put_item()
-            .table_name("items")
-            .set_item(Some(stored))
-            .send()
-            .await
-            .expect("stored");
-    }
-
     /// Replaces all items of the main table.
     pub(super) async fn restore(&self, backup: Vec<HashMap<String, AttributeValue>>) {
         for mut item in scan_stored(&self.client).await {
@@ -125,10 +99,6 @@ impl Fixture {
 
     /// A new instance without any state.
     pub(super) fn another_instance(&self) -> TableEngine {
-        TableEngine::with_environment(
-            &self.client,
-            self.config.clone(),
-            Environment::seeded(TestClock::default(), 8),
-        )
+        self.tables.instance(8)
     }
 }

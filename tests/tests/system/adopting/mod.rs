@@ -11,7 +11,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use sharding::internal::{Deadline, Separator, ShardKeys};
 use sharding::maintenance::Drained;
 use sharding::{Conditions, ETag, ETags, Placement, ShardNumber, WriteErrorKind};
-use system_tests::{count, numbered, scan_stored, soon, sort_key};
+use system_tests::{count, numbered, scan_stored, soon, sort_key, store_plainly};
 use tokio::time::sleep;
 
 use fixture::{Fixture, fixture, item, key};
@@ -37,7 +37,7 @@ async fn adopted_items_settle_under_load_and_none_is_lost_or_doubled() {
     let fixture = fixture(|config| config.drain.units_per_second = 40).await;
     let mut expected: BTreeMap<String, u64> = BTreeMap::new();
     for text in numbered(0..150) {
-        fixture.store_plainly(DAY, &text, 1).await;
+        store_plainly(&fixture.client, DAY, &text, 1).await;
         expected.insert(text, 1);
     }
     let table = &fixture.table;
@@ -97,7 +97,7 @@ async fn adopted_items_settle_under_load_and_none_is_lost_or_doubled() {
 async fn a_tag_of_an_adopted_item_stays_valid_when_it_moves() {
     let fixture = fixture(|_| {}).await;
     for text in numbered(0..20) {
-        fixture.store_plainly(DAY, &text, 1).await;
+        store_plainly(&fixture.client, DAY, &text, 1).await;
     }
     let tag = async |text: &str| {
         let read = fixture.table.get_tagged(&key(DAY), &sort_key(text), true, soon()).await;
@@ -135,7 +135,7 @@ async fn foreign_items_on_further_shards_are_as_if_absent() {
     sleep(Duration::from_secs(5)).await;
     for text in numbered(0..60) {
         for shard in 2..=4 {
-            fixture.store_plainly(&format!("{DAY}\u{1f}s{shard}"), &text, 7).await;
+            store_plainly(&fixture.client, &format!("{DAY}\u{1f}s{shard}"), &text, 7).await;
         }
     }
     assert_eq!(fixture.all(DAY).await, BTreeMap::new());
@@ -170,7 +170,7 @@ async fn a_table_of_fixed_shards_keeps_its_placement_and_their_number() {
     for text in numbered(0..80) {
         let home =
             Placement::ModuloMd5.home(&key("path"), &sort_key(&text), count(10)).expect("a home");
-        fixture.store_plainly(&format!("path.{home}"), &text, 1).await;
+        store_plainly(&fixture.client, &format!("path.{home}"), &text, 1).await;
         expected.insert(text, 1);
     }
     assert_eq!(fixture.all("path").await, expected, "from the first read on");

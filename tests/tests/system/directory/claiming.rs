@@ -3,23 +3,15 @@
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use embedded_dynamodb::{Engine, InProcess};
+use embedded_dynamodb::InProcess;
 use local::in_process_clients;
 use sharding::internal::{TableEngine, protocol::directory::PAGES};
-use sharding::{TableError, WriteErrorKind, create_tables};
+use sharding::{TableError, WriteErrorKind};
 use system_tests::metadata::{self, TABLE_ITEM, number, number_of, page_copy};
-use system_tests::{Call, Fate, Wire, config, count, numbered, soon};
+use system_tests::{Call, Fate, Tables, Wire, config, count, numbered, soon};
 use tokio::time::sleep;
 
 use super::{Expected, assert_finds, item, key, put, store};
-
-/// Tables that no process has claimed.
-async fn unclaimed() -> (Engine, Client) {
-    let engine = Engine::in_memory().expect("an engine");
-    let client = in_process_clients(&InProcess::new(engine.clone())).dynamodb;
-    create_tables(&client, &config()).await.expect("tables");
-    (engine, client)
-}
 
 /// Asserts that the table item and all pages exist.
 async fn assert_claimed(client: &Client) {
@@ -35,7 +27,7 @@ async fn assert_claimed(client: &Client) {
 
 #[tokio::test(start_paused = true)]
 async fn metadata_of_an_earlier_version_is_rejected_and_a_key_named() {
-    let (_, client) = unclaimed().await;
+    let client = Tables::unclaimed(config()).await.client;
     metadata::store(
         &client,
         "orders",
@@ -64,7 +56,7 @@ async fn metadata_of_an_earlier_version_is_rejected_and_a_key_named() {
 
 #[tokio::test(start_paused = true)]
 async fn sharded_items_without_any_metadata_are_a_loss() {
-    let (_, client) = unclaimed().await;
+    let client = Tables::unclaimed(config()).await.client;
     let before = TableEngine::new(&client, config());
     put(&before, "order", 1).await;
     metadata::lose(&client, TABLE_ITEM).await;
@@ -98,7 +90,7 @@ async fn sharded_items_without_any_metadata_are_a_loss() {
 /// The other process has run since before the loss, and its comparison must not end the rebuilding.
 #[tokio::test(start_paused = true)]
 async fn during_a_rebuild_no_other_process_completes_the_directory() {
-    let (_, client) = unclaimed().await;
+    let client = Tables::unclaimed(config()).await.client;
     let before = TableEngine::new(&client, config());
     put(&before, "order", 1).await;
     metadata::lose(&client, TABLE_ITEM).await;
@@ -117,7 +109,7 @@ async fn during_a_rebuild_no_other_process_completes_the_directory() {
 
 #[tokio::test(start_paused = true)]
 async fn items_of_another_program_make_no_table_old() {
-    let (_, client) = unclaimed().await;
+    let client = Tables::unclaimed(config()).await.client;
     let stored =
         client.put_item().table_name("items").item("partition_key", metadata::text("2014-07-09"));
     stored.item("sort_key", metadata::text("order")).send().await.expect("stored");
@@ -127,7 +119,7 @@ async fn items_of_another_program_make_no_table_old() {
 
 #[tokio::test(start_paused = true)]
 async fn of_many_processes_that_start_at_once_all_agree() {
-    let (engine, client) = unclaimed().await;
+    let Tables { engine, client, .. } = Tables::unclaimed(config()).await;
     let mut starting = tokio::task::JoinSet::new();
     for number in 0..20u64 {
         let connection =
@@ -151,7 +143,7 @@ async fn of_many_processes_that_start_at_once_all_agree() {
 #[tokio::test(start_paused = true)]
 async fn a_process_overtaken_on_a_new_table_agrees_with_the_first() {
     for (held, grows) in [("metadata", true), ("items", false)] {
-        let (engine, client) = unclaimed().await;
+        let Tables { engine, client, .. } = Tables::unclaimed(config()).await;
         let holds = move |call: &Call| {
             let is_held =
                 call.operation == "Scan" && call.to_items == (held == "items") && call.before == 0;
@@ -178,7 +170,7 @@ async fn a_process_overtaken_on_a_new_table_agrees_with_the_first() {
 /// A process died after the table item and before the pages.
 #[tokio::test(start_paused = true)]
 async fn an_unfinished_directory_is_completed_by_the_next_process() {
-    let (_, client) = unclaimed().await;
+    let client = Tables::unclaimed(config()).await.client;
     metadata::store(&client, TABLE_ITEM, metadata::table_item(&config())).await;
     let reader = TableEngine::new(&client, config());
     reader.check_mode(soon()).await.expect("it agrees");

@@ -3,12 +3,9 @@
 
 use std::time::Duration;
 
-use embedded_dynamodb::{InProcess, PartitionLimits};
-use local::clients_over;
+use embedded_dynamodb::PartitionLimits;
 use sharding::PartitionKey;
-use sharding::internal::{
-    Deadline, Environment, TableEngine, protocol::directory::FULL_PAGE_BYTES,
-};
+use sharding::internal::{Deadline, protocol::directory::FULL_PAGE_BYTES};
 use sharding::maintenance::ScaleOutcome;
 use system_tests::metadata::{self, page_key, text};
 use system_tests::{Call, Fate, Wire, count, large_or, valued_item};
@@ -43,13 +40,9 @@ async fn many_changes_on_a_large_page_need_few_writes_of_it() {
         let filler = "x".repeat(FULL_PAGE_BYTES - 10_000);
         metadata::set(&fixture.client, &page_key(KEY, 0), [("filler", text(&filler))]).await;
         let limits = PartitionLimits { partitions: 1, ..PartitionLimits::default() };
-        fixture.engine.set_limits([("items-metadata".to_owned(), limits)]);
-        let wire = Wire::new(InProcess::new(fixture.engine.clone()), |_| Fate::Pass);
-        let client = clients_over(wire.clone().into_shared()).dynamodb;
-        let instance = |seed| {
-            let environment = Environment::seeded(fixture.clock.clone(), seed);
-            TableEngine::with_environment(&client, fixture.config.clone(), environment)
-        };
+        fixture.tables.engine.set_limits([("items-metadata".to_owned(), limits)]);
+        let wire = Wire::new(fixture.tables.connection(), |_| Fate::Pass);
+        let instance = |seed| fixture.tables.instance_over(wire.clone().into_shared(), seed);
         let (began, mut changing, mut writing) = (Instant::now(), JoinSet::new(), JoinSet::new());
         for (seed, key) in (100..).zip(neighbours()) {
             let scaler = instance(seed);

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use sharding::internal::{PageQuery, protocol::layout::Layout};
+use serde_json::json;
+use shard_scaler::ScalerConfig;
+use sharding::internal::{Clock, PageQuery, protocol::layout::Layout};
 use sharding::maintenance::{Rebuilt, Survey};
 use sharding::{Placement, TableError, WriteErrorKind};
 use system_tests::metadata::{self, entry_name, number, page_key, text};
@@ -11,19 +13,15 @@ use system_tests::{count, numbered, report_throttles, soon, sort_key};
 use tokio::time::sleep;
 
 use super::{Expected, Fixture, KEY, item, key, store};
+use crate::schedule::scaler;
 
 impl Fixture {
-    /// Rebuilds the metadata, as a command does.
-    async fn rebuild(&self, seed: u64) {
-        let (table, mut survey) = (self.instance(seed), Survey::default());
-        table.claim_for_rebuild(soon()).await.expect("claimed");
-        let rest = table.survey_metadata_page(&mut survey, None, soon()).await.expect("a page");
-        assert_eq!(rest, None);
-        table.survey_page(&mut survey, None, soon()).await.expect("a page");
-        for (key, findings) in survey.keys() {
-            table.rebuild(key, findings, soon()).await.expect("rebuilt");
-        }
-        table.rebuild_directory(soon()).await.expect("rebuilt");
+    /// Rebuilds the metadata by an event of the shard-scaler. Returns the response.
+    async fn rebuild(&self, seed: u64) -> serde_json::Value {
+        let scaler =
+            scaler(&self.tables.connection(), self.instance(seed), ScalerConfig::default());
+        let now = self.tables.clock.now().epoch_seconds();
+        scaler.handle(&json!({"action": "rebuild"}), now, soon()).await.expect("handled")
     }
 }
 
@@ -154,13 +152,18 @@ async fn a_rebuild_restores_keys_that_only_the_directory_lists() {
             None,
             "it is reported, and not repaired"
         );
-        fixture.rebuild(3).await;
+        let mut report = fixture.rebuild(3).await;
         if items == 0 {
             // An entry has no name. The page still shows where its items belong.
             assert_eq!(metadata::read(&fixture.client, KEY).await, None);
             store(&fixture.instance(5), numbered(0..3), 1, &mut expected).await;
-            fixture.rebuild(6).await;
+            report = fixture.rebuild(6).await;
         }
+        assert_eq!(
+            (&report["keys"], &report["astray"]),
+            (&json!({"created": 1}), &json!(0)),
+            "{report}"
+        );
         let after = table.shards(&key(), soon()).await.expect("a response").expect("metadata");
         assert_eq!(
             (after.number_of_shards, after.read_shards, after.closing()),

@@ -17,13 +17,10 @@ mod warm;
 use std::collections::BTreeMap;
 
 use aws_sdk_dynamodb::Client;
-use embedded_dynamodb::{Engine, InProcess};
-use local::{clients_over, in_process_clients};
-use sharding::internal::{Environment, PageQuery, TableEngine};
+use sharding::internal::{PageQuery, TableEngine};
 use sharding::{Item, PartitionKey, TableConfig, Value, Written};
-use system_tests::metadata::{self, claimed_tables};
 use system_tests::{
-    Call, Fate, TestClock, Wire, config, partition_key, soon, sort_key, valued_item,
+    Call, Fate, Tables, Wire, config, metadata, partition_key, soon, sort_key, valued_item,
 };
 
 /// The key of most tests.
@@ -49,11 +46,9 @@ type Expected = BTreeMap<String, u64>;
 
 /// Tables with a directory.
 struct Fixture {
-    engine: Engine,
+    tables: Tables,
     /// A client without any instance.
     client: Client,
-    config: TableConfig,
-    clock: TestClock,
 }
 
 impl Fixture {
@@ -62,16 +57,13 @@ impl Fixture {
     }
 
     async fn with(config: TableConfig) -> Self {
-        let engine = Engine::in_memory().expect("an engine");
-        let client = in_process_clients(&InProcess::new(engine.clone())).dynamodb;
-        claimed_tables(&client, &config).await;
-        Self { engine, client, config, clock: TestClock::default() }
+        let tables = Tables::claimed(config).await;
+        Self { client: tables.client.clone(), tables }
     }
 
     /// A new instance without any state.
     fn instance(&self, seed: u64) -> TableEngine {
-        let environment = Environment::seeded(self.clock.clone(), seed);
-        TableEngine::with_environment(&self.client, self.config.clone(), environment)
+        self.tables.instance(seed)
     }
 
     /// As [`instance`](Self::instance), on a connection that the test controls.
@@ -80,10 +72,7 @@ impl Fixture {
         seed: u64,
         decide: impl Fn(&Call) -> Fate + Send + Sync + 'static,
     ) -> (TableEngine, Wire) {
-        let wire = Wire::new(InProcess::new(self.engine.clone()), decide);
-        let client = clients_over(wire.clone().into_shared()).dynamodb;
-        let environment = Environment::seeded(self.clock.clone(), seed);
-        (TableEngine::with_environment(&client, self.config.clone(), environment), wire)
+        self.tables.wired(seed, decide)
     }
 
     /// The key's entry in a copy of its page.

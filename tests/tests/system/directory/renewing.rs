@@ -3,35 +3,22 @@
 
 use std::time::Duration;
 
-use embedded_dynamodb::InProcess;
-use local::clients_over;
-use sharding::internal::{
-    Environment, TableEngine, protocol::directory::PAGES, protocol::view::MAX_LEASE,
-};
-use sharding::{Attributes, Item, PartitionKey};
+use sharding::internal::{TableEngine, protocol::directory::PAGES, protocol::view::MAX_LEASE};
+use sharding::{Attributes, Item};
 use system_tests::metadata::page_copy;
-use system_tests::{Fate, TestClock, Wire, config, soon, sort_key};
+use system_tests::{Fate, Tables, Wire, config, partition_key, soon, sort_key};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::{Fixture, KEY, reads_of};
+use super::{KEY, reads_of};
 
 /// The service time of a request.
 const ROUND_TRIP: Duration = Duration::from_millis(3);
 
 /// An instance with this service time, and its requests.
 async fn distant() -> (TableEngine, Wire) {
-    let fixture = Fixture::new().await;
-    let wire =
-        Wire::new(InProcess::new(fixture.engine.clone()).with_service_time(ROUND_TRIP), |_| {
-            Fate::Pass
-        });
-    let client = clients_over(wire.clone().into_shared()).dynamodb;
-    let table = TableEngine::with_environment(
-        &client,
-        config(),
-        Environment::seeded(TestClock::default(), 1),
-    );
+    let tables = Tables { service_time: ROUND_TRIP, ..Tables::claimed(config()).await };
+    let (table, wire) = tables.wired(1, |_| Fate::Pass);
     table.claim_mode(soon()).await.expect("it agrees");
     (table, wire)
 }
@@ -41,8 +28,8 @@ fn pages_read(wire: &Wire) -> usize {
 }
 
 async fn write(table: &TableEngine, key: &str) -> Duration {
-    let partition_key = PartitionKey::new(key).expect("a key");
-    let item = Item { partition_key, sort_key: sort_key("order"), attributes: Attributes::new() };
+    let (partition_key, sort_key) = (partition_key(key), sort_key("order"));
+    let item = Item { partition_key, sort_key, attributes: Attributes::new() };
     let sent = Instant::now();
     table.put(&item, soon()).await.expect("stored");
     sent.elapsed()

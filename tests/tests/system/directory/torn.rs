@@ -9,7 +9,7 @@ use sharding::maintenance::ScaleOutcome;
 use sharding::{Placement, ShardNumber};
 use system_tests::at_once::StandingClock;
 use system_tests::metadata::{self, entry_name, number, number_of, page_key, text};
-use system_tests::{Call, Fate, count, numbered, soon, sort_key};
+use system_tests::{Call, Fate, config, count, numbered, soon, sort_key};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -45,7 +45,7 @@ impl Fixture {
     /// Opens the key in the metadata item, as the same actor does after its wait.
     async fn open_item(&self) {
         let before = metadata::read(&self.client, KEY).await.expect("it is stored");
-        let now = self.clock.now().epoch_seconds();
+        let now = self.tables.clock.now().epoch_seconds();
         let mut history = before["shard_history"].as_ss().expect("a history").clone();
         history.push(format!("{now}:8"));
         metadata::remove(&self.client, KEY, "closing").await;
@@ -324,7 +324,6 @@ async fn a_write_goes_home_by_its_own_view_even_if_the_last_is_as_new() {
     let moved = |text: &&String| home(text, 4) == home(text, 8) && home(text, 8) != home(text, 16);
     let text = expected.keys().find(moved).expect("some item moves by the last growth only");
     let environment = Environment::seeded(StandingClock, 5);
-    let writer =
-        TableEngine::with_environment(&fixture.client, fixture.config.clone(), environment);
+    let writer = TableEngine::with_environment(&fixture.client, config(), environment);
     assert_eq!(Some(put(&writer, text, 6).await.shard), home(text, 16).map(ShardNumber::get));
 }

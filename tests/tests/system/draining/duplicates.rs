@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use embedded_dynamodb::InProcess;
-use local::in_process_clients;
 use sharding::maintenance::Drained;
 use sharding::{Conditions, ETags, Merge, Patch, Value};
 use system_tests::{Call, Fate, numbered, scan_stored, soon, sort_key};
@@ -62,8 +60,8 @@ async fn a_late_first_attempt_does_not_bring_a_deleted_item_back() {
             _ => {}
         }
         delete().await.expect("deleted");
-        let client = in_process_clients(&InProcess::new(fixture.engine.clone())).dynamodb;
-        let stored = scan_stored(&client).await;
+        let client = &fixture.tables.client;
+        let stored = scan_stored(client).await;
         assert_eq!(stored.len(), 1, "{change}");
         assert_eq!(stored[0].get("expires"), stored[0].get("_sh:l"), "{change}: it ends");
         sleep(LATE + Duration::from_secs(10)).await;
@@ -73,7 +71,7 @@ async fn a_late_first_attempt_does_not_bring_a_deleted_item_back() {
         sleep(LATE).await;
         fixture.table.put(&item("order-1", 3), soon()).await.expect("stored");
         delete().await.expect("deleted");
-        assert_eq!(scan_stored(&client).await.len(), 0, "{change}");
+        assert_eq!(scan_stored(client).await.len(), 0, "{change}");
     }
 }
 

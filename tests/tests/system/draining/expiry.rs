@@ -66,7 +66,7 @@ async fn old_copies_of_items_written_again_stay_until_their_expiry() {
     for text in numbered(0..40) {
         fixture.table.put(&short_lived(&text, 2), soon()).await.expect("stored");
     }
-    while fixture.clock.now().epoch_seconds() < expires - 70 {
+    while fixture.tables.clock.now().epoch_seconds() < expires - 70 {
         fixture.table.drain(&key(), soon()).await.expect("a response");
         let now = fixture.by_shard().await;
         for (shard, texts) in before.iter().filter(|(shard, _)| **shard > 1) {

@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use embedded_dynamodb::{Engine, InProcess};
-use local::{clients_over, in_process_clients};
-use sharding::internal::{Deadline, Environment, TableEngine};
+use sharding::internal::{Deadline, TableEngine};
 use sharding::maintenance::{Drained, ScaleOutcome, ShardMetadata};
 use sharding::{Item, PartitionKey, Placement, TableConfig};
 use system_tests::{
-    Call, Fate, TestClock, Wire, config, count, engine_with_tables, numbers, partition_key,
-    read_items, scan_stored, soon, sort_key, valued_item,
+    Call, Fate, Tables, Wire, config, count, numbers, partition_key, read_items, scan_stored, soon,
+    sort_key, valued_item,
 };
 use tokio::time::sleep;
 
@@ -23,10 +21,9 @@ pub(super) fn item(text: &str, value: u64) -> Item {
 }
 
 pub(super) struct Fixture {
-    pub(super) engine: Engine,
+    pub(super) tables: Tables,
     pub(super) table: TableEngine,
     pub(super) wire: Wire,
-    pub(super) clock: TestClock,
 }
 
 /// A table with these settings, over a wire that passes every request.
@@ -39,16 +36,12 @@ pub(super) async fn fixture_over(
     decide: impl Fn(&Call) -> Fate + Send + Sync + 'static,
     change: impl FnOnce(&mut TableConfig),
 ) -> Fixture {
-    let engine = engine_with_tables().await;
-    let wire = Wire::new(InProcess::new(engine.clone()), decide);
     let mut of_table = config();
     of_table.drain.units_per_second = 20_000;
     change(&mut of_table);
-    let client = clients_over(wire.clone().into_shared()).dynamodb;
-    let clock = TestClock::default();
-    let table =
-        TableEngine::with_environment(&client, of_table, Environment::seeded(clock.clone(), 7));
-    Fixture { engine, table, wire, clock }
+    let tables = Tables::unclaimed(of_table).await;
+    let (table, wire) = tables.wired(7, decide);
+    Fixture { tables, table, wire }
 }
 
 impl Fixture {
@@ -72,9 +65,8 @@ impl Fixture {
 
     /// The stored sort keys on each shard.
     pub(super) async fn by_shard(&self) -> BTreeMap<u32, Vec<String>> {
-        let client = in_process_clients(&InProcess::new(self.engine.clone())).dynamodb;
         let mut shards: BTreeMap<u32, Vec<String>> = BTreeMap::new();
-        for stored in scan_stored(&client).await {
+        for stored in scan_stored(&self.tables.client).await {
             let text = |name: &str| stored[name].as_s().expect("a text").clone();
             let placed = self.table.config().parse_shard_key(&text("partition_key"));
             let (key, shard) = placed.expect("a shard");
@@ -86,9 +78,7 @@ impl Fixture {
 
     /// A new instance without any state, on the same clock.
     pub(super) fn another_instance(&self) -> TableEngine {
-        let client = clients_over(self.wire.clone().into_shared()).dynamodb;
-        let environment = Environment::seeded(self.clock.clone(), 8);
-        TableEngine::with_environment(&client, self.table.config().clone(), environment)
+        self.tables.instance_over(self.wire.clone().into_shared(), 8)
     }
 
     pub(super) async fn metadata(&self) -> ShardMetadata {

@@ -129,7 +129,7 @@ async fn an_instance_that_takes_a_drain_over_makes_its_own_pass() {
         let Drained::Waiting { until } = drained else { panic!("{drained:?}") };
         until
     };
-    let now = || fixture.clock.now().epoch_seconds();
+    let now = || fixture.tables.clock.now().epoch_seconds();
     let until =
         async |second: u64| sleep(Duration::from_secs(second.saturating_sub(now()) + 1)).await;
     fixture.wait_out_the_change().await;

@@ -2,17 +2,13 @@
 
 use std::time::Duration;
 
-use embedded_dynamodb::InProcess;
-use local::clients_over;
-use sharding::internal::{Deadline, Environment, PageQuery, TableEngine};
+use sharding::internal::{Deadline, PageQuery};
 use sharding::maintenance::Drained;
 use sharding::{ReadError, TableConfig, Writes};
-use system_tests::{
-    Call, Fate, TestClock, Wire, config, count, engine_with_tables, numbered, soon,
-};
+use system_tests::{Call, Fate, count, numbered, soon};
 use tokio::time::sleep;
 
-use super::fixture::{fixture, item, key};
+use super::fixture::{Fixture, fixture, fixture_over, item, key};
 
 /// The local edition's settings: leases and bounds end one second before the waits.
 fn short_waits(of_table: &mut TableConfig) {
@@ -60,23 +56,17 @@ async fn with_short_waits_no_write_by_an_old_view_uses_a_lost_shard() {
 
 #[tokio::test(start_paused = true)]
 async fn with_short_waits_a_read_longer_than_its_bound_claims_nothing() {
-    let engine = engine_with_tables().await;
     let slow = |call: &Call| {
         if call.operation == "Query" { Fate::Delay(Duration::from_secs(2)) } else { Fate::Pass }
     };
-    let client = clients_over(Wire::new(InProcess::new(engine), slow).into_shared()).dynamodb;
-    let mut of_table = config();
-    short_waits(&mut of_table);
-    let clock = TestClock::default();
-    let table =
-        TableEngine::with_environment(&client, of_table, Environment::seeded(clock.clone(), 7));
+    let Fixture { tables, table, .. } = fixture_over(slow, short_waits).await;
     table.put(&item("order-1", 1), soon()).await.expect("stored");
     let read = async |frozen| {
         let (table, query) =
             (table.clone(), PageQuery { consistent: true, ..PageQuery::new(key()) });
         let page = tokio::spawn(async move { table.query(&query, soon()).await });
         sleep(Duration::from_secs(1)).await;
-        clock.jump(frozen);
+        tables.clock.jump(frozen);
         page.await.expect("it ends")
     };
     assert_eq!(read(Duration::from_secs(1)).await.expect("a page").items.len(), 1);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use system_tests::{Response, TestEdition, config};
 
-use super::{JSON, assert_problem, at_once, set_shards, start};
+use super::{JSON, assert_problem, set_shards, start};
 
 const ITEM: &str = "/item?partition_key=k&sort_key=s";
 const READ: &str = "/item?partition_key=k&sort_key=s&consistent=true";
@@ -161,31 +161,6 @@ async fn an_item_at_an_old_place_keeps_its_tag() {
 }
 
 #[tokio::test]
-async fn of_clients_that_race_with_one_tag_exactly_one_wins() {
-    let edition = start(config()).await;
-    let mut tag = etag(&put(&edition, 0, &[]).await);
-    for round in 1..=10 {
-        if round == 5 {
-            set_shards(&edition, "k", 8).await;
-        }
-        let race = (0..8).map(|client| {
-            let (edition, tag) = (&edition, tag.clone());
-            async move { put(edition, round * 100 + client, &[("if-match", &tag)]).await }
-        });
-        let results = at_once(race).await;
-        let winners: Vec<&Response> =
-            results.iter().filter(|response| response.status == 200).collect();
-        assert_eq!(winners.len(), 1, "round {round}");
-        tag = etag(winners[0]);
-        for loser in results.iter().filter(|response| response.status != 200) {
-            assert_precondition(loser, Some(&tag), "a rejected client gets the current state");
-        }
-        assert_eq!(etag(&read(&edition, &[]).await), tag);
-    }
-    edition.stop().await;
-}
-
-#[tokio::test]
 async fn an_invalid_condition_is_rejected_by_name_and_stores_nothing() {
     let edition = start(config()).await;
     for (method, header) in [
@@ -193,6 +168,7 @@ async fn an_invalid_condition_is_rejected_by_name_and_stores_nothing() {
         ("PUT", "if-none-match"),
         ("PATCH", "if-match"),
         ("DELETE", "if-match"),
+        ("DELETE", "if-none-match"),
     ] {
         for value in ["1", "\"1", "\"1\" \"2\"", "w/\"1\"", "*, \"1\"", ","] {
             let response = edition.send(method, ITEM, &[JSON, (header, value)], body(1)).await;
@@ -209,6 +185,8 @@ async fn an_invalid_condition_is_rejected_by_name_and_stores_nothing() {
         json!({"items": [{"partition_key": "k", "attributes": {}}]}).to_string().into_bytes();
     for (path, headers) in [
         ("/items/batch", [("if-match", "*")]),
+        ("/items/batch", [("if-none-match", "*")]),
+        ("/items", [("if-match", "*")]),
         ("/items", [("if-match", "\"1\"")]),
         ("/items", [("if-none-match", "\"1\"")]),
     ] {

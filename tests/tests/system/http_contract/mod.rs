@@ -13,13 +13,11 @@ mod unavailable;
 mod updates;
 mod wrong_input;
 
-use std::future::poll_fn;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::Poll;
 
 use local::ServeOptions;
 use sharding::{SortKeyType, TableConfig};
-use system_tests::{Response, TestEdition, config};
+use system_tests::{Response, TestEdition, config, count, partition_key, soon};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
@@ -45,30 +43,8 @@ fn number_table() -> TableConfig {
     config().with(|config| config.sort_key_type = SortKeyType::Number)
 }
 
-/// Runs all of them concurrently, and waits for all.
-async fn at_once<F: Future>(requests: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut requests: Vec<_> = requests.map(|request| (Box::pin(request), None)).collect();
-    poll_fn(|context| {
-        for (request, done) in requests.iter_mut().filter(|(_, done)| done.is_none()) {
-            if let Poll::Ready(response) = request.as_mut().poll(context) {
-                *done = Some(response);
-            }
-        }
-        if requests.iter().all(|(_, done)| done.is_some()) {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
-    })
-    .await;
-    requests.into_iter().filter_map(|(_, done)| done).collect()
-}
-
-async fn set_shards(edition: &TestEdition, key: &str, count: u32) {
-    let key = sharding::PartitionKey::new(key).expect("a key");
-    let count = sharding::ShardCount::new(count).expect("a count");
-    let soon = sharding::internal::Deadline::now() + std::time::Duration::from_secs(20);
-    edition.table().set_shards(&key, count, soon).await.expect("scaled");
+async fn set_shards(edition: &TestEdition, key: &str, to: u32) {
+    edition.table().set_shards(&partition_key(key), count(to), soon()).await.expect("scaled");
 }
 
 #[track_caller]

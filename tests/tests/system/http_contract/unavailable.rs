@@ -4,65 +4,29 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use axum::Router;
-use axum::body::{Body, to_bytes};
-use axum::extract::{Request, State};
-use axum::response::Response as AxumResponse;
 use local::ServeOptions;
-use serde_json::json;
-use system_tests::{Response, TestEdition, config};
-use tokio::net::TcpListener;
+use serde_json::{Value, json};
+use system_tests::{Response, Services, TestEdition, config};
 
 use super::{JSON, assert_problem, start};
 
 const THROTTLED: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#ThrottlingException","message":"hot","throttlingReasons":[{"reason":"TableWriteKeyRangeThroughputExceeded","resource":"arn"}]}"#;
 const DENIED: &str = r#"{"__type":"com.amazon.coral.service#AccessDeniedException","message":"User arn:aws:iam::1:role/secret is not authorized"}"#;
 
-/// A proxy in front of a DynamoDB server. Once it is shut, it responds to requests for items
-/// itself.
-#[derive(Clone)]
-struct Front {
-    server: String,
-    error_body: &'static str,
-    shut: Arc<AtomicBool>,
-    http: reqwest::Client,
-}
-
-async fn forward(State(front): State<Front>, request: Request) -> AxumResponse {
-    let (parts, body) = request.into_parts();
-    let body = to_bytes(body, 16 << 20).await.expect("a body");
-    // A write first needs a view, so the metadata stays readable.
-    let about_items = !String::from_utf8_lossy(&body).contains("-metadata\"");
-    if front.shut.load(Ordering::Relaxed) && about_items {
-        return AxumResponse::builder()
-            .status(400)
-            .body(Body::from(front.error_body))
-            .expect("a response");
-    }
-    let response = front
-        .http
-        .post(&front.server)
-        .headers(parts.headers)
-        .body(body)
-        .send()
-        .await
-        .expect("the server responds");
-    let status = response.status();
-    let body = Body::from(response.bytes().await.expect("a body"));
-    AxumResponse::builder().status(status).body(body).expect("a response")
-}
-
 /// The responses of every route that reads or writes items, while the server returns this error.
 async fn responses_with(error_body: &'static str) -> Vec<(&'static str, Response)> {
     let behind = start(config()).await;
     let server = std::env::var("DYNAMODB_ENDPOINT").unwrap_or_else(|_| behind.dynamodb_url());
-    let front = Front { server, error_body, shut: Arc::default(), http: reqwest::Client::new() };
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let endpoint_url = Some(format!("http://{}", listener.local_addr().expect("an address")));
-    let shut = Arc::clone(&front.shut);
-    let serving = tokio::spawn(
-        axum::serve(listener, Router::new().fallback(forward).with_state(front)).into_future(),
-    );
+    let error: Value = serde_json::from_str(error_body).expect("JSON");
+    let shut: Arc<AtomicBool> = Arc::default();
+    let is_shut = Arc::clone(&shut);
+    let services = Services::start_by_body(&server, move |_, body| {
+        // A write first needs a view, so the metadata stays readable.
+        let about_items = !String::from_utf8_lossy(body).contains("-metadata\"");
+        (is_shut.load(Ordering::Relaxed) && about_items).then(|| (400, error.clone()))
+    })
+    .await;
+    let endpoint_url = Some(services.url().to_owned());
     let names = behind.table().config().clone();
     let edition =
         TestEdition::start(ServeOptions { endpoint_url, ..ServeOptions::default() }, names).await;
@@ -81,7 +45,6 @@ async fn responses_with(error_body: &'static str) -> Vec<(&'static str, Response
     shut.store(false, Ordering::Relaxed);
     assert!(edition.read_all("k", "&consistent=true").await.0.is_empty(), "nothing may be stored");
     edition.stop().await;
-    serving.abort();
     behind.stop().await;
     vec![
         ("POST /items", post),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use sharding::Writes;
 use system_tests::{Response, TestEdition, config};
 
-use super::{JSON, assert_problem, at_once, number_table, set_shards, start};
+use super::{JSON, assert_problem, number_table, set_shards, start};
 
 const ITEM: &str = "/item?partition_key=k&sort_key=s";
 const MERGE: (&str, &str) = ("content-type", "application/merge-patch+json");
@@ -199,40 +199,6 @@ async fn an_addition_with_an_idempotency_key_is_made_once() {
     assert_eq!(add(1, "f").await, 0, "still recorded after the patch");
     assert_eq!(attributes(&edition).await, json!({"n": 0}));
     assert_eq!(edition.read_all("k", "&consistent=true").await.0.len(), 1);
-    edition.stop().await;
-}
-
-#[tokio::test]
-async fn additions_at_once_are_all_made() {
-    let edition = start(config()).await;
-    assert_eq!(put(&edition, json!({"n": 0})).await.status, 200);
-    for (round, keyed) in [(0, false), (1, true), (2, false), (3, true)] {
-        if round == 2 {
-            set_shards(&edition, "k", 8).await;
-        }
-        let adds = (0..30).map(|client| {
-            let (edition, name) = (&edition, format!("{round}-{client}"));
-            async move {
-                let headers =
-                    if keyed { vec![ADD, ("idempotency-key", name.as_str())] } else { vec![ADD] };
-                patch(
-                    edition,
-                    &headers,
-                    &json!({"add": {"n": 1, "clients": {"$string_set": [name]}}}),
-                )
-                .await
-            }
-        });
-        for response in at_once(adds).await {
-            assert_eq!(response.status, 200, "{}", response.body);
-        }
-        let stored = attributes(&edition).await;
-        assert_eq!(stored["n"], (round + 1) * 30, "{stored}");
-        assert_eq!(
-            stored["clients"]["$string_set"].as_array().map(Vec::len),
-            Some((round + 1) * 30)
-        );
-    }
     edition.stop().await;
 }
 

@@ -167,38 +167,17 @@ async fn wrong_headers_and_point_writes_are_reported_by_name() {
     let batch = r#"{"items":[{"partition_key":"k","sort_key":"s","attributes":{}}]}"#;
     let long = "x".repeat(256);
     let rows = [
-        ("POST", "/items", ("if-none-match", "\"etag\""), item, "if-none-match"),
-        ("POST", "/items", ("if-match", "*"), item, "if-match"),
-        ("POST", "/items/batch", ("if-none-match", "*"), batch, "if-none-match"),
-        (
-            "PUT",
-            "/item?partition_key=k&sort_key=s",
-            ("if-match", "etag"),
-            r#"{"attributes":{}}"#,
-            "if-match",
-        ),
-        (
-            "DELETE",
-            "/item?partition_key=k&sort_key=s",
-            ("if-none-match", "etag"),
-            "",
-            "if-none-match",
-        ),
-        ("POST", "/items", ("idempotency-key", ""), item, "idempotency-key"),
-        ("POST", "/items", ("idempotency-key", "a b"), item, "idempotency-key"),
-        ("POST", "/items", ("idempotency-key", &long), item, "idempotency-key"),
-        ("POST", "/items/batch", ("idempotency-key", &long), batch, "idempotency-key"),
+        ("/items", "", item),
+        ("/items", "a b", item),
+        ("/items", &long, item),
+        ("/items/batch", &long, batch),
     ];
-    for (method, path, header, body, field) in rows {
+    for (path, key, body) in rows {
+        let header = ("idempotency-key", key);
         let response =
-            edition.send(method, path, &[JSON, header], Some(body.as_bytes().to_vec())).await;
-        assert_problem(
-            &response,
-            400,
-            "invalid_header",
-            Some(field),
-            &format!("{method} {path} {header:?}"),
-        );
+            edition.send("POST", path, &[JSON, header], Some(body.as_bytes().to_vec())).await;
+        let about = format!("{path} {key:?}");
+        assert_problem(&response, 400, "invalid_header", Some("idempotency-key"), &about);
     }
     let rows = [
         ("PUT", "/item?partition_key=k", "{}", "missing_parameter", "sort_key"),

@@ -219,7 +219,7 @@ pub(super) async fn is_never_wrong_behind(run: &Run, consumer: &Consumer) {
 /// The changes that a consumer takes if it assumes that the key never grew: they include the moves.
 pub(super) fn without_widths(run: &Run) -> Taken {
     let (decoder, mut taken) = (run.decoder(), Taken::new());
-    let never = WidthHistory::never_grown(&run.config, u64::MAX);
+    let never = WidthHistory::never_grown(&run.tables.config, u64::MAX);
     for made in run.stream.records() {
         let Ok(Reading::Item(record)) = decoder.read(&made.json) else { continue };
         if let Ok(Decoded::Change(change)) = decoder.decode(record, &never) {

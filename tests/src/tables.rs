@@ -1,0 +1,106 @@
+//! The two tables of a configuration in an embedded engine, and instances that use them.
+
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_smithy_runtime_api::client::http::SharedHttpClient;
+use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
+use local::{clients_over, in_process_clients};
+use sharding::internal::{Environment, TableEngine};
+use sharding::{TableConfig, create_tables};
+
+use crate::metadata::claimed_tables;
+use crate::{Call, Fate, TestClock, Wire};
+
+/// Limits of one partition, which no test reaches.
+pub const UNLIMITED: PartitionLimits = PartitionLimits {
+    partitions: 1,
+    write_units: 1e9,
+    read_units: 1e9,
+    ..PartitionLimits::NEW_ON_DEMAND_TABLE
+};
+
+/// The tables, and what all their instances share.
+#[derive(Debug, Clone)]
+pub struct Tables {
+    /// The engine of both tables.
+    pub engine: Engine,
+    /// A client without any instance and without a service time.
+    pub client: Client,
+    /// The configuration of the instances.
+    pub config: TableConfig,
+    /// The clock of the instances.
+    pub clock: TestClock,
+    /// The service time of the instances' requests; zero in new tables.
+    pub service_time: Duration,
+}
+
+impl Tables {
+    /// Creates tables that no process has claimed.
+    ///
+    /// # Panics
+    /// If they cannot be created.
+    pub async fn unclaimed(config: TableConfig) -> Self {
+        let (engine, client) = in_memory();
+        create_tables(&client, &config).await.expect("tables");
+        Self::over(engine, client, config)
+    }
+
+    /// Creates tables with their directory, as [`claimed_tables`] does.
+    ///
+    /// # Panics
+    /// If they cannot be created.
+    pub async fn claimed(config: TableConfig) -> Self {
+        let (engine, client) = in_memory();
+        claimed_tables(&client, &config).await;
+        Self::over(engine, client, config)
+    }
+
+    fn over(engine: Engine, client: Client, config: TableConfig) -> Self {
+        let (clock, service_time) = (TestClock::default(), Duration::ZERO);
+        Self { engine, client, config, clock, service_time }
+    }
+
+    /// Removes the limits of both tables.
+    pub fn set_unlimited(&self) {
+        let names = [&self.config.table_name, &self.config.metadata_table_name];
+        self.engine.set_limits(names.map(|name| (name.clone(), UNLIMITED)));
+    }
+
+    /// A new instance without any state.
+    #[must_use]
+    pub fn instance(&self, seed: u64) -> TableEngine {
+        self.instance_over(self.connection().into_shared(), seed)
+    }
+
+    /// As [`instance`](Self::instance), on a connection that the test controls.
+    #[must_use]
+    pub fn wired(
+        &self,
+        seed: u64,
+        decide: impl Fn(&Call) -> Fate + Send + Sync + 'static,
+    ) -> (TableEngine, Wire) {
+        let wire = Wire::new(self.connection(), decide);
+        (self.instance_over(wire.clone().into_shared(), seed), wire)
+    }
+
+    /// As [`instance`](Self::instance), on this connection.
+    #[must_use]
+    pub fn instance_over(&self, connection: SharedHttpClient, seed: u64) -> TableEngine {
+        let environment = Environment::seeded(self.clock.clone(), seed);
+        let client = clients_over(connection).dynamodb;
+        TableEngine::with_environment(&client, self.config.clone(), environment)
+    }
+
+    /// A new connection with the service time.
+    #[must_use]
+    pub fn connection(&self) -> InProcess {
+        InProcess::new(self.engine.clone()).with_service_time(self.service_time)
+    }
+}
+
+fn in_memory() -> (Engine, Client) {
+    let engine = Engine::in_memory().expect("an engine");
+    let client = in_process_clients(&InProcess::new(engine.clone())).dynamodb;
+    (engine, client)
+}
