@@ -65,9 +65,22 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Reads `{"partition_key", "sort_key"?, "attributes"}`. If the sort key is absent and the table's
-/// sort key is a string, the sort key is generated, or derived from the idempotency key if there is
-/// one. A request with both an idempotency key and a sort key must be create-only: only a
+/// The length of a sort key that the service makes.
+const UUID_BYTES: usize = 36;
+
+/// An item of a request.
+#[derive(Debug)]
+pub struct NewItem {
+    /// The partition key.
+    pub partition_key: PartitionKey,
+    /// The sort key. `None` if the service makes one.
+    pub sort_key: Option<SortKey>,
+    /// The attributes without the keys.
+    pub attributes: Attributes,
+}
+
+/// Reads `{"partition_key", "sort_key"?, "attributes"}`. An absent sort key is derived from the
+/// idempotency key if there is one. A request with both an idempotency key and a sort key must be create-only: only a
 /// create-only write can recognize its own item under a sort key of the client.
 ///
 /// # Errors
@@ -77,8 +90,8 @@ pub fn item_body(
     table: &ShardedTable,
     idempotency_key: Option<&IdempotencyKey>,
     create_only: bool,
-) -> Result<Item, Problem> {
-    let maker = KeyMaker::new(table, idempotency_key);
+) -> Result<NewItem, Problem> {
+    let maker = KeyMaker::new(idempotency_key);
     read_item(body.0, table, &mut KeyMaker { allows_both: create_only, ..maker })
 }
 
@@ -120,14 +133,17 @@ pub fn items_body(
         return Err(Problem::bad("invalid_batch", "items", allowed));
     }
     let mut seen = HashMap::new();
-    let mut maker = KeyMaker::new(table, idempotency_key);
+    let mut maker = KeyMaker::new(idempotency_key);
     items
         .into_iter()
         .enumerate()
         .map(|(index, raw)| {
             let place = format!("items[{index}]");
-            let item =
-                read_item(raw, table, &mut maker).map_err(|problem| problem.within(&place))?;
+            let item = read_item(raw, table, &mut maker);
+            let NewItem { partition_key, sort_key, attributes } =
+                item.map_err(|problem| problem.within(&place))?;
+            let sort_key = sort_key.unwrap_or_else(|| table.make_sort_key());
+            let item = Item { partition_key, sort_key, attributes };
             match seen.insert((item.partition_key.clone(), item.sort_key.clone()), index) {
                 None => Ok(item),
                 Some(first) => {
@@ -141,9 +157,8 @@ pub fn items_body(
         .collect()
 }
 
-/// Generates the sort keys of items without one.
+/// Derives the sort keys of items without one from the idempotency key.
 struct KeyMaker<'a> {
-    table: &'a ShardedTable,
     idempotency_key: Option<&'a IdempotencyKey>,
     /// Whether an item may have a sort key although the request has an idempotency key.
     allows_both: bool,
@@ -153,25 +168,22 @@ struct KeyMaker<'a> {
 }
 
 impl<'a> KeyMaker<'a> {
-    fn new(table: &'a ShardedTable, idempotency_key: Option<&'a IdempotencyKey>) -> Self {
-        Self { table, idempotency_key, allows_both: false, equals: HashMap::new() }
+    fn new(idempotency_key: Option<&'a IdempotencyKey>) -> Self {
+        Self { idempotency_key, allows_both: false, equals: HashMap::new() }
     }
 
     fn make(
         &mut self,
         partition_key: &PartitionKey,
         attributes: &Attributes,
-    ) -> Result<SortKey, Problem> {
-        let made = match self.idempotency_key {
-            None => return Ok(self.table.make_sort_key()),
-            Some(idempotency_key) => {
-                let first = idempotency_key.sort_key(partition_key, attributes, 0);
-                let equals = self.equals.entry(first).or_default();
-                *equals += 1;
-                idempotency_key.sort_key(partition_key, attributes, *equals - 1)
-            }
-        };
+    ) -> Result<Option<SortKey>, Problem> {
+        let Some(idempotency_key) = self.idempotency_key else { return Ok(None) };
+        let first = idempotency_key.sort_key(partition_key, attributes, 0);
+        let equals = self.equals.entry(first).or_default();
+        *equals += 1;
+        let made = idempotency_key.sort_key(partition_key, attributes, *equals - 1);
         SortKey::parse(SortKeyType::String, &made)
+            .map(Some)
             .map_err(|error| Problem::bad("invalid_sort_key", "sort_key", error))
     }
 }
@@ -180,7 +192,7 @@ fn read_item(
     raw: &RawValue,
     table: &ShardedTable,
     maker: &mut KeyMaker<'_>,
-) -> Result<Item, Problem> {
+) -> Result<NewItem, Problem> {
     let config = table.config();
     let [partition_key, sort_key, attributes] =
         fields(raw, ["partition_key", "sort_key", "attributes"])?;
@@ -198,11 +210,11 @@ fn read_item(
         Some(_) if maker.idempotency_key.is_some() && !maker.allows_both => {
             return Err(Problem::idempotency_key_unused());
         }
-        Some(sort_key) => sort_key,
+        Some(sort_key) => Some(sort_key),
         None => maker.make(&partition_key, &attributes)?,
     };
-    check_size(&partition_key, &sort_key, &attributes, table)?;
-    Ok(Item { partition_key, sort_key, attributes })
+    check_size(&partition_key, sort_key.as_ref(), &attributes, table)?;
+    Ok(NewItem { partition_key, sort_key, attributes })
 }
 
 fn item_with(
@@ -212,7 +224,7 @@ fn item_with(
     sort_key: SortKey,
 ) -> Result<Item, Problem> {
     let attributes = item_attributes(attributes, table)?;
-    check_size(&partition_key, &sort_key, &attributes, table)?;
+    check_size(&partition_key, Some(&sort_key), &attributes, table)?;
     Ok(Item { partition_key, sort_key, attributes })
 }
 
@@ -286,7 +298,7 @@ pub(crate) fn read_sort_key(raw: &RawValue, key_type: SortKeyType) -> Result<Sor
 /// attributes.
 fn check_size(
     partition_key: &PartitionKey,
-    sort_key: &SortKey,
+    sort_key: Option<&SortKey>,
     attributes: &Attributes,
     table: &ShardedTable,
 ) -> Result<(), Problem> {
@@ -295,7 +307,7 @@ fn check_size(
     let own = config.partition_key_name.len()
         + config.sort_key_name.len()
         + 2 * partition_key.as_str().len()
-        + sort_key.to_string().len()
+        + sort_key.map_or(UUID_BYTES, |sort_key| sort_key.to_string().len())
         + "_sh:k_sh:v".len()
         + 32;
     let bytes = own + attributes.size();

@@ -21,7 +21,7 @@ mod telemetry;
 pub const OPENAPI: &str = include_str!("../openapi.yaml");
 
 pub use aws_config::SdkConfig;
-pub use body::{Body, MAX_BATCH_ITEMS, attributes_body, item_body, items_body};
+pub use body::{Body, MAX_BATCH_ITEMS, NewItem, attributes_body, item_body, items_body};
 pub use header::{conditions, create_only, idempotency_key, no_idempotency_key, unconditional};
 pub use item::{ItemJson, SortKeyJson};
 pub use lambda_http::{Request, Response};

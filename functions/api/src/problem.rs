@@ -427,8 +427,8 @@ impl Problem {
     /// Adds the item's sort key if the outcome is unknown. The client needs a generated sort key to
     /// repeat the request.
     #[must_use]
-    pub fn about(mut self, sort_key: &SortKey) -> Self {
-        if self.0.code == "outcome_unknown" {
+    pub fn about(mut self, sort_key: Option<&SortKey>) -> Self {
+        if let Some(sort_key) = sort_key.filter(|_| self.0.code == "outcome_unknown") {
             self.0.detail =
                 format!("{}; the item's sort_key is {:?}", self.0.detail, sort_key.to_string());
         }

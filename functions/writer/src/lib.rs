@@ -4,8 +4,8 @@ mod shard_scaler;
 pub mod shortage;
 
 use api::{
-    Body, ItemJson, Operation, Problem, Request, Response, SortKeyJson, attributes_body, item_body,
-    items_body, json, no_route, route,
+    Body, ItemJson, NewItem, Operation, Problem, Request, Response, SortKeyJson, attributes_body,
+    item_body, items_body, json, no_route, route,
 };
 use futures_util::StreamExt;
 use serde::Serialize;
@@ -72,18 +72,23 @@ async fn post_item(
     let idempotency_key = api::idempotency_key(request)?;
     let create_only = api::create_only(request)?;
     let item = item_body(&Body::of(request)?, table, idempotency_key.as_ref(), create_only)?;
-    let Item { partition_key, sort_key, attributes } = item;
-    let written = if create_only {
-        let create = table.create(&partition_key, &sort_key, attributes).deadline(deadline);
-        match &idempotency_key {
-            Some(key) => create.idempotency_key(key.as_str()).await,
-            None => create.await,
+    let NewItem { partition_key, sort_key, attributes } = item;
+    let written = match sort_key {
+        sort_key if create_only => {
+            let sort_key = sort_key.unwrap_or_else(|| table.make_sort_key());
+            let create = table.create(&partition_key, &sort_key, attributes).deadline(deadline);
+            match &idempotency_key {
+                Some(key) => create.idempotency_key(key.as_str()).await,
+                None => create.await,
+            }
         }
-    } else {
-        let put = table.put(&partition_key, &sort_key, attributes).deadline(deadline);
-        put.once(idempotency_key.is_some()).await
+        Some(sort_key) => {
+            let put = table.put(&partition_key, &sort_key, attributes).deadline(deadline);
+            put.once(idempotency_key.is_some()).await
+        }
+        None => table.append(&partition_key, attributes).deadline(deadline).await,
     };
-    Ok(respond_stored(201, &partition_key, &sort_key, written))
+    Ok(respond_stored(201, &partition_key, written))
 }
 
 async fn put_item(
@@ -99,7 +104,7 @@ async fn put_item(
     let Item { partition_key, sort_key, attributes } = item;
     let put = table.put(&partition_key, &sort_key, attributes).deadline(deadline);
     let written = put.conditions(conditions).await;
-    Ok(respond_stored(200, &partition_key, &sort_key, written))
+    Ok(respond_stored(200, &partition_key, written))
 }
 
 async fn patch_item(
@@ -129,7 +134,7 @@ async fn patch_item(
         }
         None => api::no_content(),
     };
-    Ok(respond(written, &sort_key, item))
+    Ok(respond(written, item))
 }
 
 async fn delete_item(
@@ -143,7 +148,7 @@ async fn delete_item(
     check_point_writes(table)?;
     let deleted =
         table.delete(&partition_key, &sort_key).conditions(conditions).deadline(deadline).await;
-    Ok(respond(deleted, &sort_key, |_| api::no_content()))
+    Ok(respond(deleted, |_| api::no_content()))
 }
 
 fn item_keys(table: &ShardedTable, request: &Request) -> Result<(PartitionKey, SortKey), Problem> {
@@ -158,13 +163,15 @@ fn check_point_writes(table: &ShardedTable) -> Result<(), Problem> {
 
 fn respond(
     written: Result<Written, WriteError>,
-    sort_key: &SortKey,
     success: impl FnOnce(&Written) -> Response<lambda_http::Body>,
 ) -> Response<lambda_http::Body> {
     let effort = Effort::of(&written);
     let mut response = match written {
         Ok(done) => success(&done),
-        Err(error) => Problem::from_write(error).about(sort_key).into_response(),
+        Err(error) => {
+            let sort_key = error.sort_key.clone();
+            Problem::from_write(error).about(sort_key.as_deref()).into_response()
+        }
     };
     effort.add_headers(&mut response);
     response
@@ -173,13 +180,12 @@ fn respond(
 fn respond_stored(
     status: u16,
     partition_key: &PartitionKey,
-    sort_key: &SortKey,
     written: Result<Written, WriteError>,
 ) -> Response<lambda_http::Body> {
-    respond(written, sort_key, |done| {
+    respond(written, |done| {
         let stored = Stored {
             partition_key: partition_key.as_str(),
-            sort_key: SortKeyJson(sort_key),
+            sort_key: SortKeyJson(&done.sort_key),
             shard: done.shard,
             number_of_shards: done.number_of_shards,
         };
@@ -208,7 +214,7 @@ async fn post_batch(
         match result {
             Ok(_) => body.written += 1,
             Err(error) => {
-                let problem = Problem::from_write(error).about(sort_key);
+                let problem = Problem::from_write(error).about(Some(sort_key));
                 let (code, retryable) = (problem.code(), problem.is_retryable());
                 body.failed.push(FailedItem {
                     index,

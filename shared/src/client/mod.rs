@@ -116,7 +116,7 @@ impl ShardedTable {
     /// tables whose sort key is a string.
     #[must_use]
     pub fn make_sort_key(&self) -> SortKey {
-        SortKey::String(self.engine().make_sort_key().into())
+        self.engine().make_sort_key()
     }
 
     /// Tells when an invocation that has just begun must end, in time since the Unix epoch by the
@@ -199,9 +199,13 @@ impl ShardedTable {
     /// Stores an item under a new sort key: a UUID of version 7, so items of one writer are ordered
     /// by time. The response has the sort key. For tables whose sort key is a string.
     ///
+    /// An append avoids throttled shards: until one has stored the item, it may make another sort
+    /// key, which belongs to another shard.
+    ///
     /// # Errors
     /// [`WriteError`](crate::WriteError): kind `Invalid` if the table's sort key is a number, and
-    /// the kinds of every write. After `Unknown`, repeat the call with the same
+    /// the kinds of every write. After `Unknown`, [`put`](Self::put) the item with the error's
+    /// `sort_key`, or repeat the call with the same
     /// [`idempotency_key`](Append::idempotency_key): it stores one item.
     ///
     /// ```

@@ -87,6 +87,8 @@ pub struct WriteError {
     pub attempts: u32,
     /// Attempts that were throttled.
     pub throttled: u32,
+    /// The item's sort key, once an attempt was made. For an append, the generated one.
+    pub sort_key: Option<Box<SortKey>>,
     /// The tag of the item that prevented the write, if there is one.
     pub current: Option<ETag>,
 }
@@ -253,7 +255,7 @@ impl WriteErrorKind {
 
     /// Adds the attempts that were made.
     pub(crate) const fn after(self, attempts: u32, throttled: u32) -> WriteError {
-        WriteError { kind: self, attempts, throttled, current: None }
+        WriteError { kind: self, attempts, throttled, sort_key: None, current: None }
     }
 }
 

@@ -152,14 +152,4 @@ impl TableEngine {
     pub(crate) fn epoch_seconds(&self) -> u64 {
         self.inner.environment.now().epoch_seconds()
     }
-
-    /// A time-ordered unique sort key for an item that came without one: a UUID of version 7.
-    #[must_use]
-    pub fn make_sort_key(&self) -> String {
-        let millis =
-            u64::try_from(self.inner.environment.now().wall.as_millis()).unwrap_or(u64::MAX);
-        uuid::Builder::from_unix_timestamp_millis(millis, &self.inner.environment.bytes())
-            .into_uuid()
-            .to_string()
-    }
 }

@@ -13,7 +13,7 @@ use crate::policy::capacity::CapacityScope;
 pub struct Cause {
     why: String,
     /// DynamoDB's own code.
-    code: Option<String>,
+    code: Option<Box<str>>,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
@@ -137,7 +137,7 @@ impl TableError {
     #[must_use]
     pub fn is_access_denied(&self) -> bool {
         matches!(self, Self::Unusable(Cause { code: Some(code), .. })
-            if code == "AccessDeniedException")
+            if **code == *"AccessDeniedException")
     }
 
     /// Classifies an SDK error. `Tables::failed` adds the table to it.
@@ -173,7 +173,7 @@ impl TableError {
             "UnknownOperationException" => Self::Unsupported(Cause::by(message, error)),
             _ if status >= 500 => Self::Transient(Cause::by(message, error)),
             code => {
-                let (code, why) = (code.to_owned(), format!("{code}: {message}"));
+                let (code, why) = (code.into(), format!("{code}: {message}"));
                 Self::Unusable(Cause { code: Some(code), ..Cause::by(why, error) })
             }
         }

@@ -33,5 +33,6 @@ mod scaling;
 mod schedule;
 mod shortage;
 mod stream;
+mod throttled_shard;
 mod throughput;
 mod unknown_outcomes;

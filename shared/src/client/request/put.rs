@@ -219,18 +219,14 @@ impl IntoFuture for Append {
                 return Err(InvalidRequest::of("sort key", why).into());
             }
             let engine = self.table.engine();
-            let text = match &once {
-                Some(key) => key.sort_key(&partition_key, &attributes, 0),
-                None => engine.make_sort_key(),
+            let deadline = self.within.deadline(self.table.config());
+            let Some(key) = &once else {
+                return engine.append(partition_key, attributes, deadline).await;
             };
+            let text = key.sort_key(&partition_key, &attributes, 0);
             let sort_key =
                 SortKey::parse(SortKeyType::String, &text).map_err(InvalidRequest::sort_key)?;
-            let item = Item { partition_key, sort_key, attributes };
-            let deadline = self.within.deadline(self.table.config());
-            match once {
-                Some(_) => engine.put_once(&item, deadline).await,
-                None => engine.put(&item, deadline).await,
-            }
+            engine.put_once(&Item { partition_key, sort_key, attributes }, deadline).await
         };
         Box::pin(sent.instrument(span))
     }

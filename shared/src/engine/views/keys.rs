@@ -24,7 +24,7 @@ use crate::values::value::Item;
 /// The largest number of keys that an instance remembers. Each takes at most 2 KB of key and a
 /// history, so some ten megabytes at worst.
 pub(in crate::engine) const MAX_REMEMBERED_KEYS: usize = 4_096;
-/// How long random placement avoids a throttled shard.
+/// How long a write avoids a throttled shard, if it may go to another one.
 const SHARD_AVOIDANCE_PERIOD: Duration = Duration::from_secs(1);
 /// The longest that a response waits for a renewal that runs beside it.
 const RENEWAL_TIMEOUT: Duration = Duration::from_millis(100);
@@ -186,19 +186,11 @@ impl KeyState {
         known.throttled_at.insert(shard, now);
     }
 
-    /// Of two shards, the one that was not throttled a moment ago.
-    pub(in crate::engine) fn calmer(
-        &self,
-        one: ShardNumber,
-        other: ShardNumber,
-        now: Moment,
-    ) -> ShardNumber {
-        let known = self.known();
-        let age = |shard: &ShardNumber| now.since(*known.throttled_at.get(shard)?);
-        let heat = |shard| {
-            age(shard).map_or(Duration::ZERO, |age| SHARD_AVOIDANCE_PERIOD.saturating_sub(age))
-        };
-        if heat(&other) < heat(&one) { other } else { one }
+    /// For how long a shard is still to be avoided: zero if it was not throttled a moment ago.
+    pub(in crate::engine) fn heat(&self, shard: ShardNumber, now: Moment) -> Duration {
+        let throttled_at = self.known().throttled_at.get(&shard).copied();
+        let age = throttled_at.and_then(|at| now.since(at));
+        age.map_or(Duration::ZERO, |age| SHARD_AVOIDANCE_PERIOD.saturating_sub(age))
     }
 
     /// Whether one more deletion may read this second.

@@ -1,5 +1,6 @@
 //! One append: the loop that carries it out, with or without a view.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::engine::error::WriteError;
@@ -19,16 +20,17 @@ use crate::values::value::Item;
 /// One append in an append-only table, with its attempts.
 pub(super) struct AppendRun<'a> {
     attempts: Attempts<'a>,
-    item: &'a Item,
+    item: Cow<'a, Item>,
     append: Append,
 }
 
 impl<'a> AppendRun<'a> {
-    pub(super) fn new(job: KeyJob<'a>, item: &'a Item, once: bool) -> Self {
-        let (inner, tie_breaker) = (job.inner, job.inner.environment.below(TIE_BREAKERS));
+    pub(super) fn new(attempts: Attempts<'a>, item: &'a Item, once: bool) -> Self {
+        let inner = attempts.job.inner;
+        let tie_breaker = inner.environment.below(TIE_BREAKERS);
         let append =
             Append::new(inner.config.write_lease(), tie_breaker, once, inner.environment.now());
-        Self { attempts: Attempts::new(job, &item.sort_key), item, append }
+        Self { attempts, item: Cow::Borrowed(item), append }
     }
 
     pub(super) async fn run(mut self) -> Result<Written, WriteError> {
@@ -39,11 +41,14 @@ impl<'a> AppendRun<'a> {
 
     async fn steps(&mut self) -> Result<End, Option<TableError>> {
         let inner = self.attempts.job.inner;
-        let is_random = inner.config.placement.is_append_only();
         loop {
             let view = self.usable_view();
             let view = view.as_deref();
             let width = view.map_or(ShardCount::ONE, |view| view.layout.number_of_shards);
+            if let Some(sort_key) = self.attempts.calmer_key(width) {
+                self.item.to_mut().sort_key = sort_key.clone();
+                self.attempts.sort_key = sort_key;
+            }
             let home = if view.is_none() { ShardNumber::FIRST } else { self.home(width) };
             let (shard, request) = match self.append.next(view, home, inner.environment.now()) {
                 AppendNext::Done(outcome) => return Ok((outcome, (home, width))),
@@ -52,16 +57,11 @@ impl<'a> AppendRun<'a> {
             if !self.attempts.may_go_on() {
                 return Err(None);
             }
-            let content = Content { item: self.item, applied: None };
+            let content = Content { item: &self.item, applied: None };
             let lasts = self.lease(shard, view);
             let sent = self.attempts.send((shard, width), &request, Some(content), lasts);
             let answer = sent.await?;
-            // A throttled random write tries another shard at once. The first time, there is no
-            // reason to wait.
-            let at_once = answer.is_none()
-                && is_random
-                && self.attempts.throttled == 1
-                && width > ShardCount::ONE;
+            let at_once = answer.is_none() && self.attempts.may_move_at_once(width);
             let answer = answer.unwrap_or(Answer::Rejected);
             self.append.answered(shard, view, &answer);
             if matches!(answer, Answer::Applied | Answer::Refused(_)) {
@@ -103,7 +103,8 @@ impl<'a> AppendRun<'a> {
         inner.config.placement.home(key, sort_key, width).unwrap_or_else(|| {
             // Pick two shards, and take the calmer one.
             let draw = || ShardNumber::from_index(inner.environment.below(width.get()));
-            state.calmer(draw(), draw(), inner.environment.now())
+            let (one, other, now) = (draw(), draw(), inner.environment.now());
+            if state.heat(other, now) < state.heat(one, now) { other } else { one }
         })
     }
 }

@@ -1,5 +1,6 @@
 //! The attempts of one write: what they share, and what comes of each.
 
+use std::iter::repeat_with;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
@@ -18,12 +19,16 @@ use crate::protocol::version::Version;
 use crate::protocol::write::Outcome;
 use crate::table::error::{Cause, TableError};
 use crate::table::{Content, LeaseLasts, Place, Sent};
-use crate::values::key::{ShardCount, ShardNumber, SortKey};
+use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::values::value::{Attributes, Item};
 
 /// A repetition that the deadline would cut off is not sent. Its outcome would be unknown, while
 /// all earlier attempts were refused.
 const MIN_TIME_LEFT: Duration = Duration::from_millis(250);
+
+/// The largest number of sort keys that are drawn to find one of a calmer shard. If half of the
+/// shards are throttled, one in sixteen such searches finds none.
+const MAX_DRAWN_KEYS: usize = 4;
 
 /// The result of a write, with the shard of the item and the width under which it was placed.
 pub(super) type End = (Outcome, (ShardNumber, ShardCount));
@@ -31,7 +36,8 @@ pub(super) type End = (Outcome, (ShardNumber, ShardCount));
 /// The state that all attempts of one write share.
 pub(super) struct Attempts<'a> {
     pub(super) job: KeyJob<'a>,
-    pub(super) sort_key: &'a SortKey,
+    pub(super) sort_key: SortKey,
+    makes_keys: bool,
     /// The version that a write has stored, or that refused it.
     pub(super) version: Option<Version>,
     /// Why an update was declined. `None` if there is nothing to do.
@@ -46,11 +52,12 @@ pub(super) struct Attempts<'a> {
 }
 
 impl<'a> Attempts<'a> {
-    pub(super) fn new(job: KeyJob<'a>, sort_key: &'a SortKey) -> Self {
+    pub(super) fn new(job: KeyJob<'a>, sort_key: &SortKey) -> Self {
         let backoff = Backoff::default();
         Self {
             job,
-            sort_key,
+            sort_key: sort_key.clone(),
+            makes_keys: false,
             version: None,
             declined: None,
             count: 0,
@@ -60,6 +67,12 @@ impl<'a> Attempts<'a> {
             last: None,
             backoff,
         }
+    }
+
+    /// The engine made the sort key, and may make another one.
+    pub(super) const fn making_keys(mut self, makes_keys: bool) -> Self {
+        self.makes_keys = makes_keys;
+        self
     }
 
     /// Whether enough time is left for one more attempt and its response.
@@ -78,7 +91,9 @@ impl<'a> Attempts<'a> {
         lasts: Option<LeaseLasts>,
     ) -> Result<Option<Answer>, TableError> {
         let units = content.map_or(1, |content| content.item.write_units());
-        let sent = self.job.inner.tables.send(self.place(at), request, content, lasts);
+        let (inner, sort_key) = (self.job.inner, self.sort_key.clone());
+        let place = place(self.job.key, &sort_key, at);
+        let sent = inner.tables.send(place, request, content, lasts);
         self.attempt(at, request, units, sent).await
     }
 
@@ -90,7 +105,8 @@ impl<'a> Attempts<'a> {
         additions: &Attributes,
         added: &mut Option<Stored<Item>>,
     ) -> Result<Option<Answer>, TableError> {
-        let (tables, place) = (&self.job.inner.tables, self.place(at));
+        let (tables, sort_key) = (&self.job.inner.tables, self.sort_key.clone());
+        let place = place(self.job.key, &sort_key, at);
         let once = if let Effect::Add { once } = request.effect { once } else { None };
         let sent = async {
             let (sent, item) = tables.add(place, (once, &request.condition), additions).await?;
@@ -100,8 +116,28 @@ impl<'a> Attempts<'a> {
         self.attempt(at, request, 1, sent).await
     }
 
-    const fn place(&self, (shard, width): (ShardNumber, ShardCount)) -> Place<'a> {
-        Place { partition_key: self.job.key, sort_key: self.sort_key, shard, width }
+    /// Another sort key for the item, of a calmer shard, if the home of the present one was
+    /// throttled a moment ago. Until an attempt had another end than a throttle, nothing is stored
+    /// under the present one.
+    pub(super) fn calmer_key(&self, width: ShardCount) -> Option<SortKey> {
+        let KeyJob { inner, key, state, .. } = &self.job;
+        if !self.makes_keys || self.count > self.throttled || width == ShardCount::ONE {
+            return None;
+        }
+        let now = inner.environment.now();
+        let heat = |sort_key: &SortKey| {
+            let home = inner.config.placement.home(key, sort_key, width)?;
+            Some(state.heat(home, now))
+        };
+        let present = heat(&self.sort_key).filter(|heat| !heat.is_zero())?;
+        let is_calmer = |other: &SortKey| heat(other).is_some_and(|heat| heat < present);
+        repeat_with(|| inner.make_sort_key()).take(MAX_DRAWN_KEYS).find(is_calmer)
+    }
+
+    /// Whether the next attempt may go to another shard. The first time, there is no reason to wait.
+    pub(super) fn may_move_at_once(&self, width: ShardCount) -> bool {
+        let is_random = self.job.inner.config.placement.is_append_only();
+        (self.makes_keys || is_random) && self.throttled == 1 && width > ShardCount::ONE
     }
 
     /// Counts an attempt of this many write units, and derives the answer from what came of it.
@@ -178,7 +214,7 @@ impl<'a> Attempts<'a> {
         let mut known = self.job.state.known();
         known.pressure.record(width, attempt, now);
         if self.count == 1 && throttled {
-            known.pressure.record_item(self.sort_key);
+            known.pressure.record_item(&self.sort_key);
         }
     }
 
@@ -217,7 +253,7 @@ impl<'a> Attempts<'a> {
             };
         let result = match end {
             Ok((Outcome::Done, place)) => {
-                self.job.note_written(self.sort_key);
+                self.job.note_written(&self.sort_key);
                 Ok(written(place, self.version))
             }
             Ok((Outcome::Declined, place)) => {
@@ -245,6 +281,7 @@ impl<'a> Attempts<'a> {
             }),
         };
         let written = result.map_err(|kind| WriteError {
+            sort_key: Some(Box::new(self.sort_key.clone())),
             current: self
                 .version
                 .filter(|_| matches!(kind, WriteErrorKind::Exists))
@@ -254,4 +291,12 @@ impl<'a> Attempts<'a> {
         telemetry::write(&written);
         written
     }
+}
+
+const fn place<'a>(
+    partition_key: &'a PartitionKey,
+    sort_key: &'a SortKey,
+    (shard, width): (ShardNumber, ShardCount),
+) -> Place<'a> {
+    Place { partition_key, sort_key, shard, width }
 }

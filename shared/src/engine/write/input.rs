@@ -40,7 +40,8 @@ pub(super) struct Input<'a> {
     pub(super) what: What<'a>,
     pub(super) conditions: Option<&'a Conditions>,
     pub(super) once: Option<Once>,
-    /// The item to put, derived from the stored one, and the updates that it remembers.
+    /// The item to put, if it is not the caller's: derived from the stored one, with the updates that
+    /// it remembers, or under another sort key.
     pub(super) item: Option<Item>,
     pub(super) applied: Option<Applied>,
     /// The version of the last put.
@@ -68,9 +69,9 @@ impl<'a> Input<'a> {
 
     pub(super) const fn content(&self) -> Option<Content<'_>> {
         match (self.what, &self.item) {
-            (What::Put(item), _) => Some(Content { item, applied: None }),
-            (What::Patch(_), Some(item)) => Some(Content { item, applied: self.applied.as_ref() }),
-            (What::Patch(_), None) | (What::Delete, _) => None,
+            (_, Some(item)) => Some(Content { item, applied: self.applied.as_ref() }),
+            (What::Put(item), None) => Some(Content { item, applied: None }),
+            (What::Patch(_) | What::Delete, None) => None,
         }
     }
 

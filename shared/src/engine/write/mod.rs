@@ -25,23 +25,42 @@ use crate::table::ATTEMPT_TIMEOUT;
 use crate::table::error::TableError;
 use crate::values::idempotency::IdempotencyKey;
 use crate::values::key::{PartitionKey, ShardCount, SortKey};
-use crate::values::value::Item;
+use crate::values::value::{Attributes, Item};
 use append::AppendRun;
-use input::{Input, What};
+use attempts::Attempts;
+use input::{Input, What, millis};
 use run::WriteRun;
 
 impl TableEngine {
     /// Stores or replaces an item. Of two writes of one item, the one that is acknowledged later
     /// wins; in an append-only table, the later one by its writer's clock.
     pub async fn put(&self, item: &Item, deadline: Deadline) -> Result<Written, WriteError> {
-        self.inner.store(item, false, deadline).await
+        self.inner.store(item, Origin::Caller, deadline).await
+    }
+
+    /// Stores an item under a sort key that it makes. Until an attempt may have stored the item, it
+    /// may make another one, to avoid throttled shards.
+    pub async fn append(
+        &self,
+        partition_key: PartitionKey,
+        attributes: Attributes,
+        deadline: Deadline,
+    ) -> Result<Written, WriteError> {
+        let item = Item { partition_key, sort_key: self.make_sort_key(), attributes };
+        self.inner.store(&item, Origin::Engine, deadline).await
     }
 
     /// Stores an item whose sort key an idempotency key has generated
     /// ([`IdempotencyKey::sort_key`]). A repetition succeeds and changes nothing, even if the item
     /// was replaced in between. If the item was deleted, a repetition may store it again.
     pub async fn put_once(&self, item: &Item, deadline: Deadline) -> Result<Written, WriteError> {
-        self.inner.store(item, true, deadline).await
+        self.inner.store(item, Origin::IdempotencyKey, deadline).await
+    }
+
+    /// A time-ordered unique sort key for an item that came without one: a UUID of version 7.
+    #[must_use]
+    pub fn make_sort_key(&self) -> SortKey {
+        self.inner.make_sort_key()
     }
 
     /// Creates an item. Of any number of concurrent calls for one item, exactly one succeeds.
@@ -76,7 +95,21 @@ impl TableEngine {
     }
 }
 
+/// Where the sort key of an item comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Caller,
+    IdempotencyKey,
+    Engine,
+}
+
 impl Inner {
+    fn make_sort_key(&self) -> SortKey {
+        let millis = millis(self.environment.now());
+        let uuid = uuid::Builder::from_unix_timestamp_millis(millis, &self.environment.bytes());
+        SortKey::String(uuid.into_uuid().to_string().into())
+    }
+
     async fn check_writes(&self, deadline: Deadline) -> Result<(), WriteError> {
         self.claim_once(None, deadline)
             .await
@@ -98,24 +131,27 @@ impl Inner {
         sort_key: &SortKey,
         what: What<'_>,
     ) -> Result<Written, WriteError> {
-        WriteRun::new(job, kind, sort_key, Input::new(what)).run().await.0
+        let attempts = Attempts::new(job, sort_key);
+        WriteRun::new(attempts, kind, Input::new(what)).run().await.0
     }
 
     async fn store(
         self: &Arc<Self>,
         item: &Item,
-        once: bool,
+        origin: Origin,
         deadline: Deadline,
     ) -> Result<Written, WriteError> {
         self.check_writes(deadline).await?;
         let job = self.job(&item.partition_key, deadline);
         job.check_armed().await?;
+        let attempts = Attempts::new(job, &item.sort_key).making_keys(origin == Origin::Engine);
+        let once = origin == Origin::IdempotencyKey;
         match self.config.writes() {
             Writes::Items => {
                 let kind = if once { Kind::CreateOnce } else { Kind::Put };
-                self.write(job, kind, &item.sort_key, What::Put(item)).await
+                WriteRun::new(attempts, kind, Input::new(What::Put(item))).run().await.0
             }
-            Writes::Appends => AppendRun::new(job, item, once).run().await,
+            Writes::Appends => AppendRun::new(attempts, item, once).run().await,
         }
     }
 }

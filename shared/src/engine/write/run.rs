@@ -14,9 +14,10 @@ use crate::protocol::layout::Places;
 use crate::protocol::version::TIE_BREAKERS;
 use crate::protocol::view::{Moment, View};
 use crate::protocol::write::{Kind, Next, Outcome, Write};
-use crate::table::RawCopy;
 use crate::table::error::TableError;
-use crate::values::key::{ShardNumber, SortKey};
+use crate::table::{Content, RawCopy};
+use crate::values::key::{ShardCount, ShardNumber};
+use crate::values::value::Item;
 
 /// One write of an item, with its attempts.
 pub(super) struct WriteRun<'a> {
@@ -26,15 +27,11 @@ pub(super) struct WriteRun<'a> {
 }
 
 impl<'a> WriteRun<'a> {
-    pub(super) fn new(
-        job: KeyJob<'a>,
-        kind: Kind,
-        sort_key: &'a SortKey,
-        input: Input<'a>,
-    ) -> Self {
-        let tie_breaker = job.inner.environment.below(TIE_BREAKERS);
-        let write = Write::new(kind, job.inner.config.waits(), tie_breaker);
-        Self { attempts: Attempts::new(job, sort_key), write, input }
+    pub(super) fn new(attempts: Attempts<'a>, kind: Kind, input: Input<'a>) -> Self {
+        let inner = attempts.job.inner;
+        let tie_breaker = inner.environment.below(TIE_BREAKERS);
+        let write = Write::new(kind, inner.config.waits(), tie_breaker);
+        Self { attempts, write, input }
     }
 
     /// Carries the write out. Returns its input, too, with what became of it.
@@ -48,13 +45,15 @@ impl<'a> WriteRun<'a> {
     }
 
     async fn steps(&mut self) -> Result<End, Option<TableError>> {
-        let (inner, key, sort_key) =
-            (self.attempts.job.inner, self.attempts.job.key, self.attempts.sort_key);
+        let KeyJob { inner, key, .. } = self.attempts.job;
         let mut view = self.look(None).await?;
-        let (mut places, mut placed_by) = (inner.places(key, sort_key, &view), view.identity());
+        let mut places = inner.places(key, &self.attempts.sort_key, &view);
+        let mut placed_by = view.identity();
         loop {
-            if view.identity() != placed_by {
-                (places, placed_by) = (inner.places(key, sort_key, &view), view.identity());
+            let is_moved = self.avoid_throttled_shards(view.layout.number_of_shards);
+            if is_moved || view.identity() != placed_by {
+                places = inner.places(key, &self.attempts.sort_key, &view);
+                placed_by = view.identity();
             }
             let place = (places.home, view.layout.number_of_shards);
             match self.write.next(&view, &places, inner.environment.now()) {
@@ -85,7 +84,7 @@ impl<'a> WriteRun<'a> {
                     self.write.read(&copies, &places, &view, now);
                     if self.write.examines() {
                         let newest = newest(stored, |raw| inner.tables.as_item(key, raw))?;
-                        let own_bytes = inner.own_bytes(key, sort_key);
+                        let own_bytes = inner.own_bytes(key, &self.attempts.sort_key);
                         if let Err(declined) = self.input.derive(newest, own_bytes, now) {
                             self.attempts.declined = declined;
                             self.write.declined(&view, now);
@@ -114,6 +113,7 @@ impl<'a> WriteRun<'a> {
                     let answer = sent?;
                     let newer =
                         if answer.is_none() { self.attempts.job.state.view() } else { None };
+                    let at_once = answer.is_none() && self.attempts.may_move_at_once(place.1);
                     let answer = answer.unwrap_or(Answer::Rejected);
                     // After a refusal, the stored copy is known, and the next attempt is sent at
                     // once. All other attempts wait a little.
@@ -123,13 +123,26 @@ impl<'a> WriteRun<'a> {
                         Answer::Rejected | Answer::Unanswered => true,
                     };
                     self.write.answered(&request, answer, &places, &view, inner.environment.now());
-                    if waits && !self.write.is_over() && !self.attempts.pause().await {
+                    let waits = waits && !at_once && !self.write.is_over();
+                    if waits && !self.attempts.pause().await {
                         return Err(None);
                     }
                     view = newer.unwrap_or(view);
                 }
             }
         }
+    }
+
+    /// Begins the write again under another sort key if the home of the present one is throttled.
+    fn avoid_throttled_shards(&mut self, width: ShardCount) -> bool {
+        let Some(sort_key) = self.attempts.calmer_key(width) else { return false };
+        let Some(Content { item, .. }) = self.input.content() else { return false };
+        self.input.item = Some(Item { sort_key: sort_key.clone(), ..item.clone() });
+        self.attempts.sort_key = sort_key;
+        let inner = self.attempts.job.inner;
+        let tie_breaker = inner.environment.below(TIE_BREAKERS);
+        self.write = Write::new(Kind::Put, inner.config.waits(), tie_breaker);
+        true
     }
 
     async fn look(&self, since: Option<Moment>) -> Result<Arc<View>, TableError> {

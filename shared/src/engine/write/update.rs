@@ -2,6 +2,7 @@
 
 use crate::engine::error::{WriteError, WriteErrorKind};
 use crate::engine::results::{Updated, Written};
+use crate::engine::write::attempts::Attempts;
 use crate::engine::write::input::{Input, What, millis};
 use crate::engine::write::run::WriteRun;
 use crate::engine::{Deadline, Inner, TableEngine};
@@ -84,7 +85,10 @@ impl TableEngine {
         match self.get_tagged(key, sort_key, true, deadline).await {
             Ok(Some((item, tag))) => Ok(Updated::of(item, tag, written)),
             Ok(None) => Err(WriteErrorKind::Absent.after(attempts, throttled)),
-            Err(error) => Err(WriteErrorKind::unread(error).after(attempts, throttled)),
+            Err(error) => Err(WriteError {
+                sort_key: Some(Box::new(sort_key.clone())),
+                ..WriteErrorKind::unread(error).after(attempts, throttled)
+            }),
         }
     }
 
@@ -113,7 +117,7 @@ impl TableEngine {
                 Kind::DeleteIf { update, may_look }
             }
         };
-        let (written, input) = WriteRun::new(job, kind, sort_key, input).run().await;
+        let (written, input) = WriteRun::new(Attempts::new(job, sort_key), kind, input).run().await;
         match written {
             Ok(written) => Ok((written, input)),
             Err(error) => Err(WriteError { current: input.current, ..error }),
