@@ -199,8 +199,8 @@ impl ShardedTable {
     /// Stores an item under a new sort key: a UUID of version 7, so items of one writer are ordered
     /// by time. The response has the sort key. For tables whose sort key is a string.
     ///
-    /// An append avoids throttled shards: until one has stored the item, it may make another sort
-    /// key, which belongs to another shard.
+    /// Without an idempotency key, an append avoids throttled shards: until an attempt may have
+    /// stored the item, it may make another sort key, which belongs to another shard.
     ///
     /// # Errors
     /// [`WriteError`](crate::WriteError): kind `Invalid` if the table's sort key is a number, and
