@@ -87,7 +87,8 @@ pub struct WriteError {
     pub attempts: u32,
     /// Attempts that were throttled.
     pub throttled: u32,
-    /// The item's sort key, once an attempt was made. For an append, the generated one.
+    /// The item's sort key, unless the request failed before it had one. For an append, the
+    /// generated one of the last attempt.
     pub sort_key: Option<Box<SortKey>>,
     /// The tag of the item that prevented the write, if there is one.
     pub current: Option<ETag>,
@@ -210,8 +211,8 @@ pub enum WriteErrorKind {
     #[error(transparent)]
     Invalid(InvalidRequest),
     /// An attempt had no response in time, so the write may take effect now or a little later.
-    /// Repeat a put as it is, and a create, an append or an update with its idempotency key. Before
-    /// you repeat a delete, read.
+    /// Repeat a put as it is, an append as a put under the [`sort_key`](WriteError::sort_key) of the
+    /// error, and a create or an update with its idempotency key. Before you repeat a delete, read.
     #[error("the outcome is unknown")]
     Unknown(#[source] Source),
     /// The main table or the metadata table cannot be used, or rejects the request. Repeating does

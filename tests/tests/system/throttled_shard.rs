@@ -11,8 +11,9 @@ use embedded_dynamodb::{Engine, InProcess};
 use local::in_process_clients;
 use sharding::internal::{Deadline, Environment, PartitionModel, SystemClock, TableEngine};
 use sharding::{Attributes, Item, PartitionKey, ShardCount, WriteErrorKind, Writes};
-use system_tests::config;
 use system_tests::metadata::claimed_tables;
+use system_tests::{Fate, Tables, config, partition_key, soon};
+use tokio::time::Instant;
 
 const APPENDS: u32 = 200;
 
@@ -67,4 +68,45 @@ async fn appends(writes: Writes) {
 async fn an_append_leaves_a_throttled_shard() {
     appends(Writes::Items).await;
     appends(Writes::Appends).await;
+}
+
+fn throttled(reason: &str) -> &'static str {
+    format!(
+        r#"{{"__type": "com.amazonaws.dynamodb.v20120810#ThrottlingException", "throttlingReasons":
+        [{{"reason": "TableWrite{reason}", "resource": "items"}}]}}"#
+    )
+    .leak()
+}
+
+/// The first request of an append is throttled. Returns its attempts, and the time until its end.
+async fn first_throttled(reason: &str, patience: Duration, writes: Writes) -> (u32, Duration) {
+    let tables = Tables::claimed(config().with(|config| {
+        config.writes = writes;
+        config.throttled_for = patience;
+    }))
+    .await;
+    let (key, refusal) = (partition_key("hot"), throttled(reason));
+    let (table, _) = tables.wired(1, move |call| {
+        let is_first = call.to_items && call.operation == "PutItem" && call.before == 0;
+        if is_first { Fate::Refuse(refusal) } else { Fate::Pass }
+    });
+    let eight = ShardCount::new(8).expect("a number of shards");
+    table.set_shards(&key, eight, soon()).await.expect("it grows");
+    let began = Instant::now();
+    let written = table.append(key, Attributes::new(), soon()).await;
+    let attempts = written.map_or_else(|error| error.attempts, |written| written.attempts);
+    (attempts, began.elapsed())
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_write_that_may_move_is_repeated_at_once() {
+    const SECOND: Duration = Duration::from_secs(1);
+    for writes in [Writes::Items, Writes::Appends] {
+        let of_shard = first_throttled("KeyRangeThroughputExceeded", SECOND, writes).await;
+        assert_eq!(of_shard, (2, Duration::ZERO), "{writes:?}");
+        let of_table = first_throttled("MaxOnDemandThroughputExceeded", SECOND, writes).await;
+        assert!(of_table.0 == 2 && of_table.1 > Duration::ZERO, "{writes:?}: {of_table:?}");
+        let never = first_throttled("KeyRangeThroughputExceeded", Duration::ZERO, writes).await;
+        assert_eq!(never.0, 1, "{writes:?}: throttled writes are not repeated");
+    }
 }

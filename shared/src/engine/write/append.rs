@@ -61,7 +61,6 @@ impl<'a> AppendRun<'a> {
             let lasts = self.lease(shard, view);
             let sent = self.attempts.send((shard, width), &request, Some(content), lasts);
             let answer = sent.await?;
-            let at_once = answer.is_none() && self.attempts.may_move_at_once(width);
             let answer = answer.unwrap_or(Answer::Rejected);
             self.append.answered(shard, view, &answer);
             if matches!(answer, Answer::Applied | Answer::Refused(_)) {
@@ -70,7 +69,7 @@ impl<'a> AppendRun<'a> {
                 self.attempts.job.after_write();
                 return Ok((Outcome::Done, (shard, width)));
             }
-            if !at_once && !self.attempts.pause().await {
+            if !self.attempts.pause(width).await {
                 return Err(None);
             }
         }

@@ -134,10 +134,16 @@ impl<'a> Attempts<'a> {
         repeat_with(|| inner.make_sort_key()).take(MAX_DRAWN_KEYS).find(is_calmer)
     }
 
-    /// Whether the next attempt may go to another shard. The first time, there is no reason to wait.
-    pub(super) fn may_move_at_once(&self, width: ShardCount) -> bool {
-        let is_random = self.job.inner.config.placement.is_append_only();
-        (self.makes_keys || is_random) && self.throttled == 1 && width > ShardCount::ONE
+    /// Whether the first repetition may go to another shard than the one that was throttled. Then
+    /// there is no reason to wait.
+    fn may_move_at_once(&self, width: ShardCount) -> bool {
+        let config = &self.job.inner.config;
+        let may_move = self.makes_keys || config.placement.is_append_only();
+        let is_of_shard = match &self.last {
+            Some(TableError::Capacity(scope)) => config.is_cured_by_shards(*scope),
+            _ => false,
+        };
+        may_move && is_of_shard && (self.count, self.throttled) == (1, 1) && width > ShardCount::ONE
     }
 
     /// Counts an attempt of this many write units, and derives the answer from what came of it.
@@ -218,12 +224,16 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// Waits before the next attempt. `false` if the deadline comes first, or if the write has been
-    /// throttled for too long. A write that may have been applied goes on until the deadline.
-    pub(super) async fn pause(&mut self) -> bool {
+    /// Waits before the next attempt of a write that was placed under this width. `false` if the
+    /// deadline comes first, or if the write has been throttled for too long. A write that may have
+    /// been applied goes on until the deadline.
+    pub(super) async fn pause(&mut self, width: ShardCount) -> bool {
         let throttled_for = self.first_throttled.filter(|_| !self.in_doubt);
         let until = throttled_for.map(|first| first + self.job.inner.config.throttled_for);
         let deadline = until.map_or(self.job.deadline, |until| until.min(self.job.deadline));
+        if self.may_move_at_once(width) {
+            return Instant::now() < deadline;
+        }
         self.backoff.pause(&self.job.inner.environment, deadline).await
     }
 

@@ -40,8 +40,8 @@ pub(super) struct Input<'a> {
     pub(super) what: What<'a>,
     pub(super) conditions: Option<&'a Conditions>,
     pub(super) once: Option<Once>,
-    /// The item to put, if it is not the caller's: derived from the stored one, with the updates that
-    /// it remembers, or under another sort key.
+    /// The item to put, if it is not the caller's: derived from the stored one, with the updates
+    /// that it remembers, or under another sort key.
     pub(super) item: Option<Item>,
     pub(super) applied: Option<Applied>,
     /// The version of the last put.

@@ -113,7 +113,6 @@ impl<'a> WriteRun<'a> {
                     let answer = sent?;
                     let newer =
                         if answer.is_none() { self.attempts.job.state.view() } else { None };
-                    let at_once = answer.is_none() && self.attempts.may_move_at_once(place.1);
                     let answer = answer.unwrap_or(Answer::Rejected);
                     // After a refusal, the stored copy is known, and the next attempt is sent at
                     // once. All other attempts wait a little.
@@ -123,8 +122,8 @@ impl<'a> WriteRun<'a> {
                         Answer::Rejected | Answer::Unanswered => true,
                     };
                     self.write.answered(&request, answer, &places, &view, inner.environment.now());
-                    let waits = waits && !at_once && !self.write.is_over();
-                    if waits && !self.attempts.pause().await {
+                    let waits = waits && !self.write.is_over();
+                    if waits && !self.attempts.pause(place.1).await {
                         return Err(None);
                     }
                     view = newer.unwrap_or(view);
