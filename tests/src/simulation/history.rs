@@ -18,15 +18,34 @@ struct Written {
 
 /// All writes to one key.
 #[derive(Debug, Default, Clone)]
-pub(super) struct KeyHistory(BTreeMap<String, Written>);
+pub(super) struct KeyHistory {
+    written: BTreeMap<String, Written>,
+    /// The values of the appends that may be stored, each with its sort key once that is known.
+    appended: BTreeMap<u64, Option<String>>,
+}
 
 impl KeyHistory {
+    pub(super) fn append_sent(&mut self, value: u64) {
+        self.appended.insert(value, None);
+    }
+
+    /// An append ended. `None` if it is certainly not stored, otherwise its sort key.
+    pub(super) fn append_ended(&mut self, value: u64, sort_key: Option<&str>) {
+        match sort_key {
+            Some(sort_key) => {
+                self.appended.insert(value, Some(sort_key.to_owned()));
+                self.sent(sort_key, value);
+            }
+            None => _ = self.appended.remove(&value),
+        }
+    }
+
     pub(super) fn sent(&mut self, sort_key: &str, value: u64) {
-        self.0.entry(sort_key.to_owned()).or_default().sent.insert(value);
+        self.written.entry(sort_key.to_owned()).or_default().sent.insert(value);
     }
 
     pub(super) fn acknowledged(&mut self, sort_key: &str, at: Instant) {
-        let written = self.0.entry(sort_key.to_owned()).or_default();
+        let written = self.written.entry(sort_key.to_owned()).or_default();
         written.acknowledged = Some(written.acknowledged.map_or(at, |before| before.min(at)));
     }
 
@@ -38,7 +57,8 @@ impl KeyHistory {
 
     /// Every sort key that was acknowledged.
     pub(super) fn all_acknowledged(&self) -> Vec<String> {
-        let acknowledged = self.0.iter().filter(|(_, written)| written.acknowledged.is_some());
+        let acknowledged =
+            self.written.iter().filter(|(_, written)| written.acknowledged.is_some());
         acknowledged.map(|(sort_key, _)| sort_key.clone()).collect()
     }
 
@@ -48,7 +68,7 @@ impl KeyHistory {
 
     /// The sort keys of at least this value that were acknowledged before an instant.
     fn before_with(&self, instant: Instant, least: u64) -> impl Iterator<Item = &String> {
-        self.0
+        self.written
             .iter()
             .filter(move |(_, written)| written.acknowledged.is_some_and(|at| at < instant))
             .filter(move |(_, written)| written.sent.iter().all(|value| *value >= least))
@@ -90,6 +110,12 @@ impl KeyHistory {
                 return Err(Finding::of(sort_key, format!("I6: a filter hides {sort_key}")));
             }
         }
+        let mut values = BTreeSet::new();
+        let is_appended = |value: &u64| self.appended.contains_key(value);
+        let appended = seen.iter().filter(|(_, value)| is_appended(value));
+        if let Some((twice, _)) = appended.into_iter().find(|(_, value)| !values.insert(value)) {
+            return Err(Finding::of(twice, format!("I2: an append is stored twice, as {twice}")));
+        }
         let seen: BTreeSet<&String> = seen.iter().map(|(sort_key, _)| sort_key).collect();
         match self.before_with(began, least).find(|sort_key| !seen.contains(sort_key)) {
             Some(missed) => Err(Finding::of(
@@ -114,7 +140,12 @@ impl KeyHistory {
     }
 
     fn check_value(&self, sort_key: &str, value: u64) -> Result<(), Finding> {
-        let sent = self.0.get(sort_key).is_some_and(|written| written.sent.contains(&value));
+        let sent = match self.appended.get(&value) {
+            // Its client does not know the sort key yet.
+            Some(None) => true,
+            Some(Some(of_append)) => of_append == sort_key,
+            None => self.written.get(sort_key).is_some_and(|it| it.sent.contains(&value)),
+        };
         let what = || format!("I6: {sort_key} has the value {value}, which was never written");
         if sent { Ok(()) } else { Err(Finding::of(sort_key, what())) }
     }

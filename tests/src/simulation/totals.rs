@@ -34,6 +34,10 @@ totals! {
     refused: "plain puts: rejected",
     /// Puts of plain items with an unknown outcome.
     unknown: "plain puts: unknown outcome",
+    /// Appends that were acknowledged.
+    appended: "appends: acknowledged",
+    /// Of these, those that were throttled before.
+    appended_again: "  of these, after a throttle",
     /// Writes of registers that were acknowledged: puts, deletions, create-only and keyed ones.
     point_writes: "writes of registers: acknowledged",
     /// Of these, deletions.
@@ -84,7 +88,6 @@ totals! {
     shrinks: "shrinks completed",
     /// Settlings that were completed.
     settlings: "settlings completed",
-    /// Drains of adopted keys that were completed without a change of the width.
     /// Drains that were cut off by a change of the width.
     cut_off: "drains cut off by a change",
     /// Drains that one instance took over from another.

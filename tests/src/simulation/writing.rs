@@ -51,6 +51,10 @@ pub(super) async fn write(
             under_way.spawn(write_point(table.clone(), Arc::clone(&world), which, point_write));
             continue;
         }
+        if rng.random_range(0..6) == 0 {
+            under_way.spawn(append(table.clone(), Arc::clone(&world), which, value));
+            continue;
+        }
         let plain = Plain::draw(&mut rng, &world, (plan, writer), which, value);
         world.history(which).sent(&plain.text, plain.value);
         under_way.spawn(write_plain(table.clone(), Arc::clone(&world), which, plain));
@@ -92,8 +96,35 @@ impl Plain {
     }
 }
 
+/// Appends a plain item under a sort key that the product makes.
+async fn append(table: TableEngine, world: Arc<World>, which: usize, value: u64) {
+    world.history(which).append_sent(value);
+    let deadline = Deadline::now() + WRITE_DEADLINE;
+    let appended = table.append(key(which), attributes(value), deadline).await;
+    let sort_key = match &appended {
+        Ok(written) => Some(written.sort_key.to_string()),
+        Err(error) => {
+            let is_unknown = outcome(&world, which, error) == Outcome::Unknown;
+            error.sort_key.as_ref().filter(|_| is_unknown).map(|sort_key| sort_key.to_string())
+        }
+    };
+    let mut history = world.history(which);
+    history.append_ended(value, sort_key.as_deref());
+    if let (Ok(written), Some(sort_key)) = (&appended, &sort_key) {
+        history.acknowledged(sort_key, Instant::now());
+        world.count(|totals| {
+            totals.appended += 1;
+            totals.appended_again += u64::from(written.throttled > 0);
+        });
+    }
+}
+
+fn attributes(value: u64) -> Attributes {
+    Attributes::from([("value".to_owned(), Value::N(value.to_string()))])
+}
+
 async fn write_plain(table: TableEngine, world: Arc<World>, which: usize, plain: Plain) {
-    let attributes = Attributes::from([("value".to_owned(), Value::N(plain.value.to_string()))]);
+    let attributes = attributes(plain.value);
     let item = Item { partition_key: key(which), sort_key: sort_key(&plain.text), attributes };
     let deadline = Deadline::now() + WRITE_DEADLINE;
     let written = if plain.once {
