@@ -5,17 +5,7 @@ use crate::engine::TableEngine;
 /// The state that all clones of a table share. Its drop shows that the last clone is gone.
 #[derive(Debug)]
 pub(super) struct Handle {
-    engine: TableEngine,
-}
-
-impl Handle {
-    pub(super) const fn new(engine: TableEngine) -> Self {
-        Self { engine }
-    }
-
-    pub(super) const fn engine(&self) -> &TableEngine {
-        &self.engine
-    }
+    pub(super) engine: TableEngine,
 }
 
 impl Drop for Handle {

@@ -38,7 +38,6 @@ pub struct Entry<T> {
     pub tag: Option<ETag>,
 }
 
-/// The entries that get a tag.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum EntryTags {
     None,
@@ -130,7 +129,6 @@ pub struct Page<T> {
     /// The page was read backwards: its query continues at a [`previous`](Self::previous).
     pub is_backwards: bool,
     pub(crate) query: PageQuery,
-    /// Where the page was read.
     pub(crate) at: Position,
 }
 

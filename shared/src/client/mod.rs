@@ -22,7 +22,6 @@ use crate::client::request::{
 };
 use crate::config::TableConfig;
 use crate::engine::TableEngine;
-use crate::engine::error::InvalidRequest;
 use crate::values::key::{KeyError, PartitionKey, SortKey};
 
 /// A DynamoDB table whose hot partition keys are spread over shards.
@@ -89,7 +88,7 @@ impl ShardedTable {
     #[doc(hidden)]
     #[must_use]
     pub fn over(engine: TableEngine) -> Self {
-        Self { handle: Arc::new(Handle::new(engine)) }
+        Self { handle: Arc::new(Handle { engine }) }
     }
 
     /// The configuration.
@@ -102,7 +101,7 @@ impl ShardedTable {
     #[doc(hidden)]
     #[must_use]
     pub fn engine(&self) -> &TableEngine {
-        self.handle.engine()
+        &self.handle.engine
     }
 
     /// What an operator of the table does, and a schedule: shrink keys, settle them, repair the
@@ -125,14 +124,6 @@ impl ShardedTable {
     /// frozen, even if its clock was set back meanwhile.
     pub fn invoked(&self, ends_at: Duration) {
         self.engine().invoked(ends_at);
-    }
-
-    fn target<K, S>(&self, key: K, sort_key: S) -> Result<Target, InvalidRequest>
-    where
-        K: TryInto<PartitionKey, Error: Into<KeyError>>,
-        S: TryInto<SortKey, Error: Into<KeyError>>,
-    {
-        Target::new(self.config(), key, sort_key)
     }
 
     /// Stores or replaces an item. Of two puts of one item, the one that is acknowledged later
@@ -162,10 +153,8 @@ impl ShardedTable {
         K: TryInto<PartitionKey, Error: Into<KeyError>>,
         S: TryInto<SortKey, Error: Into<KeyError>>,
     {
-        Put::new(
-            self.clone(),
-            self.target(key, sort_key).and_then(|target| target.with(self.config(), item)),
-        )
+        let target = Target::new(self.config(), key, sort_key);
+        Put::new(self.clone(), target.and_then(|target| target.with(self.config(), item)))
     }
 
     /// Creates an item. Of any number of concurrent calls for one item, exactly one succeeds.
@@ -190,10 +179,8 @@ impl ShardedTable {
         K: TryInto<PartitionKey, Error: Into<KeyError>>,
         S: TryInto<SortKey, Error: Into<KeyError>>,
     {
-        Create::new(
-            self.clone(),
-            self.target(key, sort_key).and_then(|target| target.with(self.config(), item)),
-        )
+        let target = Target::new(self.config(), key, sort_key);
+        Create::new(self.clone(), target.and_then(|target| target.with(self.config(), item)))
     }
 
     /// Stores an item under a new sort key: a UUID of version 7, so items of one writer are ordered
@@ -292,8 +279,8 @@ impl ShardedTable {
     {
         let table = self.clone();
         let checked = move |(key, sort_key, item)| {
-            let item = table.target(key, sort_key)?.with(table.config(), item)?;
-            Ok(Single::Put(item))
+            let target = Target::new(table.config(), key, sort_key)?;
+            target.with(table.config(), item).map(Single::Put)
         };
         BatchWrite::new(self.clone(), "batch_put", items.map(checked))
     }
@@ -318,7 +305,7 @@ impl ShardedTable {
         key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
         sort_key: impl TryInto<SortKey, Error: Into<KeyError>>,
     ) -> Get<T> {
-        Get::new(self.clone(), self.target(key, sort_key))
+        Get::new(self.clone(), Target::new(self.config(), key, sort_key))
     }
 
     /// Reads many items in parallel, each as with [`get`](Self::get). The output has one result for
@@ -350,10 +337,8 @@ impl ShardedTable {
             ),
         >,
     ) -> BatchGet<T> {
-        BatchGet::new(
-            self.clone(),
-            keys.into_iter().map(|(key, sort_key)| self.target(key, sort_key)).collect(),
-        )
+        let target = |(key, sort_key)| Target::new(self.config(), key, sort_key);
+        BatchGet::new(self.clone(), keys.into_iter().map(target).collect())
     }
 
     /// Changes some attributes of an existing item: sets, removes, merges and adds, each attribute
@@ -382,7 +367,7 @@ impl ShardedTable {
         K: TryInto<PartitionKey, Error: Into<KeyError>>,
         S: TryInto<SortKey, Error: Into<KeyError>>,
     {
-        Update::new(self.clone(), self.target(key, sort_key))
+        Update::new(self.clone(), Target::new(self.config(), key, sort_key))
     }
 
     /// Deletes an item. It is no error if there is none.
@@ -403,7 +388,7 @@ impl ShardedTable {
         K: TryInto<PartitionKey, Error: Into<KeyError>>,
         S: TryInto<SortKey, Error: Into<KeyError>>,
     {
-        Delete::new(self.clone(), self.target(key, sort_key))
+        Delete::new(self.clone(), Target::new(self.config(), key, sort_key))
     }
 
     /// Deletes many items in parallel, each as with [`delete`](Self::delete), from pairs of keys,
@@ -425,8 +410,9 @@ impl ShardedTable {
         I: IntoIterator<Item = (K, S), IntoIter: Send + 'a>,
     {
         let table = self.clone();
-        let checked = move |(key, sort_key)| table.target(key, sort_key).map(Single::Delete);
-        BatchWrite::new(self.clone(), "batch_delete", stream::iter(keys).map(checked))
+        let target = move |(key, sort_key)| Target::new(table.config(), key, sort_key);
+        let checked = stream::iter(keys).map(target).map(|target| target.map(Single::Delete));
+        BatchWrite::new(self.clone(), "batch_delete", checked)
     }
 
     /// Reads the items of a partition key in sort-key order, over all its shards: a page with
@@ -520,13 +506,6 @@ impl ShardedTable {
     ///
     /// It ends within seconds, because each task has a deadline of its own. Without this call only
     /// that work is lost, and another process redoes it.
-    ///
-    /// ```
-    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
-    /// # in_process::with_table(async |table| {
-    /// table.close().await;
-    /// # Ok(()) });
-    /// ```
     pub async fn close(&self) {
         self.engine().finish_background_work().await;
     }

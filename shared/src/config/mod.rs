@@ -42,12 +42,10 @@ impl ScalingActors {
     }
 }
 
-/// The timeout of a request that sets none.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a throttled write is repeated. An instance of Lambda serves one request at a time, so
 /// a write that waits for a full partition keeps others from partitions with room.
 const THROTTLED_RETRY_TIMEOUT: Duration = Duration::from_secs(2);
-/// The largest allowed value of `MAX_SHARDS`.
 const MAX_SHARDS_LIMIT: u64 = 10_000;
 
 /// The settings of one sharded table. All processes of a table use the same values, except for
@@ -140,14 +138,6 @@ pub struct TableConfig {
 }
 
 /// The writes that a table accepts. All processes must agree; the first write checks that.
-///
-/// ```
-/// use dynamodb_write_sharding::{TableConfig, Writes};
-///
-/// let log =
-///     TableConfig::new("log", "log-metadata").with(|config| config.writes = Writes::Appends);
-/// # let _ = log;
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Writes {
@@ -199,9 +189,7 @@ pub enum ConfigError {
     },
 }
 
-/// What is allowed of a number of shards.
 const COUNTS: &str = "a whole number from 1 to 10000";
-/// What is allowed of a separator.
 const SEPARATORS: &str = "1 to 16 bytes without a digit, and only in a table with ADOPT_SHARDS";
 
 impl TableConfig {
@@ -266,7 +254,6 @@ impl TableConfig {
         }
     }
 
-    /// The waits of a drain.
     pub(crate) fn waits(&self) -> Waits {
         let pace = self.drain;
         Waits {
@@ -278,15 +265,10 @@ impl TableConfig {
 
     /// How long after it was stored a pattern begins to count.
     pub(crate) fn arming_wait(&self) -> Duration {
-        let usual = DrainPace::default().wait_for_requests;
-        if self.drain.wait_for_requests < usual {
-            self.drain.wait_for_requests
-        } else {
-            ARMING_WAIT
-        }
+        let (wait, usual) = (self.drain.wait_for_requests, DrainPace::default().wait_for_requests);
+        if wait < usual { wait } else { ARMING_WAIT }
     }
 
-    /// The longest time that one read takes.
     pub(crate) fn longest_read(&self) -> Duration {
         self.longest_read.min(LONGEST_READ)
     }
@@ -307,14 +289,10 @@ mod tests {
 
     #[test]
     fn a_hot_partition_of_a_replica_is_cured_by_shards() {
-        let replicated = TableConfig {
-            read_replicas: vec!["replica".into()],
-            ..TableConfig::new("items", "metadata")
-        };
-        assert!(replicated.is_cured_by_shards(CapacityScope::IndexKeyRange));
-        assert!(
-            !TableConfig::new("items", "metadata").is_cured_by_shards(CapacityScope::IndexKeyRange)
-        );
+        let plain = TableConfig::new("items", "metadata");
+        let replicated = plain.clone().with(|config| config.read_replicas = vec!["replica".into()]);
+        let index = CapacityScope::IndexKeyRange;
+        assert!(replicated.is_cured_by_shards(index) && !plain.is_cured_by_shards(index));
         assert!(!replicated.is_cured_by_shards(CapacityScope::Table));
     }
 }

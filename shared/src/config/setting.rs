@@ -7,19 +7,6 @@ use std::time::Duration;
 use crate::config::ConfigError;
 
 /// A variable that sets a part of the configuration `C`.
-///
-/// ```
-/// use std::sync::LazyLock;
-/// use dynamodb_write_sharding::variables::{Setting, read};
-///
-/// static VARIABLES: LazyLock<[Setting<u32>; 1]> =
-///     LazyLock::new(|| [Setting::number("WORKERS", 1..=8, |workers| workers)]);
-///
-/// let config = |value: &str| read(&*VARIABLES, 4, |_| Some(value.to_owned()));
-/// assert_eq!((config("3"), config("")), (Ok(3), Ok(4)));
-/// let error = config("9").unwrap_err().to_string();
-/// assert_eq!(error, r#"WORKERS is "9"; allowed: a whole number from 1 to 8"#);
-/// ```
 #[must_use]
 pub struct Setting<C> {
     /// The variable's name.

@@ -7,7 +7,6 @@ use crate::protocol::names::RESERVED_PREFIX;
 use crate::values::key::{KeyError, PartitionKey, Separator, ShardCount, ShardKeys, ShardNumber};
 use crate::values::placement::Placement;
 
-/// The shortest wait of a drain that may be set.
 const MIN_DRAIN_WAIT: Duration = Duration::from_secs(5);
 /// By how much leases and reads end before a drain stops waiting, if the wait was set.
 const DRAIN_MARGIN: Duration = Duration::from_secs(1);
@@ -98,14 +97,6 @@ impl TableConfig {
     }
 
     /// How long a key keeps its number of shards before it may grow again, in whole seconds.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use dynamodb_write_sharding::TableConfig;
-    ///
-    /// let patient = TableConfig::new("items", "items-metadata").cooldown(Duration::from_secs(30));
-    /// # let _ = patient;
-    /// ```
     #[must_use]
     pub const fn cooldown(mut self, cooldown: Duration) -> Self {
         self.policy.cooldown_seconds = cooldown.as_secs();
@@ -130,8 +121,7 @@ impl TableConfig {
     /// ```
     pub fn drain_wait(mut self, wait: Duration) -> Result<Self, ConfigError> {
         if wait < MIN_DRAIN_WAIT {
-            let allowed = "5 seconds or more";
-            let value = format!("{wait:?}");
+            let (value, allowed) = (format!("{wait:?}"), "5 seconds or more");
             return Err(ConfigError::Wrong { setting: "drain_wait", value, allowed });
         }
         // All of them use one clock, and no request outlives their process. So only leases and
@@ -140,8 +130,7 @@ impl TableConfig {
         self.append_lease = self.append_lease.min(bound);
         self.longest_read = self.longest_read.min(bound);
         self.pattern_lease = self.pattern_lease.min(bound);
-        self.drain.wait_for_requests = wait;
-        self.drain.wait_for_reads = wait;
+        (self.drain.wait_for_requests, self.drain.wait_for_reads) = (wait, wait);
         Ok(self)
     }
 
@@ -205,11 +194,9 @@ mod tests {
         for seconds in [5, 60, 61, 3_600] {
             let wait = Duration::from_secs(seconds);
             let config = usual.clone().drain_wait(wait).unwrap();
-            assert!(config.append_lease < wait && config.longest_read < wait, "{config:?}");
-            assert!(
-                config.append_lease <= usual.append_lease
-                    && config.longest_read <= usual.longest_read
-            );
+            let (append, read) = (config.append_lease, config.longest_read);
+            assert!(append < wait && read < wait, "{config:?}");
+            assert!(append <= usual.append_lease && read <= usual.longest_read, "{config:?}");
             assert_eq!((config.drain.wait_for_requests, config.drain.wait_for_reads), (wait, wait));
         }
     }

@@ -107,7 +107,6 @@ impl TableConfig {
         Ok(config)
     }
 
-    /// Fails if two of the keys and the time-to-live attribute have one name.
     fn check_names(&self) -> Result<(), ConfigError> {
         let (partition, sort) = (&self.partition_key_name, &self.sort_key_name);
         let wrong = |setting, value: &str, allowed| {
@@ -133,7 +132,6 @@ fn indexes(list: &str) -> Option<Vec<String>> {
     (names.iter().all(is_good) && names.len() <= MAX_INDEXES).then_some(names)
 }
 
-/// Whether the text is a valid name of a table or an index.
 fn is_plain(name: &str) -> bool {
     (3..=255).contains(&name.len())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'))

@@ -1,7 +1,6 @@
 //! The widths of a key, each with its start.
 
 use crate::config::TableConfig;
-use crate::protocol::history::{HistoryEntry, ShardHistory};
 use crate::protocol::layout::FIRST_ERA;
 use crate::protocol::metadata::ShardMetadata;
 use crate::values::key::ShardCount;
@@ -61,15 +60,15 @@ impl WidthHistory {
     #[doc(hidden)]
     #[must_use]
     pub fn of_metadata(metadata: &ShardMetadata, read_at: u64) -> Self {
+        let last = metadata.last_updated;
+        let before = metadata.shard_history.entries().filter(|entry| entry.at < last);
+        let before = before.map(|entry| (entry.at, entry.count));
         Self {
+            era: metadata.era,
+            since: before.chain([(last, metadata.number_of_shards)]).collect(),
+            drained_at: metadata.drained_at,
             is_draining: metadata.draining().is_some(),
-            ..Self::new(
-                metadata.era,
-                HistoryEntry { at: metadata.last_updated, count: metadata.number_of_shards },
-                &metadata.shard_history,
-                metadata.drained_at,
-                read_at,
-            )
+            read_at,
         }
     }
 
@@ -83,19 +82,6 @@ impl WidthHistory {
             is_draining: false,
             read_at,
         }
-    }
-
-    fn new(
-        era: u64,
-        last: HistoryEntry,
-        history: &ShardHistory,
-        drained_at: Option<u64>,
-        read_at: u64,
-    ) -> Self {
-        let before = history.entries().filter(|entry| entry.at < last.at);
-        let since =
-            before.map(|entry| (entry.at, entry.count)).chain([(last.at, last.count)]).collect();
-        Self { era, since, drained_at, is_draining: false, read_at }
     }
 
     /// The eras with their widths, the last one first.
@@ -152,9 +138,7 @@ mod tests {
     fn widths(changes: &[(Change, u64)]) -> WidthHistory {
         let metadata =
             changes.iter().fold(ShardMetadata::unregistered(), |metadata, (change, now)| {
-                metadata
-                    .apply(change, *now)
-                    .unwrap_or_else(|| panic!("{change:?} does not fit {metadata:?}"))
+                metadata.apply(change, *now).expect("it fits")
             });
         WidthHistory::of(Some(&metadata), &TableConfig::new("items", "items-metadata"), 9_999)
     }

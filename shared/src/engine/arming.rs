@@ -6,13 +6,13 @@
 use quick_cache::sync::Cache;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use tokio::time::{Instant, timeout_at};
 
 use crate::engine::error::WriteErrorKind;
-use crate::engine::retry::retrying;
+use crate::engine::views::filling::table_item_gone;
 use crate::engine::views::keys::KeyJob;
-use crate::engine::{Deadline, Inner, TableEngine, telemetry};
+use crate::engine::{Deadline, Inner, TableEngine, locked, telemetry};
 use crate::protocol::armed::{
     Armed, ArmedView, KeyPattern, MAX_PATTERNS, MayGrow, PATTERN_LEASE, Standing, counts_from,
     removable_from,
@@ -22,14 +22,13 @@ use crate::protocol::survey::Survey;
 use crate::protocol::view::{Moment, View};
 use crate::table::error::TableError;
 use crate::table::obstacles::ArmingObstacle;
-use crate::table::{ATTEMPT_TIMEOUT, TABLE_KEY, TableItem};
+use crate::table::{ATTEMPT_TIMEOUT, TableItem};
 use crate::values::key::{PartitionKey, ShardKeys, SortKey};
 
 /// What this instance knows of the table item besides the size of the directory.
 #[derive(Debug)]
 pub(in crate::engine) struct Arming {
     known: Mutex<Option<Arc<ArmedView>>>,
-    /// No process had claimed the table yet.
     unclaimed: Mutex<Option<Arc<ArmedView>>>,
     /// Held while the item is read, so that concurrent requests share one read.
     flight: tokio::sync::Mutex<()>,
@@ -53,10 +52,6 @@ impl Default for Arming {
             written: Cache::new(MAX_WRITTEN_ITEMS),
         }
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Arming {
@@ -90,7 +85,7 @@ impl Inner {
             asked_at = self.environment.now();
             self.tables.get_table_item()
         };
-        let table = retrying(&self.environment, deadline, read).await?;
+        let table = self.retrying(deadline, read).await?;
         if let Some(table) = &table {
             self.agree(table).inspect_err(|error| {
                 if matches!(error, TableError::Unusable(_)) {
@@ -99,7 +94,7 @@ impl Inner {
                 }
             })?;
             self.arming.learn(ArmedView { armed: table.armed.clone(), asked_at });
-            self.know(table);
+            self.know_division(table.division, table.copies);
         }
         Ok(table)
     }
@@ -138,7 +133,7 @@ impl Inner {
                 *locked(&self.arming.unclaimed) = Some(Arc::clone(&view));
                 Ok(view)
             }
-            (None, true) => Err(TableError::Lost(format!("the item {TABLE_KEY} is gone"))),
+            (None, true) => Err(table_item_gone()),
         }
     }
 
@@ -149,9 +144,7 @@ impl Inner {
         view.is_valid(began, self.config.pattern_lease)
             && now.since(began).is_some_and(|took| took <= self.config.longest_read())
     }
-}
 
-impl Inner {
     /// Fails if the table item has shown that this process is configured for another table.
     pub(in crate::engine) fn check_agreement(&self) -> Result<(), TableError> {
         match self.arming.disagrees.get() {
@@ -205,7 +198,6 @@ impl KeyJob<'_> {
         hasher.finish()
     }
 
-    /// Notes that this process has written an item.
     pub(in crate::engine) fn note_written(&self, sort_key: &SortKey) {
         if !self.is_ours_from_the_beginning() {
             self.inner.arming.written.insert(self.item(sort_key), ());
@@ -270,13 +262,12 @@ impl TableEngine {
             Some((_, None)) | None => {}
         }
         let mark = &inner.mark();
-        let mark_it = || inner.tables.mark_pattern(pattern, mark, None);
-        retrying(&inner.environment, deadline, mark_it).await?;
+        inner.retrying(deadline, || inner.tables.mark_pattern(pattern, mark, None)).await?;
         // From here on every process that reads the patterns sees this one. The mark keeps a late
         // request of an earlier arming from giving it a time.
         let from = counts_from(inner.environment.now(), inner.config.arming_wait());
         let count = || inner.tables.settle_pattern(pattern, mark, Some(from));
-        let counted = retrying(&inner.environment, deadline, count).await;
+        let counted = inner.retrying(deadline, count).await;
         // A repetition is refused by the attempt before it.
         let armed = self.armed(deadline).await?;
         let is_stored = armed.patterns().any(|stored| stored == (pattern, Some(from)));
@@ -300,14 +291,13 @@ impl TableEngine {
         }
         self.check_covered(&armed.clone().without(pattern), deadline).await?;
         let mark = &inner.mark();
-        let mark_it = || inner.tables.mark_pattern(pattern, mark, from);
-        retrying(&inner.environment, deadline, mark_it).await?;
+        inner.retrying(deadline, || inner.tables.mark_pattern(pattern, mark, from)).await?;
         if counts_soon() {
             // Some process may count it by now. Without a time it stays, and can be armed again.
             return Err(TableError::ConditionFailed);
         }
         let remove = || inner.tables.settle_pattern(pattern, mark, None);
-        let removed = retrying(&inner.environment, deadline, remove).await;
+        let removed = inner.retrying(deadline, remove).await;
         // A repetition is refused by the attempt before it.
         let armed = self.armed(deadline).await?;
         if armed.patterns().all(|(stored, _)| stored != pattern) { Ok(()) } else { removed }
@@ -347,7 +337,7 @@ impl TableEngine {
         deadline: Deadline,
     ) -> Result<Vec<ArmingObstacle>, TableError> {
         let inner = &self.inner;
-        retrying(&inner.environment, deadline, || inner.tables.arming_obstacles()).await
+        inner.retrying(deadline, || inner.tables.arming_obstacles()).await
     }
 
     /// `None` if the key is armed; otherwise the epoch second from which a pattern counts, if any.
@@ -373,13 +363,13 @@ impl TableEngine {
         if !is_ours && self.uncovered_key(&armed, deadline).await?.is_none() {
             return Ok(());
         }
-        let mark_it = || inner.tables.mark_pattern(&all, mark, None);
-        retrying(&inner.environment, deadline, mark_it).await?;
+        inner.retrying(deadline, || inner.tables.mark_pattern(&all, mark, None)).await?;
         if is_ours {
             // By then no process relies on patterns from before the loss.
             let from = removable_from(inner.environment.now(), inner.config.pattern_lease);
-            let count = || inner.tables.settle_pattern(&all, mark, Some(from));
-            retrying(&inner.environment, deadline, count).await?;
+            inner
+                .retrying(deadline, || inner.tables.settle_pattern(&all, mark, Some(from)))
+                .await?;
         }
         inner.read_table_item(deadline).await.map(drop)
     }

@@ -6,7 +6,6 @@
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use crate::engine::retry::retrying;
 use crate::engine::{Deadline, TableEngine};
 use crate::protocol::armed::{Armed, KeyPattern, Standing, counts_from};
 use crate::protocol::survey::Place;
@@ -14,7 +13,6 @@ use crate::protocol::version::Version;
 use crate::table::ScanPosition;
 use crate::table::error::TableError;
 
-/// The items of a page that are changed at once.
 const CONCURRENCY: usize = 16;
 
 /// A pattern that is being disarmed.
@@ -25,7 +23,6 @@ const CONCURRENCY: usize = 16;
 pub struct Disarming {
     pattern: KeyPattern,
     mark: String,
-    /// The patterns that stay.
     left: Armed,
     /// From this epoch second on, no earlier request of a stopped process can arrive.
     pub may_continue_at: u64,
@@ -58,8 +55,7 @@ impl TableEngine {
         let left = armed.clone().without(pattern);
         self.check_covered(&left, deadline).await?;
         let mark = inner.mark();
-        let mark_it = || inner.tables.mark_pattern(pattern, &mark, from);
-        retrying(&inner.environment, deadline, mark_it).await?;
+        inner.retrying(deadline, || inner.tables.mark_pattern(pattern, &mark, from)).await?;
         let may_continue_at = counts_from(inner.environment.now(), inner.config.arming_wait());
         Ok(Disarming { pattern: pattern.clone(), mark, left, may_continue_at })
     }
@@ -76,7 +72,7 @@ impl TableEngine {
             let why = "an earlier request may still arrive: wait until `may_continue_at`";
             return Err(TableError::Rejected(why.into()));
         }
-        let scanned = retrying(&inner.environment, deadline, || inner.tables.scan(after)).await?;
+        let scanned = inner.retrying(deadline, || inner.tables.scan(after)).await?;
         let (mut page, mut ours) = (PlainPage::default(), Vec::new());
         for item in scanned.items {
             page.items += 1;
@@ -97,9 +93,8 @@ impl TableEngine {
             page.changed += u64::from(!item.is_tombstone);
             ours.push(item);
         }
-        let changes = ours.iter().map(|item| {
-            retrying(&inner.environment, deadline, move || inner.tables.make_plain(item))
-        });
+        let changes =
+            ours.iter().map(|item| inner.retrying(deadline, move || inner.tables.make_plain(item)));
         let changed = stream::iter(changes.collect::<Vec<_>>()).buffer_unordered(CONCURRENCY);
         match changed.try_collect::<Vec<()>>().await {
             Ok(_) => Ok((page, scanned.next)),
@@ -121,7 +116,7 @@ impl TableEngine {
         self.check_covered(&disarming.left, deadline).await?;
         let Disarming { pattern, mark, .. } = disarming;
         let remove = || inner.tables.settle_pattern(&pattern, &mark, None);
-        let removed = retrying(&inner.environment, deadline, remove).await;
+        let removed = inner.retrying(deadline, remove).await;
         // A repetition is refused by the attempt before it.
         let armed = self.armed(deadline).await?;
         if armed.patterns().all(|(stored, _)| *stored != pattern) { Ok(()) } else { removed }
@@ -133,12 +128,8 @@ impl TableEngine {
         left: &Armed,
         deadline: Deadline,
     ) -> Result<(), TableError> {
-        match self.uncovered_key(left, deadline).await? {
-            None => Ok(()),
-            Some(key) => {
-                let why = format!("the key {key} has grown, and no other pattern matches it");
-                Err(TableError::Rejected(why.into()))
-            }
-        }
+        let Some(key) = self.uncovered_key(left, deadline).await? else { return Ok(()) };
+        let why = format!("the key {key} has grown, and no other pattern matches it");
+        Err(TableError::Rejected(why.into()))
     }
 }

@@ -1,15 +1,14 @@
 //! Time and randomness as parameters, so that a run can be replayed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::engine::locked;
 use crate::protocol::view::{DRIFT_MARGIN, MAX_LEASE, Moment};
-
-const OPENING_WAIT: Duration = MAX_LEASE.saturating_add(DRIFT_MARGIN);
 
 /// The source of a table's time.
 pub trait Clock: Send + Sync + 'static {
@@ -28,7 +27,6 @@ pub trait Clock: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct SystemClock {
     origin: tokio::time::Instant,
-    /// The nanoseconds that the monotonic clock has missed.
     missed_nanos: AtomicU64,
     /// The deadline of the first invocation, and the monotonic time when it began.
     first: OnceLock<(Duration, Duration)>,
@@ -81,21 +79,18 @@ impl Environment {
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "this is the edge where chance comes in")]
     pub fn system() -> Self {
-        Self {
-            clock: Box::new(SystemClock::default()),
-            rng: Mutex::new(rand::make_rng()),
-            wait: OPENING_WAIT,
-        }
+        Self::of(SystemClock::default(), rand::make_rng())
     }
 
     /// A given clock and seed: the same inputs give the same run.
     #[must_use]
     pub fn seeded(clock: impl Clock, seed: u64) -> Self {
-        Self {
-            clock: Box::new(clock),
-            rng: Mutex::new(StdRng::seed_from_u64(seed)),
-            wait: OPENING_WAIT,
-        }
+        Self::of(clock, StdRng::seed_from_u64(seed))
+    }
+
+    fn of(clock: impl Clock, rng: StdRng) -> Self {
+        let wait = MAX_LEASE.saturating_add(DRIFT_MARGIN);
+        Self { clock: Box::new(clock), rng: Mutex::new(rng), wait }
     }
 
     /// Breaks the protocol: a closing opens at once, while other instances use earlier views.
@@ -106,7 +101,6 @@ impl Environment {
         self
     }
 
-    /// How long writers wait between a close and its open.
     pub(crate) const fn opening_wait(&self) -> Duration {
         self.wait
     }
@@ -124,7 +118,6 @@ impl Environment {
         if bound == 0 { 0 } else { self.with_rng(|rng| rng.random_range(0..bound)) }
     }
 
-    /// A uniform duration between zero and `longest`.
     pub(crate) fn jitter(&self, longest: Duration) -> Duration {
         longest.mul_f64(self.with_rng(|rng| rng.random::<f64>()))
     }
@@ -134,7 +127,7 @@ impl Environment {
     }
 
     fn with_rng<T>(&self, draw: impl FnOnce(&mut StdRng) -> T) -> T {
-        draw(&mut self.rng.lock().unwrap_or_else(PoisonError::into_inner))
+        draw(&mut locked(&self.rng))
     }
 }
 

@@ -72,13 +72,9 @@ impl Inner {
         reason: ScalingReason,
     ) {
         if self.scaling_events.receiver_count() > 0 {
+            let event = ScalingEvent { partition_key: key.clone(), from, step, reason };
             // The last receiver may be gone meanwhile.
-            let _ = self.scaling_events.send(ScalingEvent {
-                partition_key: key.clone(),
-                from,
-                step,
-                reason,
-            });
+            let _ = self.scaling_events.send(event);
         }
     }
 }

@@ -16,7 +16,7 @@ mod views;
 pub(crate) mod width;
 pub(crate) mod write;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
@@ -60,6 +60,10 @@ struct Inner {
     scaling_events: broadcast::Sender<ScalingEvent>,
 }
 
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl TableEngine {
     /// A table that is accessed with this client. The engine uses its own retries and attempt
     /// timeouts, and ignores those of the client.
@@ -76,24 +80,16 @@ impl TableEngine {
         environment: Environment,
     ) -> Self {
         let config = Arc::new(config);
-        let tables = Tables::new(client, Arc::clone(&config));
-        let replicas = Replicas::new(&config.read_replicas);
-        let (keys, scaling_events) = (
-            Cache::new(keys::MAX_REMEMBERED_KEYS),
-            broadcast::Sender::new(events::MAX_KEPT_EVENTS),
-        );
-        let background = TaskTracker::new();
-        let directory = Directory::default();
         let inner = Inner {
+            tables: Tables::new(client, Arc::clone(&config)),
+            replicas: Replicas::new(&config.read_replicas),
             config,
-            tables,
             environment,
-            directory,
+            directory: Directory::default(),
             arming: Arming::default(),
-            keys,
-            replicas,
-            background,
-            scaling_events,
+            keys: Cache::new(keys::MAX_REMEMBERED_KEYS),
+            background: TaskTracker::new(),
+            scaling_events: broadcast::Sender::new(events::MAX_KEPT_EVENTS),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -141,12 +137,8 @@ impl TableEngine {
 
     /// The keys whose shards this process is changing in the background.
     pub(crate) fn changing_keys(&self) -> Vec<PartitionKey> {
-        self.inner
-            .keys
-            .iter()
-            .filter(|(_, state)| state.is_changing())
-            .map(|(key, _)| key)
-            .collect()
+        let changing = self.inner.keys.iter().filter(|(_, state)| state.is_changing());
+        changing.map(|(key, _)| key).collect()
     }
 
     pub(crate) fn epoch_seconds(&self) -> u64 {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::engine::Deadline;
 use crate::engine::environment::Environment;
+use crate::engine::{Deadline, Inner};
 use crate::table::error::TableError;
 
 /// The longest pause before the first repetition. It doubles with each further one.
@@ -52,22 +52,24 @@ impl Backoff {
     }
 }
 
-/// Repeats a request until it succeeds, fails permanently, or the deadline passes.
-pub(crate) async fn retrying<T, F: Future<Output = Result<T, TableError>>>(
-    environment: &Environment,
-    deadline: Deadline,
-    mut request: impl FnMut() -> F,
-) -> Result<T, TableError> {
-    let mut backoff = Backoff::default();
-    let mut last = TableError::Transient("no response came before the deadline".into());
-    loop {
-        match timeout_at(deadline, request()).await {
-            Err(_) => return Err(last),
-            Ok(Err(error)) if error.is_retryable() => last = error,
-            Ok(result) => return result,
-        }
-        if !backoff.pause(environment, deadline).await {
-            return Err(last);
+impl Inner {
+    /// Repeats a request until it succeeds, fails permanently, or the deadline passes.
+    pub(in crate::engine) async fn retrying<T, F: Future<Output = Result<T, TableError>>>(
+        &self,
+        deadline: Deadline,
+        mut request: impl FnMut() -> F,
+    ) -> Result<T, TableError> {
+        let mut backoff = Backoff::default();
+        let mut last = TableError::Transient("no response came before the deadline".into());
+        loop {
+            match timeout_at(deadline, request()).await {
+                Err(_) => return Err(last),
+                Ok(Err(error)) if error.is_retryable() => last = error,
+                Ok(result) => return result,
+            }
+            if !backoff.pause(&self.environment, deadline).await {
+                return Err(last);
+            }
         }
     }
 }

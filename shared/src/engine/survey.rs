@@ -6,7 +6,6 @@ use std::sync::Arc;
 use tokio::time::sleep;
 
 use crate::engine::events::ScalingReason;
-use crate::engine::retry::retrying;
 use crate::engine::views::keys::KeyJob;
 use crate::engine::width::ScaleOutcome;
 use crate::engine::{Deadline, Inner, TableEngine};
@@ -18,7 +17,6 @@ use crate::table::ScanPosition;
 use crate::table::error::{Cause, TableError};
 use crate::values::key::{PartitionKey, ShardCount, ShardNumber};
 
-/// How often a rebuild starts again because another actor changed the metadata.
 const MAX_ATTEMPTS: u32 = 5;
 
 /// A page of a survey.
@@ -55,7 +53,7 @@ impl TableEngine {
         deadline: Deadline,
     ) -> Result<SurveyPage, TableError> {
         let (inner, config) = (&self.inner, &self.inner.config);
-        let page = retrying(&inner.environment, deadline, || inner.tables.scan(after)).await?;
+        let page = inner.retrying(deadline, || inner.tables.scan(after)).await?;
         let always = inner.always_first().map(|_| ShardCount::ONE);
         let items = page.items.len() as u64;
         for item in page.items {
@@ -94,8 +92,7 @@ impl TableEngine {
         if after.is_none() {
             survey.list(inner.listed_keys(width, deadline).await?);
         }
-        let (keys, next) =
-            retrying(&inner.environment, deadline, || inner.tables.list_metadata(after)).await?;
+        let (keys, next) = inner.retrying(deadline, || inner.tables.list_metadata(after)).await?;
         for (key, raw) in keys {
             let hides_by_entry = survey.take_listed(&key);
             match raw.parse() {
@@ -121,9 +118,7 @@ impl TableEngine {
         }
         let (inner, job) = (&self.inner, self.inner.job(key, deadline));
         for _ in 0..MAX_ATTEMPTS {
-            let read =
-                retrying(&inner.environment, deadline, || inner.tables.get_raw_metadata(key))
-                    .await?;
+            let read = inner.retrying(deadline, || inner.tables.get_raw_metadata(key)).await?;
             let seen = read.as_ref().and_then(|raw| raw.parse().ok());
             if seen.as_ref().is_some_and(|metadata| findings.are_covered_by(metadata)) {
                 return Ok(Rebuilt::Kept);
@@ -138,9 +133,7 @@ impl TableEngine {
                 (Some(metadata), _) => metadata.clone(),
                 // The parts of damaged metadata that can be parsed.
                 (None, Some(raw)) => ShardMetadata {
-                    read_shards: raw
-                        .widest()
-                        .map_or(nothing.read_shards, |widest| widest.max(nothing.read_shards)),
+                    read_shards: nothing.read_shards.max(raw.widest().unwrap_or(ShardCount::ONE)),
                     generation: raw.generation().unwrap_or_default().min(MAX_GENERATION / 2),
                     era: raw.era().unwrap_or(nothing.era),
                     shard_history: raw.history(),
@@ -163,13 +156,10 @@ impl TableEngine {
             };
             let to = width.max(known.read_shards).max(listed.layout.read_shards);
             // Items may also be stored under a width that only the page's entry has.
-            let history = listed.layout.widths.iter().fold(findings.history(), |history, width| {
-                if listed.layout.generation > 0 {
-                    history.with(listed.layout.last_updated, *width)
-                } else {
-                    history
-                }
-            });
+            let Layout { generation, last_updated, widths, .. } = &listed.layout;
+            let widths = widths.iter().filter(|_| *generation > 0);
+            let history = widths
+                .fold(findings.history(), |history, width| history.with(*last_updated, *width));
             // The generation continues from the clock, and the era from the items', so that
             // functions with later ones from before the loss accept these.
             let rebuild = Change::Rebuild { to, history, era: findings.era() };
@@ -194,7 +184,7 @@ impl Inner {
         key: &PartitionKey,
         deadline: Deadline,
     ) -> Result<Known, TableError> {
-        match retrying(&self.environment, deadline, || self.tables.get_metadata(key)).await {
+        match self.retrying(deadline, || self.tables.get_metadata(key)).await {
             Ok(Some(metadata)) => Ok(Known::Is(Box::new(metadata))),
             Ok(None) => Ok(Known::Absent),
             Err(TableError::Damaged(_)) => Ok(Known::Damaged),
@@ -229,7 +219,7 @@ impl KeyJob<'_> {
     pub(super) async fn has_further_items(&self, deadline: Deadline) -> Result<bool, TableError> {
         let KeyJob { inner, key, .. } = self;
         let beyond = ShardNumber::from_index(inner.config.adopt_shards.get());
-        retrying(&inner.environment, deadline, || inner.tables.has_items(key, beyond)).await
+        inner.retrying(deadline, || inner.tables.has_items(key, beyond)).await
     }
 
     /// Fails if the metadata of a key is lost: items were found beyond its shards, and there is no
@@ -241,15 +231,10 @@ impl KeyJob<'_> {
     ) -> Result<(), TableError> {
         let KeyJob { inner, key, .. } = self;
         // It may have grown since its metadata was read.
-        if found?
-            && retrying(&inner.environment, deadline, || inner.tables.get_metadata(key))
-                .await?
-                .is_none()
-        {
+        if found? && inner.retrying(deadline, || inner.tables.get_metadata(key)).await?.is_none() {
             let beyond = ShardNumber::from_index(inner.config.adopt_shards.get());
-            return Err(TableError::Lost(format!(
-                "it has no item, yet items stand on shard {beyond}"
-            )));
+            let why = format!("it has no item, yet items stand on shard {beyond}");
+            return Err(TableError::Lost(why));
         }
         Ok(())
     }

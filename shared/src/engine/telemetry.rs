@@ -41,7 +41,6 @@ pub(crate) fn write(result: &Result<Written, WriteError>) {
     }
 }
 
-/// Counts the attempts of a write beyond the first.
 pub(crate) fn retried(attempts: u32) {
     counter!("ShardingRetries").increment(u64::from(attempts.saturating_sub(1)));
 }
@@ -58,7 +57,6 @@ pub(crate) fn throttled(scope: CapacityScope) {
     counter!("ShardingThrottles", "Scope" => scope.name()).increment(1);
 }
 
-/// Counts a request that ran into its deadline.
 pub(crate) fn missed_deadline() {
     counter!("ShardingDeadlineMisses").increment(1);
 }
@@ -68,7 +66,6 @@ pub(crate) fn lease_refreshed() {
     counter!("ShardingLeaseRefreshes").increment(1);
 }
 
-/// Records how many shards a page queried, and its read units.
 pub(crate) fn page(shards: usize, consumed_capacity: f64) {
     histogram!("ShardingFanOut").record(shards as f64);
     histogram!("ShardingConsumedReadUnits").record(consumed_capacity);

@@ -11,15 +11,6 @@ use crate::values::key::ShardCount;
 
 /// The share of a demand that is throttled with this number of shards and of partitions. Without a
 /// number of partitions, each shard has its own.
-///
-/// ```
-/// use dynamodb_write_sharding::internal::policy::collisions::throttled;
-/// use dynamodb_write_sharding::ShardCount;
-/// let shards = ShardCount::new(2).unwrap();
-/// // Two full shards on two partitions meet half of the time, and then half is rejected.
-/// assert_eq!(throttled(2.0, shards, Some(2)), 0.25);
-/// assert_eq!(throttled(2.0, shards, None), 0.0);
-/// ```
 #[must_use]
 pub fn throttled(demand: f64, shards: ShardCount, partitions: Option<u32>) -> f64 {
     let of_shard = demand / f64::from(shards.get());
@@ -80,11 +71,6 @@ pub fn fewest(most: ShardCount, suffices: impl Fn(ShardCount) -> bool) -> Option
 ///
 /// The loop starts at the most likely count and multiplies by the ratio of neighbours in both
 /// directions, so nothing under- or overflows.
-///
-/// ```
-/// let two_coins = dynamodb_write_sharding::internal::policy::collisions::binomial(2, 0.5);
-/// assert_eq!(two_coins, [(1, 0.5), (0, 0.25), (2, 0.25)]);
-/// ```
 #[must_use]
 pub fn binomial(trials: u64, chance: f64) -> Vec<(u64, f64)> {
     if trials == 0 || chance <= 0.0 {

@@ -74,7 +74,6 @@ impl Pressure {
         }
     }
 
-    /// The smaller of both, in each field.
     fn at_most(self, other: Self) -> Self {
         Self {
             writes: self.writes.min(other.writes),
@@ -125,7 +124,6 @@ impl Pressure {
         self.throttled_bound(-CERTAIN_DEVIATIONS) < NEGLIGIBLE_SHARE
     }
 
-    /// Neither.
     fn is_undecided(self) -> bool {
         !self.is_throttled() && !self.is_calm()
     }
@@ -190,7 +188,6 @@ pub struct PressureTracker {
     unreported: Pressure,
     /// An overload lasts. Its first throttle began the observations.
     is_overloaded: bool,
-    /// The key's rate.
     meter: RateMeter,
     /// The hashes of the items of throttled first attempts, each a bit, and the number of these
     /// attempts.
@@ -214,7 +211,6 @@ impl RateMeter {
         self.current += units;
     }
 
-    /// Units a second.
     fn rate(&mut self, now: Duration) -> f64 {
         let age = self.turn(now);
         let time = (age + self.previous.1).max(BURST_PERIOD);
@@ -236,13 +232,6 @@ impl RateMeter {
 
 /// The number of items of throttled writes, if it is certain that they are few: by the number of
 /// writes, and the number of different values of their hashes, of 64.
-///
-/// ```
-/// use dynamodb_write_sharding::internal::policy::pressure::few_items;
-/// assert_eq!(few_items(40, 3), Some(3));
-/// assert_eq!(few_items(40, 30), None, "nearly each write is of another item");
-/// assert_eq!(few_items(10_000, 64), None, "so many items that every hash occurs");
-/// ```
 #[must_use]
 pub fn few_items(writes: u64, hashes: u32) -> Option<u32> {
     // Some items share a hash. (K.-Y. Whang et al., "A linear-time probabilistic counting
@@ -360,12 +349,12 @@ impl PressureTracker {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::values::key::tests::count;
 
     /// Writes of one unit, of which so many are throttled and never repeated.
-    fn pressure((writes, throttled): (u64, u64)) -> Pressure {
+    pub(in crate::policy) fn pressure((writes, throttled): (u64, u64)) -> Pressure {
         let accepted = writes - throttled;
         Pressure { writes, attempts: writes, throttled, accepted, throttles: throttled }
     }
@@ -401,12 +390,7 @@ mod tests {
             ),
             // An overload begins with its first throttle.
             (
-                &[
-                    (0, 1, None),
-                    (900, 1, Some((1_000, 0))),
-                    (950, 1, Some((1, 1))),
-                    (990, 1, Some((20, 19))),
-                ],
+                &[(900, 1, Some((1_000, 0))), (950, 1, Some((1, 1))), (990, 1, Some((20, 19)))],
                 (21, 20),
             ),
             // Writes under another width do not count.
@@ -480,17 +464,12 @@ mod tests {
     fn repetitions_do_not_make_the_demand_look_greater() {
         // Twice the capacity, and every rejected write is repeated three times: far fewer than half
         // of the first attempts are accepted.
-        let seen = Pressure {
-            writes: 1_000,
-            attempts: 1_000,
-            throttled: 800,
-            accepted: 500,
-            throttles: 2_000,
-        };
+        let seen =
+            Pressure { writes: 100, attempts: 100, throttled: 80, accepted: 50, throttles: 200 };
         assert!((seen.rejected_share() - 0.5).abs() < f64::EPSILON, "{seen:?}");
         assert_eq!(seen.throttled_percent(), 80);
         // Clients that wait: nothing is rejected, and it is no calm key.
-        let waiting = Pressure { accepted: 1_000, ..seen };
+        let waiting = Pressure { accepted: 100, ..seen };
         assert!(waiting.rejected_share() < f64::EPSILON && waiting.is_throttled(), "{waiting:?}");
     }
 
@@ -505,5 +484,6 @@ mod tests {
             tracker.seen(Duration::from_millis(400)).hot_items
         };
         assert_eq!([3, 8, 400].map(items_of), [Some(3), Some(8), None]);
+        assert_eq!(few_items(40, 30), None, "nearly each write is of another item");
     }
 }

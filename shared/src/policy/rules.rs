@@ -63,20 +63,6 @@ const REGROWN_CALM_FACTOR: u64 = 4;
 
 impl ScalingPolicy {
     /// Decides from the observations of a key's instances.
-    ///
-    /// ```
-    /// use dynamodb_write_sharding::internal::policy::rules::ScalingPolicy;
-    /// use dynamodb_write_sharding::internal::policy::pressure::Seen;
-    /// use dynamodb_write_sharding::maintenance::{Pressure, ScalingDecision, ShardMetadata};
-    /// use dynamodb_write_sharding::ShardCount;
-    /// // Of 4,000 units a second, three quarters are rejected.
-    /// let pressure =
-    ///     Pressure { writes: 800, attempts: 800, throttled: 700, accepted: 200, throttles: 2_000 };
-    /// let seen = Seen { pressure, rate: 4_000.0, partitions: Some(1_000), hot_items: None };
-    /// let key = ShardMetadata::unregistered();
-    /// let decision = ScalingPolicy::default().decide(&key, seen, 1_562_858_912);
-    /// assert_eq!(decision, ScalingDecision::ScaleOut(ShardCount::new(6).unwrap()));
-    /// ```
     #[must_use]
     pub fn decide(
         &self,
@@ -189,17 +175,6 @@ impl ScalingPolicy {
     }
 
     /// The shards for a demand in write units a second, on a table with this many partitions.
-    ///
-    /// ```
-    /// use dynamodb_write_sharding::internal::policy::rules::ScalingPolicy;
-    /// use dynamodb_write_sharding::internal::policy::sizing::Sizing;
-    /// use dynamodb_write_sharding::ShardCount;
-    /// let policy = ScalingPolicy::default();
-    /// let shards = |count| ShardCount::new(count).unwrap();
-    /// assert_eq!(policy.shards_for(800.0, Some(4)), Sizing::Enough(shards(1)));
-    /// assert!(matches!(policy.shards_for(5_000.0, Some(64)), Sizing::Enough(_)));
-    /// assert!(matches!(policy.shards_for(5_000.0, Some(4)), Sizing::Short(_)));
-    /// ```
     #[must_use]
     pub fn shards_for(&self, write_units: f64, partitions: Option<u32>) -> Sizing {
         sizing::size(write_units / self.partition_write_units, partitions, self.max_shards)
@@ -292,19 +267,6 @@ impl ScalingPolicy {
     /// Whether a key gives up half of its shards: for `calm_seconds` it has kept its width, and has
     /// taken no more writes than half of its shards have carried before. The time is longer if it
     /// last grew soon after a shrink, so that a key does not oscillate.
-    ///
-    /// ```
-    /// use dynamodb_write_sharding::internal::policy::rules::ScalingPolicy;
-    /// use dynamodb_write_sharding::internal::policy::decision::ShrinkDecision;
-    /// use dynamodb_write_sharding::maintenance::ShardMetadata;
-    /// use dynamodb_write_sharding::ShardCount;
-    /// let mut metadata = ShardMetadata::registered(1_000);
-    /// metadata.number_of_shards = ShardCount::new(12).unwrap();
-    /// metadata.read_shards = metadata.number_of_shards;
-    /// let decided_at = |now| ScalingPolicy::default().decide_shrink(&metadata, 3_600, now);
-    /// assert_eq!(decided_at(2_000), ShrinkDecision::Wait { until: 4_600 });
-    /// assert_eq!(decided_at(5_000), ShrinkDecision::To(ShardCount::new(6).unwrap()));
-    /// ```
     #[must_use]
     pub fn decide_shrink(
         &self,
@@ -352,21 +314,17 @@ mod tests {
     use super::ScalingDecision::*;
     use super::*;
     use crate::policy::pressure::Pressure;
+    use crate::policy::pressure::tests::pressure;
     use crate::protocol::metadata::Drain;
     use crate::values::key::tests::count;
     use proptest::prelude::*;
 
     fn settled(width: u32, at: u64) -> ShardMetadata {
-        let registered = ShardMetadata::registered(1);
-        let shard_history = registered.shard_history.clone().with(at, count(width));
-        let (number_of_shards, read_shards) = (count(width), count(width));
-        ShardMetadata {
-            number_of_shards,
-            read_shards,
-            last_updated: at,
-            shard_history,
-            ..registered
-        }
+        let mut metadata = ShardMetadata::registered(1);
+        (metadata.number_of_shards, metadata.read_shards) = (count(width), count(width));
+        metadata.shard_history = metadata.shard_history.with(at, count(width));
+        metadata.last_updated = at;
+        metadata
     }
 
     /// A demand in write units a second, on this many partitions: its observations at a width, if
@@ -532,13 +490,7 @@ mod tests {
     #[test]
     fn a_handful_of_throttles_is_no_reason() {
         let few = |writes, throttled| {
-            let pressure = Pressure {
-                writes,
-                attempts: writes,
-                throttled,
-                accepted: writes - throttled,
-                throttles: throttled,
-            };
+            let pressure = pressure((writes, throttled));
             Seen { pressure, rate: 2_000.0, partitions: Some(1_000), hot_items: None }
         };
         assert_eq!(decide(&settled(1, 1), few(200, 2)), Calm);
@@ -571,6 +523,9 @@ mod tests {
         };
         assert_eq!(decide(&shrunk, Seen::default()), Calm);
         assert_grows(decide(&shrunk, waiting(1_000, 10, 2_000.0)), 8..=8);
+        let policy = ScalingPolicy::default();
+        assert_grows(policy.decide_reported(&shrunk, None, 1_000), 8..=8);
+        assert_eq!(policy.shards_for(800.0, Some(4)), Sizing::Enough(ShardCount::ONE));
     }
 
     #[test]
@@ -578,6 +533,7 @@ mod tests {
         let grown = |shrunk_at, at| ShardMetadata { shrunk_at: Some(shrunk_at), ..settled(8, at) };
         let closing = ShardMetadata { phase: Phase::Closing(count(9)), ..settled(8, 1_000) };
         let rows = [
+            (settled(8, 1_000), 4_599, ShrinkDecision::Wait { until: 4_600 }),
             (settled(8, 1_000), 4_600, ShrinkDecision::To(count(4))),
             (grown(900, 1_000), 4_600, ShrinkDecision::Wait { until: 15_400 }),
             (grown(900, 1_000), 15_400, ShrinkDecision::To(count(4))),

@@ -58,9 +58,8 @@ pub(crate) fn from_sdk(value: AttributeValue) -> Result<Value, TableError> {
         AttributeValue::Ns(set) => Value::Ns(set),
         AttributeValue::Bs(set) => Value::Bs(set.into_iter().map(Blob::into_inner).collect()),
         _ => {
-            return Err(TableError::Damaged(
-                "an attribute has a type that this release does not know".into(),
-            ));
+            let why = "an attribute has a type that this release does not know";
+            return Err(TableError::Damaged(why.to_owned()));
         }
     })
 }
@@ -104,9 +103,8 @@ pub(super) fn item_to_sdk(
         SdkItem::with_capacity(content.map_or(1, |content| content.item.attributes.len()) + 6);
     match content {
         Some(Content { item, applied }) => {
-            stored.extend(
-                item.attributes.iter().map(|(name, value)| (name.clone(), to_sdk(value.clone()))),
-            );
+            let own = item.attributes.iter();
+            stored.extend(own.map(|(name, value)| (name.clone(), to_sdk(value.clone()))));
             applied.into_iter().for_each(|applied| set_applied(&mut stored, applied));
         }
         None => drop(stored.insert(DELETED.to_owned(), AttributeValue::Bool(true))),
@@ -150,7 +148,6 @@ pub(super) fn set_logical_key(
     }
 }
 
-/// Stores the width under which an item is placed.
 pub(crate) fn set_width(config: &TableConfig, stored: &mut SdkItem, width: ShardCount) {
     if width == config.adopt_shards {
         stored.remove(WIDTH);
@@ -159,7 +156,6 @@ pub(crate) fn set_width(config: &TableConfig, stored: &mut SdkItem, width: Shard
     }
 }
 
-/// The width under which an item was placed.
 pub(crate) fn width_from_sdk(
     config: &TableConfig,
     stored: Option<&AttributeValue>,
@@ -236,9 +232,8 @@ fn applied_from_sdk(stored: &SdkItem) -> Result<Option<Applied>, TableError> {
     };
     let parts = (number(BEGAN), number(KNOWN_SINCE), ids(stored.get(APPLIED)), ids(member(IDS)));
     let (Some(began), Some(known_since), Some(young), Some(old)) = parts else {
-        return Err(TableError::Damaged(format!(
-            "an item's {APPLIED} is not what this product stores"
-        )));
+        let why = format!("an item's {APPLIED} is not what this product stores");
+        return Err(TableError::Damaged(why));
     };
     Ok(Some(Applied { began, known_since, young, old }))
 }
@@ -273,18 +268,11 @@ mod tests {
 
     fn stored(config: &TableConfig, item: Option<&Item>) -> SdkItem {
         let (partition_key, sort_key) = (key("orders"), text("order-1"));
-        let place = Place {
-            partition_key: &partition_key,
-            sort_key: &sort_key,
-            shard: shard(2),
-            width: count(4),
-        };
-        item_to_sdk(
-            config,
-            item.map(|item| Content { item, applied: None }),
-            (place, "orders\u{1f}s2".to_owned()),
-            (Version::new(3, 7, 9), Some("id")),
-        )
+        let (partition_key, sort_key) = (&partition_key, &sort_key);
+        let place = Place { partition_key, sort_key, shard: shard(2), width: count(4) };
+        let content = item.map(|item| Content { item, applied: None });
+        let written = (Version::new(3, 7, 9), Some("id"));
+        item_to_sdk(config, content, (place, "orders\u{1f}s2".to_owned()), written)
     }
 
     #[test]

@@ -113,7 +113,6 @@ impl Expression {
         Self::of("attribute_not_exists(#p)").name("#p", partition_key_name)
     }
 
-    /// An item of another program.
     pub(super) fn unversioned(partition_key_name: &str) -> Self {
         Self::of("attribute_exists(#p) AND attribute_not_exists(#v)")
             .name("#p", partition_key_name)
@@ -167,23 +166,35 @@ impl Expression {
         (clauses.join(" "), self)
     }
 
-    /// An update that adds to attributes in place and raises the version, and the condition with
-    /// the names and values of both. Call it on a condition on the version.
-    pub(super) fn addition(mut self, once: Option<Once>, additions: &Attributes) -> (String, Self) {
-        let mut terms = Vec::with_capacity(additions.len() + 1);
-        for (index, (name, value)) in additions.iter().enumerate() {
+    /// An update that adds to attributes in place, and the condition with the names and values of
+    /// both.
+    pub(super) fn adding<'a>(
+        mut self,
+        additions: impl IntoIterator<Item = (&'a str, AttributeValue)>,
+    ) -> (String, Self) {
+        let mut terms = Vec::new();
+        for (index, (name, value)) in additions.into_iter().enumerate() {
             let (placeholder, named) = (format!("#n{index}"), format!(":n{index}"));
             terms.push(format!("{placeholder} {named}"));
-            self.names.insert(placeholder, name.clone());
-            self.values.insert(named, attributes::to_sdk(value.clone()));
+            self.names.insert(placeholder, name.to_owned());
+            self.values.insert(named, value);
         }
+        (format!("ADD {}", terms.join(", ")), self)
+    }
+
+    /// As [`adding`](Self::adding), for an item, whose version it raises. Call it on a condition on
+    /// the version.
+    pub(super) fn addition(self, once: Option<Once>, additions: &Attributes) -> (String, Self) {
+        let added = additions.iter();
+        let added = added.map(|(name, value)| (name.as_str(), attributes::to_sdk(value.clone())));
+        let (mut add, mut condition) = self.adding(added);
+        condition.values.insert(":step".to_owned(), AttributeValue::N(Version::STEP.to_string()));
         if let Some(once) = once {
-            terms.push("#y :ids".to_owned());
-            self.values
-                .insert(":ids".to_owned(), AttributeValue::Bs(vec![Blob::new(once.id.bytes())]));
+            let ids = AttributeValue::Bs(vec![Blob::new(once.id.bytes())]);
+            condition.values.insert(":ids".to_owned(), ids);
+            add += ", #y :ids";
         }
-        self.values.insert(":step".to_owned(), AttributeValue::N(Version::STEP.to_string()));
-        (format!("SET #v = #v + :step ADD {}", terms.join(", ")), self)
+        (format!("SET #v = #v + :step {add}"), condition)
     }
 
     /// The parts for a request builder: the expression, the names, and the values if there are any.
@@ -194,7 +205,6 @@ impl Expression {
 }
 
 impl Tables {
-    /// The condition and the marks of a request as an expression, for a shard.
     pub(super) fn expression_of(&self, request: &Request, shard: ShardNumber) -> Expression {
         let condition = self.expression(&request.condition, shard);
         match (Expression::allowing(request.marks), &request.condition) {
@@ -204,7 +214,6 @@ impl Tables {
         }
     }
 
-    /// A condition of the protocol as an expression, for a shard.
     pub(super) fn expression(&self, condition: &Condition, shard: ShardNumber) -> Expression {
         Expression::demanded(condition, self.proof(shard))
     }

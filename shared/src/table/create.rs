@@ -18,9 +18,7 @@ use crate::table::error::{Cause, TableError};
 use crate::table::sending;
 use crate::values::key::SortKeyType;
 
-/// How long DynamoDB may take to create a table.
 const CREATION_TIMEOUT: Duration = Duration::from_secs(120);
-/// The pause between two looks at a table that is being created.
 const POLL_PERIOD: Duration = Duration::from_millis(500);
 
 /// Creates the main table and the metadata table, on demand, unless they exist. The main table has
@@ -78,23 +76,19 @@ pub async fn create_tables(client: &Client, config: &TableConfig) -> Result<(), 
 
 /// The status of a table. `None` if it does not exist.
 async fn status(client: &Client, table: &str) -> Result<Option<TableStatus>, TableError> {
-    match sending(client.describe_table().table_name(table).send()).await {
-        // A server that states no status serves the table.
-        Ok(described) => Ok(Some(
-            described.table.and_then(|table| table.table_status).unwrap_or(TableStatus::Active),
-        )),
-        Err(error)
-            if error
-                .as_service_error()
-                .is_some_and(DescribeTableError::is_resource_not_found_exception) =>
-        {
-            Ok(None)
+    let error = match sending(client.describe_table().table_name(table).send()).await {
+        Ok(described) => {
+            let stated = described.table.and_then(|table| table.table_status);
+            // A server that states no status serves the table.
+            return Ok(Some(stated.unwrap_or(TableStatus::Active)));
         }
-        Err(error) => {
-            let what = format!("the table {table} cannot be described");
-            Err(TableError::from_sdk(error).about(&what))
-        }
+        Err(error) => error,
+    };
+    let refused = error.as_service_error();
+    if refused.is_some_and(DescribeTableError::is_resource_not_found_exception) {
+        return Ok(None);
     }
+    Err(TableError::from_sdk(error).about(&format!("the table {table} cannot be described")))
 }
 
 async fn create_table(
@@ -130,19 +124,10 @@ async fn create_table(
             .map_err(unbuilt)?;
         create = create.global_secondary_indexes(index);
     }
-    match sending(create.send()).await {
-        Ok(_) => Ok(()),
-        // Another process was first.
-        Err(error)
-            if error
-                .as_service_error()
-                .is_some_and(CreateTableError::is_resource_in_use_exception) =>
-        {
-            Ok(())
-        }
-        Err(error) => {
-            let what = format!("the table {table} cannot be created");
-            Err(TableError::from_sdk(error).about(&what))
-        }
+    let Err(error) = sending(create.send()).await else { return Ok(()) };
+    // Another process was first.
+    if error.as_service_error().is_some_and(CreateTableError::is_resource_in_use_exception) {
+        return Ok(());
     }
+    Err(TableError::from_sdk(error).about(&format!("the table {table} cannot be created")))
 }

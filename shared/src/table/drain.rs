@@ -32,15 +32,13 @@ pub(crate) struct StoredCopy {
 }
 
 impl StoredCopy {
-    /// Write units of one store or one deletion.
     pub(crate) fn write_units(&self) -> u64 {
         self.units.unwrap_or_else(|| {
-            let bytes = self.stored.iter().map(|(name, value)| {
-                // An attribute of an unknown type counts with its name only.
-                name.len()
-                    + attributes::from_sdk(value.clone()).map_or(0, |value| value_size(&value))
-            });
-            write_units(bytes.sum())
+            // An attribute of an unknown type counts with its name only.
+            let size = |value: &AttributeValue| {
+                attributes::from_sdk(value.clone()).map_or(0, |value| value_size(&value))
+            };
+            write_units(self.stored.iter().map(|(name, value)| name.len() + size(value)).sum())
         })
     }
 
@@ -97,15 +95,12 @@ impl Tables {
     ) -> Result<Sent, TableError> {
         let Place { partition_key: key, sort_key, shard: home, width } = home;
         if copy.stored.is_empty() {
-            return Err(TableError::Rejected(
-                "a copy of which only the version is remembered cannot be moved".into(),
-            ));
+            let why = "a copy of which only the version is remembered cannot be moved";
+            return Err(TableError::Rejected(why.into()));
         }
         let mut stored = copy.stored.clone();
-        stored.insert(
-            self.config.partition_key_name.clone(),
-            AttributeValue::S(self.shard_key(key, home)?),
-        );
+        let shard_key = AttributeValue::S(self.shard_key(key, home)?);
+        stored.insert(self.config.partition_key_name.clone(), shard_key);
         attributes::set_logical_key(&self.config, &mut stored, (key, home));
         attributes::set_width(&self.config, &mut stored, width);
         let request = drain::copy_home(&copy.copy);
@@ -147,13 +142,9 @@ impl Tables {
 
     fn stored_copy(&self, stored: SdkItem) -> Result<StoredCopy, TableError> {
         let (sort_key, copy) = (self.sort_key(&stored)?, attributes::copy_from_sdk(&stored)?);
-        let ttl = self
-            .config
-            .ttl_attribute
-            .as_ref()
-            .filter(|_| !copy.is_tombstone)
-            .and_then(|name| stored.get(name));
-        Ok(StoredCopy { sort_key, copy, ttl: ttl.cloned(), stored, units: None })
+        let ttl = self.config.ttl_attribute.as_ref().filter(|_| !copy.is_tombstone);
+        let ttl = ttl.and_then(|name| stored.get(name)).cloned();
+        Ok(StoredCopy { sort_key, copy, ttl, stored, units: None })
     }
 }
 
@@ -166,21 +157,14 @@ mod tests {
     fn what_is_remembered_of_a_copy_is_enough_to_delete_it() {
         let stored = SdkItem::from([("text".to_owned(), AttributeValue::S("x".repeat(2_000)))]);
         let (version, ttl) = (Version::new(1, 2, 3), Some(AttributeValue::N("9".into())));
-        let copy = Copy {
-            version,
-            is_tombstone: false,
-            write_id: Some("id".into()),
-            applied: None,
-            late_until: None,
-        };
+        let write_id = Some("id".into());
+        let copy = Copy { version, is_tombstone: false, write_id, applied: None, late_until: None };
         let read = StoredCopy { sort_key: text("order-1"), copy, ttl, stored, units: None };
         let remembered = read.clone().remembered();
         assert_eq!((remembered.copy.version, &remembered.ttl), (read.copy.version, &read.ttl));
         assert_eq!((remembered.write_units(), remembered.stored.len()), (read.write_units(), 0));
-        let unversioned = StoredCopy {
-            copy: Copy { version: Version::NONE, ..read.copy.clone() },
-            ..read.clone()
-        };
+        let copy = Copy { version: Version::NONE, ..read.copy.clone() };
+        let unversioned = StoredCopy { copy, ..read.clone() };
         assert_eq!(unversioned.remembered().stored, read.stored, "its attributes are compared");
     }
 }

@@ -9,10 +9,10 @@ use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use crate::policy::capacity::CapacityScope;
 
 /// A description of what went wrong, and the underlying error if there is one.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{why}")]
 pub struct Cause {
     why: String,
-    /// DynamoDB's own code.
     code: Option<Box<str>>,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
@@ -22,7 +22,6 @@ impl Cause {
         Self { why: why.into(), code: None, source: Some(Box::new(source)) }
     }
 
-    /// Adds what went wrong in front.
     pub(super) fn about(self, what: &str) -> Self {
         Self { why: format!("{what}: {}", self.why), ..self }
     }
@@ -31,18 +30,6 @@ impl Cause {
 impl<T: Into<String>> From<T> for Cause {
     fn from(why: T) -> Self {
         Self { why: why.into(), code: None, source: None }
-    }
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.why)
-    }
-}
-
-impl Error for Cause {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.as_ref().map(|source| source.as_ref() as &(dyn Error + 'static))
     }
 }
 
@@ -112,18 +99,15 @@ impl Error for TableError {
 
 impl TableError {
     /// Adds what went wrong in front of the cause, if the error has one.
-    pub(super) fn about(self, what: &str) -> Self {
-        match self {
-            Self::Transient(cause) => Self::Transient(cause.about(what)),
-            Self::Rejected(cause) => Self::Rejected(cause.about(what)),
-            Self::Unsupported(cause) => Self::Unsupported(cause.about(what)),
-            Self::Unusable(cause) => Self::Unusable(cause.about(what)),
-            error @ (Self::Capacity(_)
-            | Self::ConditionFailed
-            | Self::Conflict
-            | Self::Lost(_)
-            | Self::Damaged(_)) => error,
+    pub(super) fn about(mut self, what: &str) -> Self {
+        if let Self::Transient(cause)
+        | Self::Rejected(cause)
+        | Self::Unsupported(cause)
+        | Self::Unusable(cause) = &mut self
+        {
+            cause.why = format!("{what}: {}", cause.why);
         }
+        self
     }
 
     /// Whether the same request may succeed a moment later.
@@ -212,10 +196,8 @@ mod tests {
             format!(r#"{{"__type":"x#ThrottlingException","throttlingReasons":{list}}}"#),
             format!(r#"{{"__type":"x#ThrottlingException","ThrottlingReasons":{list}}}"#),
         ] {
-            assert_eq!(
-                throttling_reasons(body.as_bytes()),
-                ["TableWriteKeyRangeThroughputExceeded"]
-            );
+            let reasons = throttling_reasons(body.as_bytes());
+            assert_eq!(reasons, ["TableWriteKeyRangeThroughputExceeded"], "{body}");
         }
         for body in ["", "null", "[]", r#"{"ThrottlingReasons":null}"#, "{\"ThrottlingReasons\":"] {
             assert!(throttling_reasons(body.as_bytes()).is_empty(), "{body}");

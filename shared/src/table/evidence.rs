@@ -26,20 +26,14 @@ use crate::values::key::PartitionKey;
 const MAX_ATTEMPTS: u32 = 2;
 /// A set has at least one member. This one, which is no hash, stands for none.
 const NO_ITEM: &str = "-1";
-const ADD: &str = "ADD #a :a, #t :t, #c :c, #w :w, #r :r, #u :u, #i :i, #n :n";
-const BEGIN: &str =
-    "SET #g = :g, #b = :s, #a = :a, #t = :t, #c = :c, #w = :w, #r = :r, #u = :u, #i = :i, #n = :n";
 
 /// The observations that an instance adds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Evidence {
-    /// The instance's own observations.
     pub(crate) seen: Pressure,
     /// Its write units a second; 0 if it has added them to this pool before.
     pub(crate) rate: u64,
-    /// The hash of a throttled item.
     pub(crate) item: Option<u32>,
-    /// The generation of the key under which they were made.
     pub(crate) generation: u64,
     /// The number of partitions of the table, if it is known.
     pub(crate) partitions: Option<u32>,
@@ -52,13 +46,10 @@ pub(crate) struct Evidence {
 /// A shortage that an instance reports. Times are milliseconds since 1970.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shortage {
-    /// The generation of the key under which it was found.
     pub(crate) generation: u64,
     /// The number of partitions of the table, if it is known.
     pub(crate) partitions: Option<u32>,
-    /// When it was found.
     pub(crate) now: u64,
-    /// Until when the report is valid.
     pub(crate) until: u64,
     /// A report that is valid beyond this time was written by a wrong clock, and does not count.
     pub(crate) latest: u64,
@@ -127,42 +118,31 @@ impl Tables {
         let Evidence { seen, rate, item: hot, generation, partitions, now, oldest } = evidence;
         let item = item_key(key, partitions);
         let hash = hot.map_or_else(|| NO_ITEM.to_owned(), |hash| hash.to_string());
-        let hashes = AttributeValue::Ns(vec![hash]);
+        let observed = [
+            (ATTEMPTS, number(seen.attempts)),
+            (THROTTLED, number(seen.throttled)),
+            (ACCEPTED, number(seen.accepted)),
+            (FIRST_WRITES, number(seen.writes)),
+            (THROTTLES, number(seen.throttles)),
+            (RATE, number(rate)),
+            (ITEMS, AttributeValue::Ns(vec![hash])),
+            (ADDED_ITEMS, number(u64::from(hot.is_some()))),
+        ];
+        let pool = |condition: &str| {
+            let pool = Expression::of(condition).name("#g", GENERATION).name("#b", BEGUN);
+            pool.value(":g", number(generation)).value(":o", number(oldest))
+        };
         for _ in 0..MAX_ATTEMPTS {
-            let counted = |expression: Expression| {
-                expression
-                    .name("#g", GENERATION)
-                    .name("#b", BEGUN)
-                    .name("#a", ATTEMPTS)
-                    .name("#t", THROTTLED)
-                    .name("#c", ACCEPTED)
-                    .name("#w", FIRST_WRITES)
-                    .name("#r", THROTTLES)
-                    .name("#u", RATE)
-                    .name("#i", ITEMS)
-                    .name("#n", ADDED_ITEMS)
-                    .value(":g", number(generation))
-                    .value(":o", number(oldest))
-                    .value(":a", number(seen.attempts))
-                    .value(":t", number(seen.throttled))
-                    .value(":c", number(seen.accepted))
-                    .value(":w", number(seen.writes))
-                    .value(":r", number(seen.throttles))
-                    .value(":u", number(rate))
-                    .value(":i", hashes.clone())
-                    .value(":n", number(u64::from(hot.is_some())))
-            };
-            let same = counted(Expression::of("#g = :g AND #b >= :o"));
-            match self.update_evidence(&item, generation, ADD, same).await {
+            let added = pool("#g = :g AND #b >= :o").adding(observed.clone());
+            match self.update_evidence(&item, generation, added).await {
                 Err(TableError::ConditionFailed) => {}
                 result => return result,
             }
-            let other = counted(Expression::of("attribute_not_exists(#g) OR #g < :g OR #b < :o"));
-            let begin = BEGIN;
-            match self
-                .update_evidence(&item, generation, begin, other.value(":s", number(now)))
-                .await
-            {
+            let begun = [(GENERATION, number(generation)), (BEGUN, number(now))];
+            let begun = begun.into_iter().chain(observed.clone());
+            let begun = pool("attribute_not_exists(#g) OR #g < :g OR #b < :o")
+                .update(begun.map(|(name, value)| (name, Some(value))));
+            match self.update_evidence(&item, generation, begun).await {
                 Err(TableError::ConditionFailed) => {}
                 result => return result,
             }
@@ -188,7 +168,8 @@ impl Tables {
                 .value(":l", number(latest))
                 .value(":s", number(until))
                 .value(":h", number(generation));
-        match self.update_evidence(&item, generation, "SET #s = :s, #h = :h", unclaimed).await {
+        let claimed = ("SET #s = :s, #h = :h".to_owned(), unclaimed);
+        match self.update_evidence(&item, generation, claimed).await {
             Ok(_) => Ok(true),
             Err(TableError::ConditionFailed) => Ok(false),
             Err(error) => Err(error),
@@ -210,19 +191,10 @@ impl Tables {
         &self,
         item: &str,
         generation: u64,
-        update: &str,
-        condition: Expression,
+        (update, condition): (String, Expression),
     ) -> Result<Together, TableError> {
-        let (condition, names, values) = condition.into_parts();
         let request = self
-            .client
-            .update_item()
-            .table_name(&self.config.metadata_table_name)
-            .set_key(Some(self.metadata_key(item)))
-            .update_expression(update)
-            .condition_expression(condition)
-            .set_expression_attribute_names(Some(names))
-            .set_expression_attribute_values(values)
+            .update(Table::Metadata, self.metadata_key(item), update, condition)
             .return_values(ReturnValue::AllNew);
         let answer =
             sending(request.send()).await.map_err(|error| self.failed(Table::Metadata, error))?;

@@ -39,14 +39,6 @@ pub(crate) struct RawCopy {
     item: SdkItem,
 }
 
-#[derive(Debug)]
-pub(crate) struct FoundCopies {
-    /// It may be a tombstone.
-    pub(crate) newest: Option<Stored<Item>>,
-    /// Shards that were not read, because capacity was missing.
-    pub(crate) unprocessed: Vec<ShardNumber>,
-}
-
 /// The copies at the item's places, and the shards that were not read because capacity was missing.
 type Found<T> = (Vec<(ShardNumber, T)>, Vec<ShardNumber>);
 
@@ -89,9 +81,8 @@ impl Tables {
             // The attributes that distinguish copies are read, too.
             let own = [LOGICAL_KEY, VERSION, DELETED, self.config.sort_key_name.as_str()];
             let mut terms = Vec::with_capacity(fields.len() + own.len());
-            for (index, name) in
-                own.into_iter().chain(fields.iter().map(String::as_str)).enumerate()
-            {
+            let names = own.into_iter().chain(fields.iter().map(String::as_str));
+            for (index, name) in names.enumerate() {
                 let placeholder = format!("#f{index}");
                 call = call.expression_attribute_names(&placeholder, name);
                 terms.push(placeholder);
@@ -104,10 +95,8 @@ impl Tables {
         let items =
             ours.map(|item| attributes::item_from_sdk(&self.config, &query.partition_key, item));
         let items = items.collect::<Result<_, _>>()?;
-        let consumed = answer
-            .consumed_capacity
-            .and_then(|consumed| consumed.capacity_units)
-            .unwrap_or_default();
+        let consumed = answer.consumed_capacity.and_then(|consumed| consumed.capacity_units);
+        let consumed = consumed.unwrap_or_default();
         Ok(ShardQueryPage { page: ShardPage { items, next }, consumed })
     }
 
@@ -122,19 +111,19 @@ impl Tables {
     }
 
     /// Reads one item from one shard, or from several in one request. Returns the key's newest
-    /// copy.
-    pub(crate) async fn get_copies(
+    /// copy, which may be a tombstone, and the shards that were not read.
+    pub(crate) async fn get_newest(
         &self,
         target: GetTarget<'_>,
         shards: &[ShardNumber],
-    ) -> Result<FoundCopies, TableError> {
+    ) -> Result<(Option<Stored<Item>>, Vec<ShardNumber>), TableError> {
         let (found, unprocessed) = self.get_all(target, shards).await?;
         let mut newest = None;
         for (_, item) in found {
             let stored = attributes::item_from_sdk(&self.config, target.partition_key, item)?;
             newest = newer(newest, Some(stored));
         }
-        Ok(FoundCopies { newest, unprocessed })
+        Ok((newest, unprocessed))
     }
 
     /// The copies at an item's places, strongly consistent; and each item as it is stored.
@@ -161,7 +150,6 @@ impl Tables {
         attributes::item_from_sdk(&self.config, key, raw.item)
     }
 
-    /// The items that count at an item's places.
     async fn get_all(
         &self,
         target: GetTarget<'_>,
@@ -179,17 +167,14 @@ impl Tables {
             for shard in chunk {
                 places.insert(self.shard_key(target.partition_key, *shard)?, *shard);
             }
-            let keys = places
-                .keys()
-                .map(|shard_key| self.key(shard_key.clone(), target.sort_key))
-                .collect();
+            let keys = places.keys().map(|key| self.key(key.clone(), target.sort_key)).collect();
             let wanted = KeysAndAttributes::builder()
                 .set_keys(Some(keys))
                 .consistent_read(target.consistent)
                 .build();
-            let wanted = wanted.map_err(|error| {
-                TableError::Rejected(Cause::by("the request could not be made", error))
-            })?;
+            let unbuilt =
+                |error| TableError::Rejected(Cause::by("the request could not be made", error));
+            let wanted = wanted.map_err(unbuilt)?;
             let call = self.client.batch_get_item().request_items(&self.config.table_name, wanted);
             let answer =
                 sending(call.send()).await.map_err(|error| self.failed(Table::Main, error))?;
@@ -206,7 +191,6 @@ impl Tables {
         Ok((found, unprocessed))
     }
 
-    /// The item that counts at one place.
     pub(super) async fn get_one(
         &self,
         target: GetTarget<'_>,
@@ -232,10 +216,8 @@ impl Tables {
         shard: ShardNumber,
     ) -> Result<String, TableError> {
         self.config.shard_keys.build(key, shard).map_err(|error| {
-            TableError::Rejected(Cause::by(
-                format!("the partition key with its shard suffix: {error}"),
-                error,
-            ))
+            let why = format!("the partition key with its shard suffix: {error}");
+            TableError::Rejected(Cause::by(why, error))
         })
     }
 

@@ -16,9 +16,7 @@ use crate::table::metadata_item::{LOAD_ATTRIBUTES, RawMetadata, attributes, numb
 use crate::table::{Table, Tables, sending};
 use crate::values::key::{KeyError, PartitionKey};
 
-/// How often recording the load is tried while other instances record theirs.
 const MAX_NOTE_ATTEMPTS: u32 = 4;
-/// The largest number of keys in one page of a list.
 const MAX_LISTED_KEYS: i32 = 500;
 
 impl Tables {
@@ -162,32 +160,32 @@ impl Tables {
                 .name("#g", GENERATION)
                 .value(":seen", number(seen.generation)),
         };
-        let (update, condition) = condition.update(stored);
-        self.update_metadata(key.as_str(), update, condition)
-            .await?
-            .map_err(|_| TableError::ConditionFailed)
+        self.change_metadata(key.as_str(), condition.update(stored)).await
     }
 
-    /// Changes an item if the condition holds. Otherwise returns the stored item.
+    /// Changes an item if the condition holds.
     ///
     /// # Errors
-    /// [`TableError::ConditionFailed`] if there is no item, or if the server does not return it.
-    pub(super) async fn update_metadata(
+    /// [`TableError::ConditionFailed`] if it does not.
+    pub(super) async fn change_metadata(
+        &self,
+        key: &str,
+        (update, condition): (String, Expression),
+    ) -> Result<(), TableError> {
+        let changed = self.update_metadata(key, update, condition).await?;
+        changed.map_err(|_| TableError::ConditionFailed)
+    }
+
+    /// As [`change_metadata`](Self::change_metadata), but returns the stored item if the condition
+    /// does not hold. The error is for one that the server does not return, or that is not there.
+    async fn update_metadata(
         &self,
         key: &str,
         update: String,
         condition: Expression,
     ) -> Result<Result<(), SdkItem>, TableError> {
-        let (condition, names, values) = condition.into_parts();
         let request = self
-            .client
-            .update_item()
-            .table_name(&self.config.metadata_table_name)
-            .set_key(Some(self.metadata_key(key)))
-            .update_expression(update)
-            .condition_expression(condition)
-            .set_expression_attribute_names(Some(names))
-            .set_expression_attribute_values(values)
+            .update(Table::Metadata, self.metadata_key(key), update, condition)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         let Err(error) = sending(request.send()).await else { return Ok(Ok(())) };
         let stored = match error.as_service_error() {

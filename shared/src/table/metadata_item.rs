@@ -46,17 +46,13 @@ impl RawMetadata {
             (None, false) => Phase::Open,
             (Some(to), false) => Phase::Closing(to),
             (None, true) => {
-                let drain = self
-                    .0
-                    .get(DRAIN)
-                    .and_then(|value| value.as_s().ok())
-                    .and_then(|text| drain_from_str(text));
+                let text = self.0.get(DRAIN).and_then(|value| value.as_s().ok());
+                let drain = text.and_then(|text| drain_from_str(text));
                 Phase::Draining(drain.ok_or_else(|| damaged(DRAIN))?)
             }
             (Some(_), true) => {
-                return Err(TableError::Damaged(format!(
-                    "{CLOSING} and {DRAINING} exclude each other"
-                )));
+                let why = format!("{CLOSING} and {DRAINING} exclude each other");
+                return Err(TableError::Damaged(why));
             }
         };
         let metadata = ShardMetadata {
@@ -88,20 +84,17 @@ impl RawMetadata {
         Ok(metadata)
     }
 
-    /// The widest of the widths that can be parsed.
     pub(crate) fn widest(&self) -> Option<ShardCount> {
         let width = |name| self.count(name).ok().flatten();
         width(NUMBER_OF_SHARDS).max(width(READ_SHARDS)).max(width(CLOSING))
     }
 
-    /// The history entries that can be parsed.
     pub(crate) fn history(&self) -> ShardHistory {
         let entries = self.entries().unwrap_or_default().iter().map(String::as_str);
         ShardHistory::parse(entries.filter(|entry| ShardHistory::parse([*entry]).is_ok()))
             .unwrap_or_default()
     }
 
-    /// The generation, if it can be parsed.
     pub(crate) fn generation(&self) -> Option<u64> {
         self.number(GENERATION).ok().flatten()
     }
@@ -128,9 +121,8 @@ impl RawMetadata {
     }
 
     fn flag(&self, name: &str) -> Result<bool, TableError> {
-        self.0
-            .get(name)
-            .map_or(Ok(false), |value| value.as_bool().copied().map_err(|_| damaged(name)))
+        let Some(value) = self.0.get(name) else { return Ok(false) };
+        value.as_bool().copied().map_err(|_| damaged(name))
     }
 
     fn entries(&self) -> Result<&[String], TableError> {
@@ -182,7 +174,6 @@ fn drain_to_string(drain: Drain) -> String {
     format!("{} {} {}{in_doubt}", drain.began, at(drain.busy_until), at(drain.emptied_at))
 }
 
-/// `None` if it cannot be parsed.
 fn drain_from_str(text: &str) -> Option<Drain> {
     let at = |word: &str| if word == "-" { Some(None) } else { word.parse().ok().map(Some) };
     let (times, in_doubt) =
@@ -198,7 +189,6 @@ fn drain_from_str(text: &str) -> Option<Drain> {
     })
 }
 
-/// Whether the attributes are consistent.
 fn check(metadata: &ShardMetadata) -> Result<(), TableError> {
     let ShardMetadata { number_of_shards: written, read_shards: read, era, phase, .. } = metadata;
     // In the first era the read width is above the write width only while a change is running, or
@@ -231,10 +221,8 @@ mod tests {
     use crate::values::key::tests::count as shards;
 
     fn stored(metadata: &ShardMetadata) -> SdkItem {
-        let present = attributes(metadata)
-            .into_iter()
-            .filter_map(|(name, value)| Some((name.to_owned(), value?)));
-        present.collect()
+        let stored = attributes(metadata).into_iter();
+        stored.filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
     }
 
     fn item(numbers: &[(&str, u64)]) -> SdkItem {
@@ -277,13 +265,10 @@ mod tests {
         let marked = Drain { began: 10, busy_until: None, in_doubt: false, emptied_at: None };
         let begun = Drain { busy_until: Some(20), ..marked };
         let emptied = Drain { emptied_at: Some(30), in_doubt: true, ..begun };
-        for (drain, text) in
-            [(marked, "10 - -"), (begun, "10 20 -"), (emptied, "10 20 30 in_doubt")]
-        {
-            assert_eq!(
-                (drain_to_string(drain).as_str(), drain_from_str(text)),
-                (text, Some(drain))
-            );
+        let rows = [(marked, "10 - -"), (begun, "10 20 -"), (emptied, "10 20 30 in_doubt")];
+        for (drain, text) in rows {
+            assert_eq!(drain_to_string(drain), text);
+            assert_eq!(drain_from_str(text), Some(drain));
         }
         for text in [
             "",
@@ -302,16 +287,12 @@ mod tests {
     #[test]
     fn an_item_of_another_program_is_accepted() {
         let mut foreign = item(&[(NUMBER_OF_SHARDS, 4), (LAST_UPDATED, 20)]);
-        foreign.insert(
-            SHARD_HISTORY.to_owned(),
-            AttributeValue::Ss(vec!["20:4".into(), "10:1".into()]),
-        );
-        let metadata = parse(&foreign).unwrap();
-        assert_eq!(
-            (metadata.read_shards, metadata.era, metadata.generation),
-            (shards(4), FIRST_ERA, 0)
-        );
-        assert_eq!(metadata.shard_history.to_strings(), ["10:1", "20:4"]);
+        let history = AttributeValue::Ss(vec!["20:4".into(), "10:1".into()]);
+        foreign.insert(SHARD_HISTORY.to_owned(), history);
+        let ShardMetadata { read_shards, era, generation, shard_history, .. } =
+            parse(&foreign).unwrap();
+        assert_eq!((read_shards, era, generation), (shards(4), FIRST_ERA, 0));
+        assert_eq!(shard_history.to_strings(), ["10:1", "20:4"]);
     }
 
     #[test]
@@ -340,10 +321,7 @@ mod tests {
             assert!(message.contains(expected), "{message}");
         }
         assert!(parse(&with(CLOSING, 4)).is_ok());
-        assert!(
-            parse(&with(ERA, 3)).is_ok(),
-            "a lower width was opened, and its drain has not begun"
-        );
+        assert!(parse(&with(ERA, 3)).is_ok(), "the drain of a lower width has not begun");
     }
 
     #[test]
@@ -354,10 +332,7 @@ mod tests {
             .insert(SHARD_HISTORY.to_owned(), AttributeValue::Ss(vec!["20:4".into(), "x".into()]));
         let raw = RawMetadata(damaged);
         assert!(raw.parse().is_err());
-        assert_eq!(
-            (raw.widest(), raw.generation(), raw.era()),
-            (Some(shards(8)), Some(7), Some(4))
-        );
-        assert_eq!(raw.history().to_strings(), ["20:4"]);
+        assert_eq!((raw.widest(), raw.era()), (Some(shards(8)), Some(4)));
+        assert_eq!((raw.generation(), raw.history().to_strings()), (Some(7), vec!["20:4".into()]));
     }
 }

@@ -30,10 +30,12 @@ use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
+use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::config::TableConfig;
 use attributes::SdkItem;
+use condition::Expression;
 use error::{Cause, TableError};
 
 pub(crate) use attributes::Content;
@@ -47,7 +49,6 @@ pub use scan::ScanPosition;
 pub(crate) use table_item::{Mode, TABLE_KEY, TableItem};
 pub(crate) use writes::{LeaseLasts, Sent};
 
-/// The longest time for one attempt of one request.
 pub(crate) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Sends a request. Boxed, so that the engine boxes none: the SDK's futures are large, and nest so
@@ -115,7 +116,6 @@ impl Tables {
         }
     }
 
-    /// The error of a request to a table.
     fn failed<E>(&self, table: Table, error: SdkError<E, HttpResponse>) -> TableError
     where
         E: ProvideErrorMetadata + Error + Send + Sync + 'static,
@@ -132,6 +132,25 @@ impl Tables {
         };
         let what = format!("the {role} table {} cannot be used", self.name(table));
         TableError::Unusable(why.into().about(&what))
+    }
+
+    /// An update of an item, if the condition holds. The caller can add to it.
+    fn update(
+        &self,
+        table: Table,
+        key: SdkItem,
+        update: impl Into<String>,
+        condition: Expression,
+    ) -> UpdateItemFluentBuilder {
+        let (condition, names, values) = condition.into_parts();
+        self.client
+            .update_item()
+            .table_name(self.name(table))
+            .set_key(Some(key))
+            .update_expression(update)
+            .condition_expression(condition)
+            .set_expression_attribute_names(Some(names))
+            .set_expression_attribute_values(values)
     }
 
     /// A query of all items under one value of the partition-key attribute. The caller can add to

@@ -31,7 +31,6 @@ impl ArmingObstacle {
 }
 
 impl Tables {
-    /// What stands against arming keys of the main table.
     pub(crate) async fn arming_obstacles(&self) -> Result<Vec<ArmingObstacle>, TableError> {
         let described = self.client.describe_table().table_name(&self.config.table_name);
         let described = sending(described.send()).await;

@@ -14,17 +14,14 @@ use crate::table::metadata_item::number;
 use crate::table::{Table, Tables, sending};
 use crate::values::throughput::WarmThroughput;
 
-/// The beginning of the keys of all pages.
 const PAGE_PREFIX: &str = "_sharding:page:";
 /// The largest number of entries that one update writes. An expression has at most 4 KB, and 300
 /// operators.
 const ENTRIES_PER_UPDATE: usize = 40;
-/// The largest number of entries that one update removes.
 const ENTRIES_PER_REMOVAL: usize = 200;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PageCopy {
-    /// The number of pages of its directory.
     pub(crate) pages: u32,
     /// The page, from 0.
     pub(crate) page: u32,
@@ -91,8 +88,8 @@ impl StoredPage {
     }
 }
 
-/// A condition that does not hold is no failure: the page has it already.
-fn unless_refused(written: Result<(), TableError>) -> Result<(), TableError> {
+/// A condition that does not hold is no failure: it is there already, or superseded.
+pub(super) fn unless_refused(written: Result<(), TableError>) -> Result<(), TableError> {
     match written {
         Err(TableError::ConditionFailed) => Ok(()),
         written => written,
@@ -151,11 +148,7 @@ impl Tables {
         key: KeyDigest,
         layout: &Layout,
     ) -> Result<(), TableError> {
-        match self.update_entries(at, &[(key, layout)]).await {
-            // The stored entry has the same or a higher generation.
-            Err(TableError::ConditionFailed) => Ok(()),
-            written => written,
-        }
+        unless_refused(self.update_entries(at, &[(key, layout)]).await)
     }
 
     /// As [`put_entry`](Self::put_entry), of many entries in few requests: each costs the units of
@@ -187,22 +180,14 @@ impl Tables {
         let lower = |index| format!("(attribute_not_exists(#u{index}) OR #u{index} < :g{index})");
         let lower = (0..entries.len()).map(lower).collect::<Vec<_>>().join(" AND ");
         // Any entry of this generation is greater than the bare generation.
-        let generation = |layout: &Layout| AttributeValue::S(layout.entry_generation());
-        let lower = entries
-            .iter()
-            .enumerate()
-            .fold(Expression::of(&lower), |lower, (index, (_, layout))| {
-                lower.value(&format!(":g{index}"), generation(layout))
-            });
-        let named: Vec<(String, AttributeValue)> = entries
-            .iter()
-            .map(|(key, layout)| {
-                (format!("{ENTRY_PREFIX}{key}"), AttributeValue::S(layout.to_entry()))
-            })
-            .collect();
-        let (update, lower) =
-            lower.update(named.iter().map(|(name, entry)| (name.as_str(), Some(entry.clone()))));
-        self.update_page(at, update, lower).await
+        let (mut lower, mut named) = (Expression::of(&lower), Vec::with_capacity(entries.len()));
+        for (index, (key, layout)) in entries.iter().enumerate() {
+            let generation = AttributeValue::S(layout.entry_generation());
+            lower = lower.value(&format!(":g{index}"), generation);
+            named.push((format!("{ENTRY_PREFIX}{key}"), AttributeValue::S(layout.to_entry())));
+        }
+        let named = named.iter().map(|(name, entry)| (name.as_str(), Some(entry.clone())));
+        self.update_page(at, lower.update(named)).await
     }
 
     /// Marks a page as complete, with the number of copies that may be read, and the table's warm
@@ -216,24 +201,22 @@ impl Tables {
         let fewer = Expression::of("attribute_not_exists(#u0) OR #u0 < :u0 OR #u1 <> :u1");
         let warm = warm.map(|warm| (WARM_THROUGHPUT, Some(AttributeValue::S(warm_to_text(warm)))));
         let marks = [(COPIES, Some(number(copies))), (SEED, Some(number(division.seed)))];
-        let (update, fewer) = fewer.update(marks.into_iter().chain(warm));
-        unless_refused(self.update_page(at, update, fewer).await)
+        unless_refused(self.update_page(at, fewer.update(marks.into_iter().chain(warm))).await)
     }
 
     /// Marks a page as moved: its entries are on the pages of a larger directory, which are complete.
     /// Then removes its entries, because every scan of the metadata would pay for them.
     pub(crate) async fn move_page(&self, at: PageCopy, pages: u32) -> Result<(), TableError> {
-        let (update, first) =
-            Expression::of("attribute_not_exists(#u0)").update([(MOVED_TO, Some(number(pages)))]);
-        unless_refused(self.update_page(at, update, first).await)?;
+        let first = Expression::of("attribute_not_exists(#u0)");
+        let moved = first.update([(MOVED_TO, Some(number(pages)))]);
+        unless_refused(self.update_page(at, moved).await)?;
         let moved = self.get_metadata_item(&at.key()).await?.unwrap_or_default();
         let entries: Vec<&String> =
             moved.keys().filter(|name| name.starts_with(ENTRY_PREFIX)).collect();
         for entries in entries.chunks(ENTRIES_PER_REMOVAL) {
-            let (update, is_moved) = Expression::of("attribute_exists(#m)")
-                .name("#m", MOVED_TO)
-                .update(entries.iter().map(|name| (name.as_str(), None)));
-            unless_refused(self.update_page(at, update, is_moved).await)?;
+            let is_moved = Expression::of("attribute_exists(#m)").name("#m", MOVED_TO);
+            let removed = is_moved.update(entries.iter().map(|name| (name.as_str(), None)));
+            unless_refused(self.update_page(at, removed).await)?;
         }
         Ok(())
     }
@@ -245,28 +228,18 @@ impl Tables {
         warm: WarmThroughput,
     ) -> Result<(), TableError> {
         let differs = "attribute_exists(#c) AND (attribute_not_exists(#u0) OR #u0 <> :u0)";
-        let warm = AttributeValue::S(warm_to_text(warm));
-        let (update, differs) =
-            Expression::of(differs).name("#c", COPIES).update([(WARM_THROUGHPUT, Some(warm))]);
-        unless_refused(self.update_page(at, update, differs).await)
+        let differs = Expression::of(differs).name("#c", COPIES);
+        let warm = (WARM_THROUGHPUT, Some(AttributeValue::S(warm_to_text(warm))));
+        unless_refused(self.update_page(at, differs.update([warm])).await)
     }
 
     async fn update_page(
         &self,
         at: PageCopy,
-        update: String,
-        condition: Expression,
+        (update, condition): (String, Expression),
     ) -> Result<(), TableError> {
-        let (condition, names, values) = condition.into_parts();
-        let request = self
-            .client
-            .update_item()
-            .table_name(&self.config.metadata_table_name)
-            .set_key(Some(self.metadata_key(&at.key())))
-            .update_expression(update)
-            .condition_expression(condition)
-            .set_expression_attribute_names(Some(names))
-            .set_expression_attribute_values(values);
+        let key = self.metadata_key(&at.key());
+        let request = self.update(Table::Metadata, key, update, condition);
         match sending(request.send()).await.map_err(|error| self.failed(Table::Metadata, error)) {
             Ok(_) => Ok(()),
             // Neither the caller's request nor an item of the key is at fault: the page has reached
@@ -316,27 +289,18 @@ mod tests {
         let unknown = page(&listed);
         assert_eq!((unknown.copies, unknown.warm, unknown.entries.len()), (Some(2), None, 1));
         let [copies, entry] = listed;
-        let known =
-            page(&[copies, entry, ("warm_throughput", AttributeValue::S(warm_to_text(warm)))]);
-        assert_eq!(
-            (known.copies, known.warm, &known.entries),
-            (Some(2), Some(warm), &unknown.entries)
-        );
+        let stored = ("warm_throughput", AttributeValue::S(warm_to_text(warm)));
+        let known = page(&[copies, entry, stored]);
+        assert_eq!((known.copies, known.warm), (Some(2), Some(warm)));
+        assert_eq!(known.entries, unknown.entries);
         assert!(known.entries.contains_key(&digest), "a key of that name is another attribute");
     }
 
     #[test]
     fn what_cannot_be_read_of_it_is_not_known() {
-        let text = |text: &str| AttributeValue::S(text.to_owned());
-        for damaged in [
-            text(""),
-            text("4000"),
-            text("4000 "),
-            text("-1 5"),
-            text("4000 x"),
-            text("1 2 3"),
-            number(4_000),
-        ] {
+        let texts = ["", "4000", "4000 ", "-1 5", "4000 x", "1 2 3"];
+        let texts = texts.map(|text| AttributeValue::S(text.to_owned()));
+        for damaged in texts.into_iter().chain([number(4_000)]) {
             assert_eq!(page(&[("warm_throughput", damaged.clone())]).warm, None, "{damaged:?}");
         }
     }

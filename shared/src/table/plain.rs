@@ -10,7 +10,6 @@ use crate::table::error::TableError;
 use crate::table::scan::ScannedItem;
 use crate::table::{Table, Tables, sending};
 
-/// All attributes that the product stores in items.
 const OURS: [&str; 8] =
     [APPLIED, APPLIED_BEFORE, DELETED, LATE_UNTIL, LOGICAL_KEY, VERSION, WIDTH, WRITE_ID];
 
@@ -21,8 +20,7 @@ impl Tables {
     /// # Errors
     /// [`TableError::ConditionFailed`] if the item was changed since it was read.
     pub(crate) async fn make_plain(&self, item: &ScannedItem) -> Result<(), TableError> {
-        let (table, key) =
-            (&self.config.table_name, self.key(item.stored_key.clone(), &item.sort_key));
+        let key = self.key(item.stored_key.clone(), &item.sort_key);
         let as_read = if item.is_tombstone {
             "attribute_not_exists(#p) OR #v = :v"
         } else {
@@ -37,7 +35,7 @@ impl Tables {
             let delete = self
                 .client
                 .delete_item()
-                .table_name(table)
+                .table_name(&self.config.table_name)
                 .set_key(Some(key))
                 .condition_expression(condition)
                 .set_expression_attribute_names(Some(names))
@@ -46,17 +44,7 @@ impl Tables {
             return deleted.map(drop).map_err(|error| self.failed(Table::Main, error));
         }
         let (update, as_read) = as_read.update(OURS.map(|name| (name, None)));
-        let (condition, names, values) = as_read.into_parts();
-        let update = self
-            .client
-            .update_item()
-            .table_name(table)
-            .set_key(Some(key))
-            .update_expression(update)
-            .condition_expression(condition)
-            .set_expression_attribute_names(Some(names))
-            .set_expression_attribute_values(values);
-        let updated = sending(update.send()).await;
+        let updated = sending(self.update(Table::Main, key, update, as_read).send()).await;
         updated.map(drop).map_err(|error| self.failed(Table::Main, error))
     }
 }

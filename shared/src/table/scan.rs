@@ -64,18 +64,16 @@ impl Tables {
             .set_exclusive_start_key(start);
         let answer = sending(scan.send()).await.map_err(|error| self.failed(Table::Main, error))?;
         let next = answer.last_evaluated_key.as_ref().map(|key| {
-            Ok::<_, TableError>(ScanPosition {
-                stored_key: self.stored_key(key)?,
-                sort_key: self.sort_key(key)?,
-            })
+            let (stored_key, sort_key) = (self.stored_key(key)?, self.sort_key(key)?);
+            Ok::<_, TableError>(ScanPosition { stored_key, sort_key })
         });
-        let consumed = answer
-            .consumed_capacity
-            .and_then(|consumed| consumed.capacity_units)
-            .unwrap_or_default();
-        let items =
-            answer.items.unwrap_or_default().iter().map(|item| self.scanned(item).ok()).collect();
-        Ok(ScanPage { items, next: next.transpose()?, consumed })
+        let consumed = answer.consumed_capacity.and_then(|consumed| consumed.capacity_units);
+        let items = answer.items.unwrap_or_default();
+        Ok(ScanPage {
+            items: items.iter().map(|item| self.scanned(item).ok()).collect(),
+            next: next.transpose()?,
+            consumed: consumed.unwrap_or_default(),
+        })
     }
 
     /// Whether a shard has any item of the key.

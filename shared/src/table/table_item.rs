@@ -13,17 +13,16 @@ use crate::table::attributes::SdkItem;
 use crate::table::condition::Expression;
 use crate::table::error::TableError;
 use crate::table::metadata_item::number;
+use crate::table::page::unless_refused;
 use crate::table::{PageCopy, Table, Tables};
 
 /// The prefix is reserved: no [`PartitionKey`](crate::values::key::PartitionKey) has it.
 pub(crate) const TABLE_KEY: &str = "_sharding:table";
 
-/// The values of the table item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mode {
     /// Which writes the table accepts, by the name in the configuration.
     pub(crate) writes: String,
-    /// The version of the protocol.
     pub(crate) protocol: u64,
     /// How shards are stored: of a key's own, or with a separator and a number from the beginning.
     pub(crate) layout: String,
@@ -41,7 +40,6 @@ pub(crate) struct TableItem {
     pub(crate) division: Division,
     /// The number of pages that are being made. They are written, too, and not read yet.
     pub(crate) next_pages: Option<u32>,
-    /// The number of copies that are written of each page.
     pub(crate) copies: u32,
     /// Every page was created once, so a missing page is lost.
     pub(crate) directory_made: bool,
@@ -78,11 +76,8 @@ impl TableItem {
 impl Tables {
     /// Fails while the metadata is being rebuilt.
     pub(crate) fn check_rebuilt(&self, table: &TableItem) -> Result<(), TableError> {
-        if table.rebuilding {
-            let why = "it is being rebuilt: start again when that has ended";
-            return Err(self.unusable(Table::Metadata, why));
-        }
-        Ok(())
+        let why = "it is being rebuilt: start again when that has ended";
+        if table.rebuilding { Err(self.unusable(Table::Metadata, why)) } else { Ok(()) }
     }
 
     /// Reads the table item, strongly consistent. `None` where there is none.
@@ -101,28 +96,21 @@ impl Tables {
             keys: text(KEYS).unwrap_or_default(),
         });
         let armed = armed_from(&item)?;
-        let directory_made = item.contains_key(DIRECTORY_MADE);
-        let rebuilding = item.contains_key(REBUILDING);
+        let damaged = || {
+            let why = format!("the item {TABLE_KEY} has no usable {WRITES} and {PROTOCOL}");
+            TableError::Damaged(why)
+        };
         let seed = number(SEED);
         let pages = if seed.is_some() { small(PAGES) } else { 0 };
-        let (division, copies) =
-            (Division { pages, seed: seed.unwrap_or_default() }, small(COPIES));
-        let next_pages = Some(small(NEXT_PAGES)).filter(|pages| *pages > 0);
-        let table = mode.map(|mode| TableItem {
-            mode,
+        Ok(Some(TableItem {
+            mode: mode.ok_or_else(damaged)?,
             armed,
-            division,
-            next_pages,
-            copies,
-            directory_made,
-            rebuilding,
-        });
-        let damaged = || {
-            TableError::Damaged(format!(
-                "the item {TABLE_KEY} has no usable {WRITES} and {PROTOCOL}"
-            ))
-        };
-        table.map(Some).ok_or_else(damaged)
+            division: Division { pages, seed: seed.unwrap_or_default() },
+            next_pages: Some(small(NEXT_PAGES)).filter(|pages| *pages > 0),
+            copies: small(COPIES),
+            directory_made: item.contains_key(DIRECTORY_MADE),
+            rebuilding: item.contains_key(REBUILDING),
+        }))
     }
 
     /// Stores the item in a table that has none.
@@ -137,7 +125,7 @@ impl Tables {
             (pattern.to_string(), from.map_or_else(unmarked, number))
         });
         let absent = Expression::absent(&self.config.partition_key_name);
-        let (update, absent) = absent.update([
+        let stored = absent.update([
             (WRITES, text(writes)),
             (PROTOCOL, Some(number(protocol))),
             (LAYOUT, text(layout)),
@@ -150,9 +138,7 @@ impl Tables {
             (COPIES, Some(number(table.copies))),
             (REBUILDING, table.rebuilding.then_some(AttributeValue::Bool(true))),
         ]);
-        self.update_metadata(TABLE_KEY, update, absent)
-            .await?
-            .map_err(|_| TableError::ConditionFailed)
+        self.change_metadata(TABLE_KEY, stored).await
     }
 
     /// Stores a pattern without a time, under this mark. It must have this time before, or none.
@@ -177,9 +163,7 @@ impl Tables {
             .name("#a", ARMED)
             .name("#p", &pattern.to_string())
             .value(":mark", AttributeValue::S(mark.to_owned()));
-        self.update_metadata(TABLE_KEY, "SET #a.#p = :mark".to_owned(), same)
-            .await?
-            .map_err(|_| TableError::ConditionFailed)
+        self.change_metadata(TABLE_KEY, ("SET #a.#p = :mark".to_owned(), same)).await
     }
 
     /// Gives the time to a pattern that has this mark, or removes it.
@@ -200,9 +184,7 @@ impl Tables {
             Some(from) => ("SET #a.#p = :t", marked.value(":t", number(from))),
             None => ("REMOVE #a.#p", marked),
         };
-        self.update_metadata(TABLE_KEY, update.to_owned(), marked)
-            .await?
-            .map_err(|_| TableError::ConditionFailed)
+        self.change_metadata(TABLE_KEY, (update.to_owned(), marked)).await
     }
 
     /// Records that every page was created, and that the metadata is complete.
@@ -210,10 +192,7 @@ impl Tables {
         let exists =
             Expression::of("attribute_exists(#p)").name("#p", &self.config.partition_key_name);
         let made = (DIRECTORY_MADE, Some(AttributeValue::Bool(true)));
-        let (update, exists) = exists.update([made, (REBUILDING, None)]);
-        self.update_metadata(TABLE_KEY, update, exists)
-            .await?
-            .map_err(|_| TableError::ConditionFailed)
+        self.change_metadata(TABLE_KEY, exists.update([made, (REBUILDING, None)])).await
     }
 
     /// Begins to write the pages of a larger directory, too.
@@ -221,13 +200,11 @@ impl Tables {
     /// # Errors
     /// [`TableError::ConditionFailed`] if another process was first.
     pub(crate) async fn begin_pages(&self, pages: u32, next: u32) -> Result<(), TableError> {
-        let (update, same) = Expression::of("attribute_not_exists(#u0) AND #n = :n")
+        let begun = Expression::of("attribute_not_exists(#u0) AND #n = :n")
             .name("#n", PAGES)
             .value(":n", number(pages))
             .update([(NEXT_PAGES, Some(number(next)))]);
-        self.update_metadata(TABLE_KEY, update, same)
-            .await?
-            .map_err(|_| TableError::ConditionFailed)
+        self.change_metadata(TABLE_KEY, begun).await
     }
 
     /// Ends the writing of the pages that every copy says are moved.
@@ -235,14 +212,12 @@ impl Tables {
     /// # Errors
     /// [`TableError::ConditionFailed`] if another process was first, or has added copies.
     pub(crate) async fn end_pages(&self, table: &TableItem, next: u32) -> Result<(), TableError> {
-        let (update, same) = Expression::of("#u0 = :n AND #u1 = :u0 AND #c = :c")
+        let ended = Expression::of("#u0 = :n AND #u1 = :u0 AND #c = :c")
             .value(":n", number(table.division.pages))
             .name("#c", COPIES)
             .value(":c", number(table.copies))
             .update([(PAGES, Some(number(next))), (NEXT_PAGES, None)]);
-        self.update_metadata(TABLE_KEY, update, same)
-            .await?
-            .map_err(|_| TableError::ConditionFailed)
+        self.change_metadata(TABLE_KEY, ended).await
     }
 
     /// Raises the number of pages in an item that was restored to an earlier state.
@@ -251,22 +226,15 @@ impl Tables {
         pages: u32,
         next: Option<u32>,
     ) -> Result<(), TableError> {
-        let (update, fewer) = Expression::of("#u0 < :u0")
+        let raised = Expression::of("#u0 < :u0")
             .update([(PAGES, Some(number(pages))), (NEXT_PAGES, next.map(number))]);
-        match self.update_metadata(TABLE_KEY, update, fewer).await {
-            Ok(_) | Err(TableError::ConditionFailed) => Ok(()),
-            Err(error) => Err(error),
-        }
+        unless_refused(self.change_metadata(TABLE_KEY, raised).await)
     }
 
     /// Raises the number of copies that are written. A lower number changes nothing.
     pub(crate) async fn raise_copies(&self, copies: u32) -> Result<(), TableError> {
-        let fewer = Expression::of("#u0 < :u0");
-        let (update, fewer) = fewer.update([(COPIES, Some(number(copies)))]);
-        match self.update_metadata(TABLE_KEY, update, fewer).await {
-            Ok(_) | Err(TableError::ConditionFailed) => Ok(()),
-            Err(error) => Err(error),
-        }
+        let raised = Expression::of("#u0 < :u0").update([(COPIES, Some(number(copies)))]);
+        unless_refused(self.change_metadata(TABLE_KEY, raised).await)
     }
 }
 

@@ -39,7 +39,6 @@ pub(crate) enum Sent {
     Conflict,
 }
 
-/// Says whether the lease of a request is still valid.
 pub(crate) type LeaseLasts = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Checks the lease between signing and sending, because a process can be suspended at any time,
@@ -168,25 +167,16 @@ impl Tables {
         let Place { partition_key, sort_key, shard, .. } = place;
         let condition = self.expression(condition, shard);
         let (update, condition) = condition.addition(once, additions);
-        let (condition, names, values) = condition.into_parts();
+        let key = self.key(self.shard_key(partition_key, shard)?, sort_key);
         let request = self
-            .client
-            .update_item()
-            .table_name(&self.config.table_name)
-            .set_key(Some(self.key(self.shard_key(partition_key, shard)?, sort_key)))
-            .update_expression(update)
-            .condition_expression(condition)
-            .set_expression_attribute_names(Some(names))
-            .set_expression_attribute_values(values)
+            .update(Table::Main, key, update, condition)
             .return_values(ReturnValue::AllNew)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         let refused = match sending(request.send()).await {
             Ok(done) => {
                 let item = done.attributes.unwrap_or_default();
-                return Ok((
-                    Sent::Applied,
-                    Some(attributes::item_from_sdk(&self.config, partition_key, item)?),
-                ));
+                let item = attributes::item_from_sdk(&self.config, partition_key, item)?;
+                return Ok((Sent::Applied, Some(item)));
             }
             Err(error) => match error.as_service_error() {
                 Some(UpdateItemError::ConditionalCheckFailedException(failed)) => {
@@ -202,7 +192,6 @@ impl Tables {
         Ok((self.conclude(At { partition_key, sort_key, shard }, refused).await?, None))
     }
 
-    /// Stores an item on a shard, if the condition holds.
     pub(super) async fn put(
         &self,
         at: At<'_>,
@@ -215,7 +204,6 @@ impl Tables {
         self.conclude(at, refused).await
     }
 
-    /// Removes an item from a shard, if the condition holds.
     pub(super) async fn delete(
         &self,
         at: At<'_>,

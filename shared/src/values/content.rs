@@ -12,14 +12,12 @@ pub(crate) fn digest(attributes: &Attributes) -> [u8; 32] {
     digest.finalize().into()
 }
 
-/// The first half of the digest.
 pub(crate) fn id(attributes: &Attributes) -> Uuid {
     let mut half = [0; 16];
     half.copy_from_slice(&digest(attributes)[..16]);
     Uuid::from_bytes(half)
 }
 
-/// Adds bytes with their type and their length.
 pub(crate) fn add(digest: &mut Sha256, kind: u8, bytes: &[u8]) {
     digest.update([kind]);
     digest.update((bytes.len() as u64).to_be_bytes());

@@ -9,7 +9,6 @@ use crate::values::content;
 use crate::values::key::PartitionKey;
 use crate::values::value::Attributes;
 
-/// The largest number of characters of an idempotency key.
 const MAX_CHARS: usize = 255;
 
 /// The client's own name for one request, the same in every repetition.
@@ -40,13 +39,10 @@ impl IdempotencyKey {
     /// # Errors
     /// [`IdempotencyKeyError`] for anything else.
     pub fn new(text: &str) -> Result<Self, IdempotencyKeyError> {
-        let good = (1..=MAX_CHARS).contains(&text.len())
-            && text.bytes().all(|byte| byte.is_ascii_graphic());
-        if good {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(IdempotencyKeyError { chars: text.chars().count() })
-        }
+        let is_visible = text.bytes().all(|byte| byte.is_ascii_graphic());
+        let is_good = is_visible && (1..=MAX_CHARS).contains(&text.len());
+        let wrong = || IdempotencyKeyError { chars: text.chars().count() };
+        is_good.then(|| Self(text.to_owned())).ok_or_else(wrong)
     }
 
     /// The sort key of an item without one. It depends on the partition key, the content, and the
@@ -111,12 +107,9 @@ mod tests {
         name: &str,
         equals_before: usize,
     ) -> String {
-        let attributes = Attributes::from([(name.to_owned(), Value::Null)]);
-        IdempotencyKey::new(idempotency_key).unwrap().sort_key(
-            &key(partition_key),
-            &attributes,
-            equals_before,
-        )
+        let attributes = Attributes::from([(name, Value::Null)]);
+        let idempotency_key = IdempotencyKey::new(idempotency_key).unwrap();
+        idempotency_key.sort_key(&key(partition_key), &attributes, equals_before)
     }
 
     #[test]

@@ -18,7 +18,6 @@ pub const MAX_SORT_KEY_BYTES: usize = 1_024;
 pub const MAX_SHARDED_KEY_BYTES: usize = 2_040;
 /// The control character "unit separator", which begins the suffix of a shard. Keys do not have it.
 pub const SUFFIX_MARK: char = '\u{1f}';
-/// The suffix of a shard, before its number.
 const SUFFIX: &str = "\u{1f}s";
 /// The prefix of the product's own items in the metadata table.
 const RESERVED_PREFIX: &str = "_sharding:";
@@ -99,34 +98,29 @@ impl PartitionKey {
     }
 }
 
-impl TryFrom<&str> for PartitionKey {
-    type Error = KeyError;
+/// Keys from text, as this function parses it, and from borrowed keys.
+macro_rules! from_text {
+    ($key:ident, $parse:path, $($text:ty),*) => {
+        $(impl TryFrom<$text> for $key {
+            type Error = KeyError;
 
-    fn try_from(key: &str) -> Result<Self, KeyError> {
-        Self::new(key)
-    }
+            fn try_from(text: $text) -> Result<Self, KeyError> {
+                $parse(&text)
+            }
+        })*
+
+        impl From<&Self> for $key {
+            fn from(key: &Self) -> Self {
+                key.clone()
+            }
+        }
+    };
 }
+from_text!(PartitionKey, PartitionKey::new, &str, &String, String);
+from_text!(SortKey, string_key, &str, &String, String);
 
-impl TryFrom<&String> for PartitionKey {
-    type Error = KeyError;
-
-    fn try_from(key: &String) -> Result<Self, KeyError> {
-        Self::new(key)
-    }
-}
-
-impl TryFrom<String> for PartitionKey {
-    type Error = KeyError;
-
-    fn try_from(key: String) -> Result<Self, KeyError> {
-        Self::new(&key)
-    }
-}
-
-impl From<&Self> for PartitionKey {
-    fn from(key: &Self) -> Self {
-        key.clone()
-    }
+fn string_key(text: &str) -> Result<SortKey, KeyError> {
+    SortKey::parse(SortKeyType::String, text)
 }
 
 /// The text, if it has 1 to `allowed` bytes.
@@ -145,14 +139,6 @@ impl fmt::Display for PartitionKey {
 }
 
 /// The type of the table's sort key. A table has one type, fixed at deployment.
-///
-/// ```
-/// use dynamodb_write_sharding::{SortKeyType, TableConfig};
-///
-/// let numbers = TableConfig::new("events", "events-metadata")
-///     .with(|config| config.sort_key_type = SortKeyType::Number);
-/// # let _ = numbers;
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SortKeyType {
     /// A string, ordered by its UTF-8 bytes.
@@ -217,36 +203,6 @@ impl SortKey {
     }
 }
 
-impl TryFrom<&str> for SortKey {
-    type Error = KeyError;
-
-    fn try_from(text: &str) -> Result<Self, KeyError> {
-        Self::parse(SortKeyType::String, text)
-    }
-}
-
-impl TryFrom<&String> for SortKey {
-    type Error = KeyError;
-
-    fn try_from(text: &String) -> Result<Self, KeyError> {
-        Self::parse(SortKeyType::String, text)
-    }
-}
-
-impl TryFrom<String> for SortKey {
-    type Error = KeyError;
-
-    fn try_from(text: String) -> Result<Self, KeyError> {
-        Self::parse(SortKeyType::String, &text)
-    }
-}
-
-impl From<&Self> for SortKey {
-    fn from(key: &Self) -> Self {
-        key.clone()
-    }
-}
-
 impl From<Number> for SortKey {
     fn from(number: Number) -> Self {
         Self::Number(number)
@@ -299,7 +255,6 @@ impl ShardNumber {
         self.0
     }
 
-    /// The next shard.
     #[must_use]
     pub(crate) const fn next(self) -> Self {
         Self(self.0.saturating_add(1))

@@ -5,11 +5,8 @@ use std::str::FromStr;
 
 use bigdecimal::BigDecimal;
 
-/// The largest number of significant digits in DynamoDB.
 const MAX_DIGITS: u64 = 38;
-/// The largest power of ten of the leading digit.
 const MAX_MAGNITUDE: i64 = 125;
-/// The smallest power of ten of the leading digit.
 const MIN_MAGNITUDE: i64 = -130;
 /// Longer texts contain only zeros that change no value.
 const MAX_SPELLING: usize = 512;

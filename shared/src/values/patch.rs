@@ -138,11 +138,8 @@ fn add(attribute: &str, stored: Option<Value>, added: &Value) -> Result<Value, P
     Ok(match (stored, added) {
         (Value::N(one), Value::N(other)) => {
             let sum = |one: &str, other: &str| one.parse::<Number>()?.plus(&other.parse()?);
-            let sum = sum(&one, other);
-            Value::N(
-                sum.map_err(|cause| PatchError::Sum { attribute: attribute.to_owned(), cause })?
-                    .to_string(),
-            )
+            let no_sum = |cause| PatchError::Sum { attribute: attribute.to_owned(), cause };
+            Value::N(sum(&one, other).map_err(no_sum)?.to_string())
         }
         (Value::Ss(set), Value::Ss(more)) => Value::Ss(union(set, more, |one, other| one == other)),
         (Value::Bs(set), Value::Bs(more)) => Value::Bs(union(set, more, |one, other| one == other)),
@@ -184,38 +181,22 @@ mod tests {
     fn a_merge_does_what_the_rfc_says() {
         let set = |text: &str| Merge::Set(Value::S(text.into()));
         let s = |text: &str| Value::S(text.into());
+        let at = |name: &str, value| map([(name, value)]);
+        let to = |name: &str, change| changes([(name, change)]);
+        let both = map([("a", s("b")), ("b", s("c"))]);
+        let with_null = map([("e", Value::Null), ("a", n("1"))]);
+        let members = Merge::Into(changes([("b", set("d")), ("c", Merge::Remove)]));
+        let inner = |text: &str| Value::M(at("b", s(text)));
+        let deep = Merge::Into(to("bb", Merge::Into(to("ccc", Merge::Remove))));
         let rows = [
-            (map([("a", s("b"))]), changes([("a", set("c"))]), map([("a", s("c"))])),
-            (map([("a", s("b"))]), changes([("b", set("c"))]), map([("a", s("b")), ("b", s("c"))])),
-            (map([("a", s("b"))]), changes([("a", Merge::Remove)]), map([])),
-            (
-                map([("a", s("b")), ("b", s("c"))]),
-                changes([("a", Merge::Remove)]),
-                map([("b", s("c"))]),
-            ),
-            (
-                map([("a", Value::L(vec![s("b")]))]),
-                changes([("a", set("c"))]),
-                map([("a", s("c"))]),
-            ),
-            (
-                map([("a", Value::M(map([("b", s("c"))])))]),
-                changes([("a", Merge::Into(changes([("b", set("d")), ("c", Merge::Remove)])))]),
-                map([("a", Value::M(map([("b", s("d"))])))]),
-            ),
-            (
-                map([("e", Value::Null)]),
-                changes([("a", Merge::Set(n("1")))]),
-                map([("e", Value::Null), ("a", n("1"))]),
-            ),
-            (
-                map([]),
-                changes([(
-                    "a",
-                    Merge::Into(changes([("bb", Merge::Into(changes([("ccc", Merge::Remove)])))])),
-                )]),
-                map([("a", Value::M(map([("bb", Value::M(map([])))])))]),
-            ),
+            (at("a", s("b")), to("a", set("c")), at("a", s("c"))),
+            (at("a", s("b")), to("b", set("c")), both.clone()),
+            (at("a", s("b")), to("a", Merge::Remove), map([])),
+            (both, to("a", Merge::Remove), at("b", s("c"))),
+            (at("a", Value::L(vec![s("b")])), to("a", set("c")), at("a", s("c"))),
+            (at("a", inner("c")), to("a", members), at("a", inner("d"))),
+            (at("e", Value::Null), to("a", Merge::Set(n("1"))), with_null),
+            (map([]), to("a", deep), at("a", Value::M(at("bb", Value::M(map([])))))),
         ];
         for (target, patch, expected) in rows {
             let patch = Patch { merge: patch, ..Patch::default() };
@@ -225,6 +206,9 @@ mod tests {
 
     #[test]
     fn numbers_are_added_exactly_and_sets_are_united() {
+        let owned = |members: &[&str]| members.iter().map(|member| (*member).to_owned()).collect();
+        let ss = |members: &[&str]| Value::Ss(owned(members));
+        let ns = |members: &[&str]| Value::Ns(owned(members));
         let rows = [
             (Some(n("0.1")), n("0.2"), Ok(n("0.3"))),
             (
@@ -233,16 +217,8 @@ mod tests {
                 Ok(n("99999999999999999999999999999999999998")),
             ),
             (None, n("5"), Ok(n("5"))),
-            (
-                Some(Value::Ss(vec!["a".into()])),
-                Value::Ss(vec!["b".into(), "a".into()]),
-                Ok(Value::Ss(vec!["a".into(), "b".into()])),
-            ),
-            (
-                Some(Value::Ns(vec!["1".into()])),
-                Value::Ns(vec!["1.0".into(), "2".into()]),
-                Ok(Value::Ns(vec!["1".into(), "2".into()])),
-            ),
+            (Some(ss(&["a"])), ss(&["b", "a"]), Ok(ss(&["a", "b"]))),
+            (Some(ns(&["1"])), ns(&["1.0", "2"]), Ok(ns(&["1", "2"]))),
             (Some(n("1e38")), n("1"), Err(NumberError::Digits)),
         ];
         for (stored, added, expected) in rows {
@@ -262,10 +238,8 @@ mod tests {
         };
         let stored = map([("count", n("1")), ("old", n("0"))]);
         assert_eq!(patch.apply(stored), Ok(map([("count", n("3")), ("state", n("7"))])));
-        let (merged, added) = (
-            Patch { add: Attributes::new(), ..patch.clone() },
-            Patch { merge: BTreeMap::new(), ..patch.clone() },
-        );
+        let merged = Patch { add: Attributes::new(), ..patch.clone() };
+        let added = Patch { merge: BTreeMap::new(), ..patch.clone() };
         assert_eq!([&patch, &merged, &added].map(Patch::only_adds), [false, false, true]);
         let contents = [patch, merged, added].map(|patch| patch.content());
         assert!(contents.iter().enumerate().all(|(at, one)| !contents[..at].contains(one)));

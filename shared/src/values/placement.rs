@@ -175,7 +175,7 @@ mod tests {
     fn jump_hash_agrees_with_the_published_algorithm() {
         // Test vectors of public implementations of the paper.
         let rows = [
-            (1u64, 1u32, 0u32),
+            (1, 1, 0),
             (42, 57, 43),
             (0xDEAD_10CC, 1, 0),
             (0xDEAD_10CC, 666, 361),

@@ -24,7 +24,6 @@ const CARRIES: usize = 3;
 pub(crate) struct Spacing {
     /// Of the last page: where it started, its last sort key, and its number of items.
     last_page: Option<(SortKey, SortKey, usize)>,
-    /// The mean error of the predictions so far.
     error: Option<f64>,
 }
 
@@ -68,7 +67,6 @@ enum Scale {
 
 const DECIMAL: &[u8] = b"0123456789";
 const HEXADECIMAL: &[u8] = b"0123456789abcdef";
-/// Anything between space and tilde.
 const PRINTABLE: &[u8] =
     br##" !"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\]^_`abcdefghijklmnopqrstuvwxyz{|}~"##;
 
@@ -173,38 +171,28 @@ mod tests {
     }
 
     #[test]
-    fn evenly_spaced_keys_are_foreseen() {
+    fn evenly_spaced_keys_are_foreseen_and_no_others() {
+        let (up, down) = (Order::Ascending, Order::Descending);
         let counters = learnt([text("order-000100"), text("order-000200"), text("order-000300")]);
-        assert_eq!(
-            counters.forecast(Order::Ascending, &text("order-000951"), 100),
-            Some(text("order-001052~"))
-        );
-        assert_eq!(
-            counters.forecast(Order::Descending, &text("order-000951"), 50),
-            Some(text("order-000900"))
-        );
         let hex = learnt([text("0a-00f0"), text("0a-0110"), text("0a-0130")]);
-        assert_eq!(hex.forecast(Order::Ascending, &text("0a-01f0"), 99), Some(text("0a-0210~")));
         let numbers = learnt([number(10), number(60), number(110)]);
-        assert_eq!(numbers.forecast(Order::Ascending, &number(200), 99), Some(number(250)));
-    }
-
-    #[test]
-    fn what_is_not_evenly_spaced_is_not_foreseen() {
         let bursts = learnt([text("00100"), text("00200"), text("09000"), text("09001")]);
-        assert_eq!(bursts.forecast(Order::Ascending, &text("09001"), 100), None);
         let one_page = learnt([text("00100"), text("00200")]);
-        assert_eq!(
-            one_page.forecast(Order::Ascending, &text("00200"), 100),
-            None,
-            "nothing was checked yet"
-        );
         let even = learnt([text("a1"), text("a2"), text("a3")]);
-        assert_eq!(
-            even.forecast(Order::Ascending, &text("ä1"), 100),
-            None,
-            "only ASCII is measured"
-        );
+        let rows = [
+            (&counters, up, text("order-000951"), 100, Some(text("order-001052~"))),
+            (&counters, down, text("order-000951"), 50, Some(text("order-000900"))),
+            (&hex, up, text("0a-01f0"), 99, Some(text("0a-0210~"))),
+            (&numbers, up, number(200), 99, Some(number(250))),
+            (&bursts, up, text("09001"), 100, None),
+            // Nothing was checked yet.
+            (&one_page, up, text("00200"), 100, None),
+            // Only ASCII is measured.
+            (&even, up, text("ä1"), 100, None),
+        ];
+        for (spacing, order, after, items, expected) in rows {
+            assert_eq!(spacing.forecast(order, &after, items), expected, "{order:?} {after}");
+        }
     }
 
     proptest! {

@@ -178,7 +178,6 @@ impl Item {
     }
 }
 
-/// The write units of storing this number of bytes once.
 pub(crate) fn write_units(bytes: usize) -> u64 {
     (bytes as u64).div_ceil(1_024).max(1)
 }

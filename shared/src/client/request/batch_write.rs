@@ -16,32 +16,8 @@ use crate::engine::error::{InvalidRequest, WriteError, WriteErrorKind};
 use crate::engine::results::Written;
 use crate::values::value::Item;
 
-/// The largest number of concurrent writes of a batch.
 const CONCURRENCY: usize = 64;
 
-/// Runs writes, up to [`CONCURRENCY`] at once, and returns each result with the position of its
-/// write, as it comes. A write is taken from the stream when it begins.
-///
-/// Each runs in a task of its own: it goes on while the caller handles an earlier result.
-fn side_by_side<W, T>(
-    writes: impl Stream<Item = W>,
-) -> impl Stream<Item = (usize, Result<T, WriteError>)>
-where
-    W: Future<Output = T> + Send + 'static,
-    T: Send + 'static,
-{
-    let begin = |(index, write)| {
-        let task = AbortOnDropHandle::new(tokio::spawn(write));
-        async move {
-            let died =
-                |_| WriteErrorKind::Unknown("the task that stored it died".into()).after(1, 0);
-            (index, task.await.map_err(died))
-        }
-    };
-    writes.enumerate().map(begin).buffer_unordered(CONCURRENCY)
-}
-
-/// One write of a batch.
 #[derive(Debug)]
 pub(crate) enum Single {
     Put(Item),
@@ -124,7 +100,7 @@ impl<'a> BatchWrite<'a> {
         self,
     ) -> impl Stream<Item = (usize, Result<Written, WriteError>)> + Send + Unpin + 'a {
         let Self { table, operation, writes, once, within } = self;
-        let writes = writes.map(move |write| {
+        let begin = move |(position, write): (usize, Result<Single, InvalidRequest>)| {
             let (table, deadline) = (table.clone(), within.deadline(table.config()));
             let span = span(operation, &table);
             let written = async move {
@@ -140,10 +116,15 @@ impl<'a> BatchWrite<'a> {
                     }
                 }
             };
-            written.instrument(span)
-        });
-        side_by_side(writes)
-            .map(|(position, result)| (position, result.and_then(|outcome| outcome)))
+            // A task of its own goes on while the caller handles an earlier result.
+            let task = AbortOnDropHandle::new(tokio::spawn(written.instrument(span)));
+            async move {
+                let died =
+                    |_| WriteErrorKind::Unknown("the task that stored it died".into()).after(1, 0);
+                (position, task.await.map_err(died).and_then(|outcome| outcome))
+            }
+        };
+        writes.enumerate().map(begin).buffer_unordered(CONCURRENCY)
     }
 }
 

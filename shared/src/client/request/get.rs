@@ -12,7 +12,6 @@ use crate::client::request::{FromValue, Sent, Target, Within, allowed, span, wit
 use crate::engine::Deadline;
 use crate::engine::error::{InvalidRequest, ReadError};
 
-/// The largest number of concurrent reads of a batch.
 const BATCH_CONCURRENCY: usize = 64;
 
 /// See [`ShardedTable::get`].

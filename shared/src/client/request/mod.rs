@@ -52,7 +52,6 @@ use crate::values::key::{KeyError, PartitionKey, SortKey, SortKeyType};
 use crate::values::value::{Attributes, Item, Value};
 use numbers::wrong_number;
 
-/// A request that was sent.
 type Sent<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// The span of a request. It has no key, and nothing of an item.
@@ -60,7 +59,6 @@ fn span(operation: &'static str, table: &ShardedTable) -> Span {
     tracing::info_span!("sharding_request", operation, table = table.config().table_name.as_str())
 }
 
-/// The time limit of a request.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::client) enum Within {
     /// The table's default.
@@ -102,6 +100,62 @@ macro_rules! within {
     };
 }
 pub(in crate::client) use within;
+
+/// `.await` sends the request with its `send`, in the span of this operation and within its time
+/// limit.
+macro_rules! sent_as {
+    ($request:ident, $operation:literal, $output:ty) => {
+        crate::client::request::within!($request);
+
+        impl IntoFuture for $request {
+            type Output = $output;
+            type IntoFuture = crate::client::request::Sent<Self::Output>;
+
+            fn into_future(self) -> Self::IntoFuture {
+                let span = crate::client::request::span($operation, &self.table);
+                let sent = async move {
+                    let deadline = self.within.deadline(self.table.config());
+                    self.send(deadline).await
+                };
+                Box::pin(tracing::Instrument::instrument(sent, span))
+            }
+        }
+    };
+}
+pub(in crate::client) use sent_as;
+
+macro_rules! conditional {
+    ($request:ident) => {
+        impl $request {
+            /// Only if the item is still in this state. Otherwise the error is of kind
+            /// `Precondition` and has the present tag.
+            ///
+            /// ```
+            /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+            /// # in_process::with_table(async |table| {
+            /// use dynamodb_write_sharding::{Attributes, WriteErrorKind};
+            ///
+            /// let free = table.put("seats", "14C", Attributes::new()).await?;
+            /// let tag = free.tag.expect("it was stored by this request");
+            /// table.update("seats", "14C").set("taken", true).if_match(&tag).await?;
+            /// let refused = table.delete("seats", "14C").if_match(&tag).await.unwrap_err();
+            /// assert!(matches!(refused.kind, WriteErrorKind::Precondition));
+            /// # Ok(()) });
+            /// ```
+            pub fn if_match(mut self, tag: &crate::ETag) -> Self {
+                self.conditions = crate::Conditions::unchanged_since(tag);
+                self
+            }
+
+            /// Only under these conditions. They replace those of [`if_match`](Self::if_match).
+            pub fn conditions(mut self, conditions: crate::Conditions) -> Self {
+                self.conditions = conditions;
+                self
+            }
+        }
+    };
+}
+pub(in crate::client) use conditional;
 
 /// The keys of one item, checked against the table's configuration.
 #[derive(Debug, Clone)]

@@ -7,7 +7,6 @@ use crate::values::number::Number;
 use crate::values::value::Value;
 
 const ALLOWED: &str = "up to 38 significant digits, and 0 or a magnitude of 1E-130 to 9.99E+125";
-/// The digits that an error shows of a number.
 const SHOWN_DIGITS: usize = 60;
 
 /// The first number in a value that DynamoDB cannot store, such as NaN: its path, for example

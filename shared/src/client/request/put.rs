@@ -1,14 +1,13 @@
 //! Storing one item.
 
-use tracing::Instrument;
-
 use crate::client::ShardedTable;
 use crate::client::request::{
-    IntoValue, Sent, Within, item_attributes, partition_key, span, within,
+    IntoValue, Within, conditional, item_attributes, partition_key, sent_as,
 };
+use crate::engine::Deadline;
 use crate::engine::error::{InvalidRequest, WriteError};
 use crate::engine::results::Written;
-use crate::protocol::tag::{Conditions, ETag};
+use crate::protocol::tag::Conditions;
 use crate::values::idempotency::IdempotencyKey;
 use crate::values::key::{KeyError, PartitionKey, SortKey, SortKeyType};
 use crate::values::value::{Attributes, Item};
@@ -24,36 +23,13 @@ pub struct Put {
     within: Within,
 }
 
-within!(Put);
+sent_as!(Put, "put", Result<Written, WriteError>);
+conditional!(Put);
 
 impl Put {
     pub(crate) fn new(table: ShardedTable, item: Result<Item, InvalidRequest>) -> Self {
         let (conditions, within) = (Conditions::default(), Within::default());
         Self { table, item, conditions, once: false, within }
-    }
-
-    /// Only if the item is still in this state. Otherwise the error is of kind `Precondition` and
-    /// has the present tag.
-    ///
-    /// ```
-    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
-    /// # in_process::with_table(async |table| {
-    /// use dynamodb_write_sharding::Attributes;
-    ///
-    /// let first = table.put("seats", "14C", Attributes::new()).await?;
-    /// let tag = first.tag.expect("it was stored by this request");
-    /// table.put("seats", "14C", Attributes::new()).if_match(&tag).await?;
-    /// # Ok(()) });
-    /// ```
-    pub fn if_match(mut self, tag: &ETag) -> Self {
-        self.conditions = Conditions::unchanged_since(tag);
-        self
-    }
-
-    /// Only under these conditions. They replace those of [`if_match`](Self::if_match).
-    pub fn conditions(mut self, conditions: Conditions) -> Self {
-        self.conditions = conditions;
-        self
     }
 
     /// An item that is there already counts as this one: nothing is stored, and the request
@@ -80,29 +56,18 @@ impl Put {
         self.once = once;
         self
     }
-}
 
-impl IntoFuture for Put {
-    type Output = Result<Written, WriteError>;
-    type IntoFuture = Sent<Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        let span = span("put", &self.table);
-        let sent = async move {
-            let item = self.item?;
-            let deadline = self.within.deadline(self.table.config());
-            let engine = self.table.engine();
-            if !self.once {
-                return engine.put_if(&item, &self.conditions, deadline).await;
-            }
-            if !self.conditions.are_none() {
-                let why =
-                    "a put that is made once has no conditions; use create, or leave once out";
-                return Err(InvalidRequest::of("conditions", why).into());
-            }
-            engine.put_once(&item, deadline).await
-        };
-        Box::pin(sent.instrument(span))
+    async fn send(self, deadline: Deadline) -> Result<Written, WriteError> {
+        let item = self.item?;
+        let engine = self.table.engine();
+        if !self.once {
+            return engine.put_if(&item, &self.conditions, deadline).await;
+        }
+        if !self.conditions.are_none() {
+            let why = "a put that is made once has no conditions; use create, or leave once out";
+            return Err(InvalidRequest::of("conditions", why).into());
+        }
+        engine.put_once(&item, deadline).await
     }
 }
 
@@ -116,7 +81,7 @@ pub struct Create {
     within: Within,
 }
 
-within!(Create);
+sent_as!(Create, "create", Result<Written, WriteError>);
 
 impl Create {
     pub(crate) fn new(table: ShardedTable, item: Result<Item, InvalidRequest>) -> Self {
@@ -141,20 +106,10 @@ impl Create {
         self.idempotency_key = Some(idempotency_key(key));
         self
     }
-}
 
-impl IntoFuture for Create {
-    type Output = Result<Written, WriteError>;
-    type IntoFuture = Sent<Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        let span = span("create", &self.table);
-        let sent = async move {
-            let (item, key) = (self.item?, self.idempotency_key.transpose()?);
-            let deadline = self.within.deadline(self.table.config());
-            self.table.engine().create(&item, key.as_ref(), deadline).await
-        };
-        Box::pin(sent.instrument(span))
+    async fn send(self, deadline: Deadline) -> Result<Written, WriteError> {
+        let (item, key) = (self.item?, self.idempotency_key.transpose()?);
+        self.table.engine().create(&item, key.as_ref(), deadline).await
     }
 }
 
@@ -168,7 +123,7 @@ pub struct Append {
     within: Within,
 }
 
-within!(Append);
+sent_as!(Append, "append", Result<Written, WriteError>);
 
 impl Append {
     pub(crate) fn new(
@@ -203,32 +158,21 @@ impl Append {
         self.idempotency_key = Some(idempotency_key(key));
         self
     }
-}
 
-impl IntoFuture for Append {
-    type Output = Result<Written, WriteError>;
-    type IntoFuture = Sent<Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        let span = span("append", &self.table);
-        let sent = async move {
-            let ((partition_key, attributes), once) =
-                (self.item?, self.idempotency_key.transpose()?);
-            if self.table.config().sort_key_type != SortKeyType::String {
-                let why = "the table's sort keys are numbers, and none is made; use put";
-                return Err(InvalidRequest::of("sort key", why).into());
-            }
-            let engine = self.table.engine();
-            let deadline = self.within.deadline(self.table.config());
-            let Some(key) = &once else {
-                return engine.append(partition_key, attributes, deadline).await;
-            };
-            let text = key.sort_key(&partition_key, &attributes, 0);
-            let sort_key =
-                SortKey::parse(SortKeyType::String, &text).map_err(InvalidRequest::sort_key)?;
-            engine.put_once(&Item { partition_key, sort_key, attributes }, deadline).await
+    async fn send(self, deadline: Deadline) -> Result<Written, WriteError> {
+        let ((partition_key, attributes), once) = (self.item?, self.idempotency_key.transpose()?);
+        if self.table.config().sort_key_type != SortKeyType::String {
+            let why = "the table's sort keys are numbers, and none is made; use put";
+            return Err(InvalidRequest::of("sort key", why).into());
+        }
+        let engine = self.table.engine();
+        let Some(key) = &once else {
+            return engine.append(partition_key, attributes, deadline).await;
         };
-        Box::pin(sent.instrument(span))
+        let text = key.sort_key(&partition_key, &attributes, 0);
+        let sort_key =
+            SortKey::parse(SortKeyType::String, &text).map_err(InvalidRequest::sort_key)?;
+        engine.put_once(&Item { partition_key, sort_key, attributes }, deadline).await
     }
 }
 

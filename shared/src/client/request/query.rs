@@ -18,7 +18,6 @@ use crate::values::key::{KeyError, PartitionKey, SortKey, SortKeyType};
 use crate::values::query::{Order, PageQuery};
 use crate::values::value::Item;
 
-/// The largest number of items that one request counts.
 const MAX_COUNTED_ITEMS: usize = 10_000;
 
 /// See [`ShardedTable::query`].
@@ -134,9 +133,8 @@ impl<T> Query<T> {
         self.limit = Some(limit);
         self.try_to(|query, _| {
             if !(1..=PageQuery::MAX_LIMIT).contains(&limit) {
-                let allowed = format_args!("it is {limit}; allowed: 1 to {}", PageQuery::MAX_LIMIT)
-                    .to_string();
-                return Err(InvalidRequest::of("limit", allowed));
+                let why = format!("it is {limit}; allowed: 1 to {}", PageQuery::MAX_LIMIT);
+                return Err(InvalidRequest::of("limit", why));
             }
             query.limit = limit;
             Ok(())
@@ -194,11 +192,10 @@ impl<T> Query<T> {
     /// As [`checked`](Self::checked), for requests that only go forwards.
     fn forwards(self) -> Result<Checked, InvalidRequest> {
         let mut checked = self.checked()?;
-        let Checked { query, position, .. } = &mut checked;
-        match position.take() {
+        match checked.position.take() {
             None => {}
-            Some(Position::First) => query.after = None,
-            Some(Position::After(sort_key)) => query.after = Some(sort_key),
+            Some(Position::First) => checked.query.after = None,
+            Some(Position::After(sort_key)) => checked.query.after = Some(sort_key),
             Some(Position::Before(_) | Position::Last) => {
                 let why = "it is of a previous page, and this request goes forwards";
                 return Err(InvalidRequest::of("cursor", why));
@@ -208,7 +205,6 @@ impl<T> Query<T> {
     }
 }
 
-/// A query that was checked.
 struct Checked {
     table: ShardedTable,
     query: PageQuery,
@@ -309,15 +305,9 @@ impl<T: FromValue + Send + 'static> Query<T> {
     }
 }
 
-/// A stream of a query's items.
 enum Reading<T> {
     Unchecked(Box<Query<T>>),
-    Pages {
-        checked: Box<Checked>,
-        items: VecDeque<(Item, Version)>,
-        /// There is no further page.
-        is_last: bool,
-    },
+    Pages { checked: Box<Checked>, items: VecDeque<(Item, Version)>, is_last: bool },
 }
 
 impl<T: FromValue + Send + 'static> Reading<T> {

@@ -1,15 +1,12 @@
 //! The shards of a key, and raising their number.
 
-use tracing::Instrument;
-
 use crate::client::ShardedTable;
-use crate::client::request::{Sent, Within, partition_key, span, within};
+use crate::client::request::{Within, partition_key, sent_as};
 use crate::config::width_history::WidthHistory;
 use crate::engine::Deadline;
 use crate::engine::error::{InvalidRequest, ReadError, WriteError, WriteErrorKind};
 use crate::engine::width::{ScaleError, ScaleOutcome};
 use crate::policy::decision::ScalingDecision;
-use crate::protocol::metadata::ShardMetadata;
 use crate::values::key::{KeyError, PartitionKey, ShardCount};
 
 /// See [`ShardedTable::shards`].
@@ -21,7 +18,7 @@ pub struct ReadShards {
     within: Within,
 }
 
-within!(ReadShards);
+sent_as!(ReadShards, "shards", Result<u32, ReadError>);
 
 impl ReadShards {
     pub(crate) fn new(
@@ -31,38 +28,13 @@ impl ReadShards {
         let key = partition_key(table.config(), key);
         Self { table, key, within: Within::default() }
     }
-}
 
-impl IntoFuture for ReadShards {
-    type Output = Result<u32, ReadError>;
-    type IntoFuture = Sent<Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        let span = span("shards", &self.table);
-        let sent = async move {
-            let deadline = self.within.deadline(self.table.config());
-            Ok(width(&self.table, &self.key?, deadline).await?.get())
-        };
-        Box::pin(sent.instrument(span))
+    async fn send(self, deadline: Deadline) -> Result<u32, ReadError> {
+        let metadata = self.table.engine().shards(&self.key?, deadline).await?;
+        // A key without metadata has never grown.
+        let unlisted = self.table.config().adopt_shards;
+        Ok(metadata.map_or(unlisted, |metadata| metadata.number_of_shards).get())
     }
-}
-
-/// The write width. A key without metadata has never grown.
-async fn width(
-    table: &ShardedTable,
-    key: &PartitionKey,
-    deadline: Deadline,
-) -> Result<ShardCount, ReadError> {
-    let metadata = metadata(table, key, deadline).await?;
-    Ok(metadata.map_or(table.config().adopt_shards, |metadata| metadata.number_of_shards))
-}
-
-async fn metadata(
-    table: &ShardedTable,
-    key: &PartitionKey,
-    deadline: Deadline,
-) -> Result<Option<ShardMetadata>, ReadError> {
-    table.engine().shards(key, deadline).await.map_err(ReadError::from)
 }
 
 /// See [`ShardedTable::set_shards`].
@@ -75,7 +47,7 @@ pub struct SetShards {
     within: Within,
 }
 
-within!(SetShards);
+sent_as!(SetShards, "set_shards", Result<u32, WriteError>);
 
 impl SetShards {
     pub(crate) fn new(
@@ -88,35 +60,24 @@ impl SetShards {
             .ok_or_else(|| InvalidRequest::of("number of shards", "it is 0; allowed: 1 and more"));
         Self { table, key, to, within: Within::default() }
     }
-}
 
-impl IntoFuture for SetShards {
-    type Output = Result<u32, WriteError>;
-    type IntoFuture = Sent<Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        let span = span("set_shards", &self.table);
-        let sent = async move {
-            let (key, to) = (self.key?, self.to?);
-            let deadline = self.within.deadline(self.table.config());
-            let wrong = |error: ScaleError| InvalidRequest::of("number of shards", error).into();
-            match self.table.engine().set_shards(&key, to, deadline).await {
-                Ok(ScaleOutcome::Scaled { to, .. }) => Ok(to.get()),
-                Ok(ScaleOutcome::Unchanged(ScalingDecision::DirectoryFull)) => {
-                    Err(WriteErrorKind::DirectoryFull.into())
-                }
-                Ok(ScaleOutcome::Unchanged(ScalingDecision::NotArmed { from })) => {
-                    Err(WriteErrorKind::NotArmed { from }.into())
-                }
-                Ok(ScaleOutcome::Unchanged(_)) => Ok(to.get()),
-                Ok(ScaleOutcome::Superseded) => Err(WriteErrorKind::Contended.into()),
-                Err(error @ (ScaleError::TooMany { .. } | ScaleError::Lower { .. })) => {
-                    Err(wrong(error))
-                }
-                Err(ScaleError::Table(error)) => Err(WriteErrorKind::unchanged(error).into()),
+    async fn send(self, deadline: Deadline) -> Result<u32, WriteError> {
+        let (key, to) = (self.key?, self.to?);
+        match self.table.engine().set_shards(&key, to, deadline).await {
+            Ok(ScaleOutcome::Unchanged(ScalingDecision::DirectoryFull)) => {
+                Err(WriteErrorKind::DirectoryFull.into())
             }
-        };
-        Box::pin(sent.instrument(span))
+            Ok(ScaleOutcome::Unchanged(ScalingDecision::NotArmed { from })) => {
+                Err(WriteErrorKind::NotArmed { from }.into())
+            }
+            Ok(ScaleOutcome::Scaled { to, .. }) => Ok(to.get()),
+            Ok(ScaleOutcome::Unchanged(_)) => Ok(to.get()),
+            Ok(ScaleOutcome::Superseded) => Err(WriteErrorKind::Contended.into()),
+            Err(error @ (ScaleError::TooMany { .. } | ScaleError::Lower { .. })) => {
+                Err(InvalidRequest::of("number of shards", error).into())
+            }
+            Err(ScaleError::Table(error)) => Err(WriteErrorKind::unchanged(error).into()),
+        }
     }
 }
 
@@ -129,7 +90,7 @@ pub struct ReadWidthHistory {
     within: Within,
 }
 
-within!(ReadWidthHistory);
+sent_as!(ReadWidthHistory, "width_history", Result<WidthHistory, ReadError>);
 
 impl ReadWidthHistory {
     pub(crate) fn new(
@@ -139,20 +100,11 @@ impl ReadWidthHistory {
         let key = partition_key(table.config(), key);
         Self { table, key, within: Within::default() }
     }
-}
 
-impl IntoFuture for ReadWidthHistory {
-    type Output = Result<WidthHistory, ReadError>;
-    type IntoFuture = Sent<Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        let span = span("width_history", &self.table);
-        let sent = async move {
-            let config = self.table.config();
-            let read_at = self.table.engine().epoch_seconds();
-            let metadata = metadata(&self.table, &self.key?, self.within.deadline(config)).await?;
-            Ok(WidthHistory::of(metadata.as_ref(), config, read_at))
-        };
-        Box::pin(sent.instrument(span))
+    async fn send(self, deadline: Deadline) -> Result<WidthHistory, ReadError> {
+        let engine = self.table.engine();
+        let read_at = engine.epoch_seconds();
+        let metadata = engine.shards(&self.key?, deadline).await?;
+        Ok(WidthHistory::of(metadata.as_ref(), engine.config(), read_at))
     }
 }

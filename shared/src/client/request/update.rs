@@ -1,13 +1,12 @@
 //! Changing a part of an item.
 
-use tracing::Instrument;
-
 use crate::client::ShardedTable;
 use crate::client::request::put::idempotency_key;
-use crate::client::request::{IntoValue, Sent, Target, Within, allowed, map, span, within};
+use crate::client::request::{IntoValue, Target, Within, allowed, conditional, map, sent_as};
+use crate::engine::Deadline;
 use crate::engine::error::{InvalidRequest, WriteError};
 use crate::engine::results::Updated;
-use crate::protocol::tag::{Conditions, ETag};
+use crate::protocol::tag::Conditions;
 use crate::values::idempotency::IdempotencyKey;
 use crate::values::patch::{Merge, Patch};
 use crate::values::value::Value;
@@ -25,7 +24,8 @@ pub struct Update {
     within: Within,
 }
 
-within!(Update);
+sent_as!(Update, "update", Result<Updated, WriteError>);
+conditional!(Update);
 
 impl Update {
     pub(crate) fn new(table: ShardedTable, target: Result<Target, InvalidRequest>) -> Self {
@@ -162,35 +162,6 @@ impl Update {
         })
     }
 
-    /// Only if the item is still in this state. Otherwise the error is of kind `Precondition` and
-    /// has the present tag.
-    ///
-    /// ```
-    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
-    /// # in_process::with_table(async |table| {
-    /// use dynamodb_write_sharding::{Attributes, ETag, WriteErrorKind};
-    ///
-    /// table.put("seats", "14C", Attributes::new()).await?;
-    /// let refused = table
-    ///     .update("seats", "14C")
-    ///     .set("taken", true)
-    ///     .if_match(&ETag::new("12"))
-    ///     .await
-    ///     .unwrap_err();
-    /// assert!(matches!(refused.kind, WriteErrorKind::Precondition));
-    /// # Ok(()) });
-    /// ```
-    pub fn if_match(mut self, tag: &ETag) -> Self {
-        self.conditions = Conditions::unchanged_since(tag);
-        self
-    }
-
-    /// Only under these conditions. They replace those of [`if_match`](Self::if_match).
-    pub fn conditions(mut self, conditions: Conditions) -> Self {
-        self.conditions = conditions;
-        self
-    }
-
     /// The caller's own name for this change, the same in every repetition: 1 to 255 visible ASCII
     /// characters. The item remembers it for at least a minute, and the change is made once. A put
     /// or a delete of the item forgets it.
@@ -217,31 +188,21 @@ impl Update {
             Ok(())
         })
     }
-}
 
-impl IntoFuture for Update {
-    type Output = Result<Updated, WriteError>;
-    type IntoFuture = Sent<Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        let span = span("update", &self.table);
-        let sent = async move {
-            let Target { partition_key, sort_key } = self.target?;
-            if let Some(wrong) = self.wrong {
-                return Err(wrong.into());
-            }
-            let Patch { merge, add } = &self.patch;
-            if let Some(name) = add.keys().find(|name| merge.contains_key(*name)) {
-                let what = format!("attribute {name}");
-                let why = "the update both adds to it and sets or removes it".to_owned();
-                return Err(InvalidRequest::new(what, why).into());
-            }
-            let deadline = self.within.deadline(self.table.config());
-            let once = self.idempotency_key.as_ref();
-            let target = (&partition_key, &sort_key);
-            self.table.engine().update(target, &self.patch, &self.conditions, once, deadline).await
-        };
-        Box::pin(sent.instrument(span))
+    async fn send(self, deadline: Deadline) -> Result<Updated, WriteError> {
+        let Target { partition_key, sort_key } = self.target?;
+        if let Some(wrong) = self.wrong {
+            return Err(wrong.into());
+        }
+        let Patch { merge, add } = &self.patch;
+        if let Some(name) = add.keys().find(|name| merge.contains_key(*name)) {
+            let what = format!("attribute {name}");
+            let why = "the update both adds to it and sets or removes it".to_owned();
+            return Err(InvalidRequest::new(what, why).into());
+        }
+        let once = self.idempotency_key.as_ref();
+        let target = (&partition_key, &sort_key);
+        self.table.engine().update(target, &self.patch, &self.conditions, once, deadline).await
     }
 }
 

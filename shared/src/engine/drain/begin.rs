@@ -52,7 +52,8 @@ impl TableEngine {
         let close = Change::Close { to, growth: GrowthRecord::default() };
         match job.change_width(&record, close, ScalingReason::Asked).await? {
             ScaleOutcome::Scaled { .. } => {
-                Ok(job.known_record().unwrap_or(record).metadata.clone())
+                let known = job.state.known().record.clone();
+                Ok(known.unwrap_or(record).metadata.clone())
             }
             ScaleOutcome::Unchanged(ScalingDecision::NotArmed { .. }) => {
                 Err(DrainRefused::Busy("the key is not armed"))
@@ -70,29 +71,15 @@ impl TableEngine {
         key: &PartitionKey,
         deadline: Deadline,
     ) -> Result<ShardMetadata, DrainRefused> {
-        let may_begin = |metadata: &ShardMetadata| {
-            // Items that a shrink left behind can be moved even with random placement.
-            if self.inner.always_first().is_some()
-                && metadata.read_shards == metadata.number_of_shards
-            {
-                return Err(DrainRefused::NoHomes);
-            }
-            self.inner.check_calm(metadata)
-        };
-        self.begin(key, may_begin, deadline).await
-    }
-
-    /// Marks a key for a drain by any actor.
-    async fn begin(
-        &self,
-        key: &PartitionKey,
-        may_begin: impl FnOnce(&ShardMetadata) -> Result<(), DrainRefused>,
-        deadline: Deadline,
-    ) -> Result<ShardMetadata, DrainRefused> {
         self.inner.claim_once(None, deadline).await?;
         let job = self.inner.job(key, deadline);
         let mut record = job.record_from_now().await?;
-        may_begin(&record.metadata)?;
+        let ShardMetadata { read_shards, number_of_shards, .. } = &record.metadata;
+        // Items that a shrink left behind can be moved even with random placement.
+        if self.inner.always_first().is_some() && read_shards == number_of_shards {
+            return Err(DrainRefused::NoHomes);
+        }
+        self.inner.check_calm(&record.metadata)?;
         if !job.is_in_step(&record).await? {
             return Err(SUPERSEDED);
         }
@@ -106,21 +93,16 @@ impl TableEngine {
 
 const SUPERSEDED: DrainRefused = DrainRefused::Busy("another actor changed it first");
 
-const fn check_free(metadata: &ShardMetadata) -> Result<(), DrainRefused> {
-    match metadata.phase {
-        Phase::Open => Ok(()),
-        Phase::Draining(_) => Err(DrainRefused::Busy("the key is being drained already")),
-        Phase::Closing(_) => Err(DrainRefused::Busy("the key's width is changing")),
-    }
-}
-
 impl Inner {
     fn check_calm(&self, metadata: &ShardMetadata) -> Result<(), DrainRefused> {
-        let now = self.environment.now().epoch_seconds();
-        check_free(metadata)?;
-        if now < metadata.last_change().unwrap_or_default() + self.config.policy.cooldown_seconds {
-            return Err(DrainRefused::Busy("the key's shards changed a moment ago"));
-        }
-        Ok(())
+        let cooldown = self.config.policy.cooldown_seconds;
+        let calm_from = metadata.last_change().unwrap_or_default() + cooldown;
+        let is_calm = self.environment.now().epoch_seconds() >= calm_from;
+        Err(DrainRefused::Busy(match metadata.phase {
+            Phase::Draining(_) => "the key is being drained already",
+            Phase::Closing(_) => "the key's width is changing",
+            Phase::Open if is_calm => return Ok(()),
+            Phase::Open => "the key's shards changed a moment ago",
+        }))
     }
 }

@@ -27,14 +27,6 @@ pub enum Due {
 }
 
 /// When keys shrink and settle by themselves.
-///
-/// ```
-/// use std::time::Duration;
-/// use dynamodb_write_sharding::maintenance::ShrinkAndSettle;
-///
-/// let plan = ShrinkAndSettle { shrink_after: Duration::from_secs(3_600), ..Default::default() };
-/// # let _ = plan;
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ShrinkAndSettle {
     /// A key that has kept its width for this time, and that its demand no longer needs, gives up
@@ -122,10 +114,8 @@ mod tests {
         ];
         for (metadata, table, configured, expected) in rows {
             let (read, writes) = (metadata.read_shards, table.writes());
-            let plan = ShrinkAndSettle {
-                settle_after: Duration::from_secs(configured),
-                ..ShrinkAndSettle::default()
-            };
+            let settle_after = Duration::from_secs(configured);
+            let plan = ShrinkAndSettle { settle_after, ..ShrinkAndSettle::default() };
             let settles = plan.settles_after(metadata, table);
             assert_eq!(settles, expected, "{read} {writes:?} {configured}");
         }

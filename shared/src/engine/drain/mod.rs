@@ -18,13 +18,11 @@ use crate::engine::drain::moves::{MOVE_CONCURRENCY, Move, Mover, Stop};
 use crate::engine::drain::pace::DrainBudget;
 use crate::engine::drain::state::OwnDrain;
 use crate::engine::events::{ScalingReason, ScalingStep};
-use crate::engine::retry::retrying;
 use crate::engine::views::keys::KeyJob;
 use crate::engine::{Deadline, TableEngine};
 use crate::protocol::drain::{is_young, may_begin_at, may_finish_at, may_purge, sources};
 use crate::protocol::metadata::{Change, Drain, ShardMetadata};
 use crate::protocol::view::Moment;
-use crate::table::StoredCopy;
 use crate::table::error::TableError;
 use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::values::placement::Placement;
@@ -89,9 +87,7 @@ impl TableEngine {
         let job = self.inner.job(key, deadline);
         // The remembered state belongs to one call at a time.
         let Ok(mut own) = job.state.drain.try_lock() else {
-            return Ok(Drained::Waiting {
-                until: self.inner.environment.now().epoch_seconds() + 1,
-            });
+            return Ok(Drained::Waiting { until: self.epoch_seconds() + 1 });
         };
         let mut run = DrainRun { job: &job, mover: Mover::new(&job, budgets), from: None };
         match run.run(&mut own).await {
@@ -108,16 +104,12 @@ impl TableEngine {
     }
 }
 
-/// One call's part of a drain.
 struct DrainRun<'a> {
     job: &'a KeyJob<'a>,
     mover: Mover<'a>,
     /// The read width before this call lowered it.
     from: Option<ShardCount>,
 }
-
-/// The items of a shard's page, and the sort key to continue after.
-type Page<T> = (Vec<T>, Option<SortKey>);
 
 impl DrainRun<'_> {
     async fn run(&mut self, own: &mut Option<OwnDrain>) -> Result<Drained, TableError> {
@@ -205,9 +197,12 @@ impl DrainRun<'_> {
         drain: Drain,
     ) -> Result<Option<Drained>, Stop> {
         let job = self.job;
-        let shards: Vec<ShardNumber> = self.sources(metadata).collect();
+        let shards: Vec<ShardNumber> =
+            sources(metadata, job.inner.always_first().is_some()).collect();
         loop {
-            self.check_in_time()?;
+            if Instant::now() + MIN_TIME_LEFT >= job.deadline {
+                return Err(Stop::Interrupted);
+            }
             let (from, after) = &own.next;
             if own.deletes {
                 let now = self.now();
@@ -275,19 +270,6 @@ impl DrainRun<'_> {
         }
     }
 
-    fn check_in_time(&self) -> Result<(), Stop> {
-        if Instant::now() + MIN_TIME_LEFT < self.job.deadline {
-            Ok(())
-        } else {
-            Err(Stop::Interrupted)
-        }
-    }
-
-    fn sources(&self, metadata: &ShardMetadata) -> impl Iterator<Item = ShardNumber> + use<> {
-        let inner = self.job.inner;
-        sources(metadata, inner.always_first().is_some())
-    }
-
     /// The place of an item. With random placement, items within the write width stay, and all
     /// actors agree on a shard for the others.
     fn home(
@@ -301,13 +283,8 @@ impl DrainRun<'_> {
             let stays = shard.get() <= width.get();
             if stays { Some(shard) } else { Placement::Calculated.home(key, sort_key, width) }
         };
-        self.job
-            .inner
-            .config
-            .placement
-            .home(key, sort_key, width)
-            .or_else(any)
-            .unwrap_or(ShardNumber::FIRST)
+        let placed = self.job.inner.config.placement.home(key, sort_key, width);
+        placed.or_else(any).unwrap_or(ShardNumber::FIRST)
     }
 
     /// A page of a source: the items to copy home, and the sort key to continue after.
@@ -317,9 +294,12 @@ impl DrainRun<'_> {
         metadata: &ShardMetadata,
         shard: ShardNumber,
         after: Option<SortKey>,
-    ) -> Result<Page<Move>, TableError> {
-        let (copies, next) = self.scan(shard, after.as_ref()).await?;
-        let (inner, now) = (self.job.inner, self.now());
+    ) -> Result<(Vec<Move>, Option<SortKey>), TableError> {
+        let KeyJob { inner, key, deadline, .. } = self.job;
+        let scan = || inner.tables.scan_shard(key, shard, after.as_ref(), PAGE_ITEMS);
+        let scanned = inner.retrying(*deadline, scan).await;
+        sleep(PAGE_PAUSE).await;
+        let ((copies, next), now) = (scanned?, self.now());
         let let_until = own.began.saturating_add(inner.config.let_expire.as_secs());
         let mut moves = Vec::new();
         for copy in copies {
@@ -356,18 +336,6 @@ impl DrainRun<'_> {
             own.found = true;
         }
         Ok((moves, next))
-    }
-
-    async fn scan(
-        &self,
-        shard: ShardNumber,
-        after: Option<&SortKey>,
-    ) -> Result<Page<StoredCopy>, TableError> {
-        let KeyJob { inner, key, deadline, .. } = self.job;
-        let scan = || inner.tables.scan_shard(key, shard, after, PAGE_ITEMS);
-        let page = retrying(&inner.environment, *deadline, scan).await;
-        sleep(PAGE_PAUSE).await;
-        page
     }
 
     fn now(&self) -> Moment {

@@ -23,7 +23,6 @@ pub(in crate::engine) const MOVE_CONCURRENCY: usize = 16;
 
 pub(in crate::engine) struct Move {
     pub(in crate::engine) copy: StoredCopy,
-    /// The place of the copy.
     pub(in crate::engine) at: ShardNumber,
     /// The place to copy it to, and its width there; `None` to delete the copy.
     pub(in crate::engine) home: Option<(ShardNumber, ShardCount)>,
@@ -34,7 +33,6 @@ pub(in crate::engine) struct Mover<'a> {
     job: &'a KeyJob<'a>,
     budgets: &'a [&'a DrainBudget],
     pace: HashMap<ShardNumber, DrainBudget>,
-    /// Items that were copied or deleted.
     pub(in crate::engine) items: u64,
 }
 

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
 use crate::engine::error::ReadError;
-use crate::engine::retry::{Backoff, retrying};
+use crate::engine::retry::Backoff;
 use crate::engine::views::keys::KeyJob;
 use crate::engine::{Deadline, Inner, TableEngine, telemetry};
 use crate::policy::capacity::CapacityScope;
@@ -26,16 +26,13 @@ use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::values::query::{Order, PageQuery};
 use crate::values::value::Item;
 
-/// The largest number of shards that one request queries at once.
 const QUERY_CONCURRENCY: usize = 64;
 /// The approximate size in bytes at which a page ends early. A function's response may have six
 /// megabytes, and JSON is longer than the items.
 const PAGE_BYTES: usize = 2 * 1_024 * 1_024;
 /// The bytes that the smallest billed amount pays for. (DynamoDB pricing.)
 const READ_UNIT_BYTES: f64 = 4_096.0;
-/// The largest number of items to request while their size is unknown.
 const MAX_ITEMS_OF_UNKNOWN_SIZE: usize = 200;
-/// The assumed size of items that were never read here.
 const ASSUMED_ITEM_BYTES: f64 = 1_024.0;
 
 /// A page of items, in order, each sort key once.
@@ -90,10 +87,8 @@ impl TableEngine {
         consistent: bool,
         deadline: Deadline,
     ) -> Result<Option<Item>, ReadError> {
-        Ok(self
-            .get_stored(key, sort_key, consistent, deadline)
-            .await?
-            .and_then(|stored| stored.item))
+        let stored = self.get_stored(key, sort_key, consistent, deadline).await?;
+        Ok(stored.and_then(|stored| stored.item))
     }
 
     /// Reads one item, and its tag.
@@ -182,23 +177,16 @@ impl<'a> PageRun<'a> {
             let known = job.state.known();
             (known.item_bytes, known.spacing.clone())
         };
+        let end = if query.order == Order::Ascending { &query.to } else { &query.from };
+        let forecast = Forecast { spacing, end: end.clone(), prefix: query.prefix.clone() };
+        let fitting = |bytes: f64| (PAGE_BYTES as f64 / bytes) as usize + 1;
         Self {
             job,
             query: Arc::new(query.clone()),
             merge: PageMerge::new(query.limit, query.order, start)
                 .with_items_per_unit(READ_UNIT_BYTES / item_bytes.unwrap_or(ASSUMED_ITEM_BYTES))
-                .sharing_at_most(item_bytes.map_or(MAX_ITEMS_OF_UNKNOWN_SIZE, |bytes| {
-                    (PAGE_BYTES as f64 / bytes) as usize + 1
-                }))
-                .with_forecast(Forecast {
-                    spacing,
-                    end: if query.order == Order::Ascending {
-                        query.to.clone()
-                    } else {
-                        query.from.clone()
-                    },
-                    prefix: query.prefix.clone(),
-                }),
+                .sharing_at_most(item_bytes.map_or(MAX_ITEMS_OF_UNKNOWN_SIZE, fitting))
+                .with_forecast(forecast),
             pages: JoinSet::new(),
             waiting: Vec::new(),
             consumed: 0.0,
@@ -217,9 +205,8 @@ impl<'a> PageRun<'a> {
             None => {
                 // Queries the known shards and the metadata in parallel, then any further shards of
                 // the new view.
-                self.ask(
-                    self.job.known_view().map_or(ShardCount::ONE, |view| view.layout.read_shards),
-                );
+                let known = self.job.known_view();
+                self.ask(known.map_or(ShardCount::ONE, |view| view.layout.read_shards));
                 self.job.leased_or_new_view().await?
             }
         };
@@ -232,13 +219,8 @@ impl<'a> PageRun<'a> {
                 Ok(Some(Ok((shard, Ok(answer))))) => {
                     self.consumed += answer.consumed;
                     let mut page = answer.page;
-                    self.era = page
-                        .items
-                        .iter()
-                        .map(|stored| stored.version.era())
-                        .max()
-                        .max(Some(self.era))
-                        .unwrap_or(0);
+                    let eras = page.items.iter().map(|stored| stored.version.era());
+                    self.era = eras.fold(self.era, u64::max);
                     // A copy at a shard that is not a place of the item does not count: its write
                     // was never acknowledged.
                     page.items.retain(|stored| inner.is_at_a_place(key, stored, shard, &view));
@@ -314,15 +296,13 @@ impl Inner {
         replicas: bool,
         deadline: Deadline,
     ) -> Result<ShardQueryPage, TableError> {
-        let replica = if query.consistent || !replicas {
-            None
-        } else {
-            self.replicas.choose(&self.environment)
-        };
         let mut failed = None;
-        if let Some(index) = replica {
-            match timeout_at(deadline, self.tables.query_shard(query, request, Some(&index))).await
-            {
+        if replicas
+            && !query.consistent
+            && let Some(index) = self.replicas.choose(&self.environment)
+        {
+            let asked = self.tables.query_shard(query, request, Some(&index));
+            match timeout_at(deadline, asked).await {
                 Ok(Ok(page)) => return Ok(page),
                 Ok(Err(error)) => failed = Some((index, error)),
                 Err(_) => {
@@ -330,9 +310,8 @@ impl Inner {
                 }
             }
         }
-        let answer =
-            retrying(&self.environment, deadline, || self.tables.query_shard(query, request, None))
-                .await;
+        let ask = || self.tables.query_shard(query, request, None);
+        let answer = self.retrying(deadline, ask).await;
         // If the table refuses the request, too, the replica is not at fault.
         if let Some((index, error)) = failed
             && (answer.is_ok() || error.is_retryable())
@@ -364,12 +343,8 @@ impl KeyJob<'_> {
         let (lease, longest) = (config.lease(), config.longest_read());
         let mut newer = None;
         loop {
-            match read_end(
-                (began, longest),
-                (view, lease),
-                newer.as_deref(),
-                self.inner.environment.now(),
-            ) {
+            let now = self.inner.environment.now();
+            match read_end((began, longest), (view, lease), newer.as_deref(), now) {
                 ReadEnd::Correct => return Ok(true),
                 ReadEnd::Again => return Ok(false),
                 ReadEnd::TooLong => {
@@ -413,14 +388,14 @@ impl KeyJob<'_> {
         let mut missing: Vec<_> = shards.iter().copied().collect();
         let (mut newest, mut backoff) = (None, Backoff::default());
         loop {
-            let look = || inner.tables.get_copies(target, &missing);
-            let found = retrying(&inner.environment, *deadline, look).await?;
-            newest = newer(newest, found.newest);
-            if found.unprocessed.is_empty() {
+            let look = || inner.tables.get_newest(target, &missing);
+            let (found, unprocessed) = inner.retrying(*deadline, look).await?;
+            newest = newer(newest, found);
+            if unprocessed.is_empty() {
                 return Ok(newest);
             }
             // The result needs every candidate. Candidates that were read need not be read again.
-            missing = found.unprocessed;
+            missing = unprocessed;
             if !backoff.pause(&inner.environment, *deadline).await {
                 return Err(TableError::Capacity(CapacityScope::Unknown));
             }

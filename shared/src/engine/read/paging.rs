@@ -4,7 +4,6 @@ use crate::engine::error::ReadError;
 use crate::engine::read::Page;
 use crate::engine::{Deadline, TableEngine};
 use crate::values::cursor::Position;
-use crate::values::key::SortKey;
 use crate::values::query::PageQuery;
 
 /// The page of a query at a position.
@@ -26,40 +25,23 @@ impl TableEngine {
         position: Option<Position>,
         deadline: Deadline,
     ) -> Result<PageAt, ReadError> {
-        let forwards = |after: Option<SortKey>| PageQuery { after, ..query.clone() };
-        match position {
-            None => {
-                let page = self.query(query, deadline).await?;
-                Ok(PageAt { page, is_reversed: false, is_first: query.after.is_none() })
-            }
-            Some(Position::First) => {
-                let page = self.query(&forwards(None), deadline).await?;
-                Ok(PageAt { page, is_reversed: false, is_first: true })
-            }
-            Some(Position::After(after)) => {
-                let page = self.query(&forwards(Some(after)), deadline).await?;
-                Ok(PageAt { page, is_reversed: false, is_first: false })
-            }
-            Some(Position::Before(before)) => self.page_before(query, Some(before), deadline).await,
-            Some(Position::Last) => self.page_before(query, None, deadline).await,
-        }
-    }
-
-    async fn page_before(
-        &self,
-        query: &PageQuery,
-        before: Option<SortKey>,
-        deadline: Deadline,
-    ) -> Result<PageAt, ReadError> {
-        let order = query.order.reversed();
-        let mut back = PageQuery { after: before, order, ..query.clone() };
+        let (after, is_reversed) = match position {
+            None => (query.after.clone(), false),
+            Some(Position::First) => (None, false),
+            Some(Position::After(after)) => (Some(after), false),
+            Some(Position::Before(before)) => (Some(before), true),
+            Some(Position::Last) => (None, true),
+        };
+        let is_first = !is_reversed && after.is_none();
+        let order = if is_reversed { query.order.reversed() } else { query.order };
+        let mut query = PageQuery { after, order, ..query.clone() };
         loop {
-            let page = self.query(&back, deadline).await?;
-            if page.items.is_empty() && page.next.is_some() {
-                back.after = page.next;
+            let page = self.query(&query, deadline).await?;
+            if is_reversed && page.items.is_empty() && page.next.is_some() {
+                query.after = page.next;
                 continue;
             }
-            return Ok(PageAt { page, is_reversed: true, is_first: false });
+            return Ok(PageAt { page, is_reversed, is_first });
         }
     }
 }

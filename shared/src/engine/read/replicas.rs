@@ -5,10 +5,11 @@
 //! table has. A replica that is throttled or still building rests for a while, and the table serves
 //! its queries.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::engine::environment::Environment;
+use crate::engine::locked;
 use crate::table::error::TableError;
 
 const THROTTLED_REST_PERIOD: Duration = Duration::from_secs(1);
@@ -23,27 +24,23 @@ pub(in crate::engine) struct Replicas {
 
 impl Replicas {
     pub(in crate::engine) fn new(names: &[String]) -> Self {
-        Self {
-            indexes: Mutex::new(names.iter().map(|name| (name.clone(), Duration::ZERO)).collect()),
-        }
+        let indexes = names.iter().map(|name| (name.clone(), Duration::ZERO)).collect();
+        Self { indexes: Mutex::new(indexes) }
     }
 
     /// The index to query, or `None` for the table, each with the same probability.
     pub(in crate::engine) fn choose(&self, environment: &Environment) -> Option<String> {
-        let indexes = self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
+        let indexes = locked(&self.indexes);
         if indexes.is_empty() {
             return None;
         }
         let now = environment.now().monotonic;
         let awake: Vec<&String> =
             indexes.iter().filter(|(_, rests)| *rests <= now).map(|(name, _)| name).collect();
-        let drawn = environment
-            .below(u32::try_from(awake.len()).unwrap_or(u32::MAX).saturating_add(1))
-            as usize;
-        awake.get(drawn).map(|name| (*name).clone())
+        let all = u32::try_from(awake.len()).unwrap_or(u32::MAX).saturating_add(1);
+        awake.get(environment.below(all) as usize).map(|name| (*name).clone())
     }
 
-    /// An index could not serve a query.
     pub(in crate::engine) fn rest(
         &self,
         index: &str,
@@ -57,7 +54,7 @@ impl Replicas {
             UNREADABLE_REST_PERIOD
         };
         let until = environment.now().monotonic + rests;
-        let mut indexes = self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut indexes = locked(&self.indexes);
         if let Some((_, resting)) = indexes.iter_mut().find(|(name, _)| name == index) {
             *resting = until;
         }

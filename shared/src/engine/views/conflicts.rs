@@ -3,12 +3,12 @@
 //! doubles with each conflict that an instance sees. Otherwise, actors would reject each other's
 //! opens, and write the same entry again and again.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
+use crate::engine::locked;
 use crate::protocol::view::OBSERVER_PAUSE;
 
-/// The pause doubles at most this often.
 const MAX_DOUBLINGS: u32 = 3;
 
 /// The conflicts that an instance has seen in one change of a key.
@@ -26,7 +26,7 @@ impl Conflicts {
     /// Observes a closing, and returns the pause before its takeover, which is also the longest
     /// random pause on top. A later generation of an era is a conflict: the closing was taken over.
     pub(in crate::engine) fn observe(&self, era: u64, generation: u64) -> Duration {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = locked(&self.0);
         if seen.era != era {
             *seen = Seen { era, generation, count: 0 };
         } else if seen.generation < generation {
@@ -39,7 +39,7 @@ impl Conflicts {
     /// Notes that a page is behind an item, which another actor may be publishing. Returns the
     /// longest random pause before this one publishes it, too.
     pub(in crate::engine) fn note_behind(&self) -> Duration {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = locked(&self.0);
         seen.count += 1;
         pause(seen.count)
     }

@@ -8,15 +8,14 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio::time::timeout_at;
 
-use crate::engine::retry::retrying;
-use crate::engine::{Deadline, Inner, telemetry};
+use crate::engine::{Deadline, Inner, locked, telemetry};
 use crate::protocol::directory::{
     Division, FULL_PAGE_BYTES, KeyDigest, MAX_PAGE_BYTES, REPORTED_SHARE,
 };
 use crate::protocol::layout::Layout;
 use crate::protocol::view::{Moment, View};
 use crate::table::error::TableError;
-use crate::table::{PageCopy, StoredPage, TableItem};
+use crate::table::{PageCopy, StoredPage};
 use crate::values::throughput::WarmThroughput;
 
 /// This instance's state of the directory.
@@ -57,7 +56,8 @@ pub(in crate::engine) struct PageView {
     /// `None` for an entry that cannot be parsed: then the key's item is read instead.
     listed: HashMap<KeyDigest, Option<Arc<View>>>,
     unlisted: Arc<View>,
-    warm: Option<WarmThroughput>,
+    /// The lowest of the main table and its indexes. `None` if it is not known.
+    pub(in crate::engine) warm: Option<WarmThroughput>,
     bytes: usize,
 }
 
@@ -69,12 +69,6 @@ impl PageView {
         }
     }
 
-    /// The lowest warm throughput of the main table and its indexes. `None` if it is not known.
-    pub(in crate::engine) const fn warm(&self) -> Option<WarmThroughput> {
-        self.warm
-    }
-
-    /// Whether the page was requested within this lease.
     pub(in crate::engine) fn is_valid(&self, now: Moment, lease: Duration) -> bool {
         self.unlisted.is_valid(now, lease)
     }
@@ -87,16 +81,12 @@ impl PageView {
 
 impl PageState {
     pub(in crate::engine) fn known(&self) -> Option<Arc<PageView>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.known).clone()
     }
 
     fn is_incomplete(&self, now: Moment, lease: Duration) -> bool {
-        let at = *self.incomplete_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = *locked(&self.incomplete_at);
         at.and_then(|at| now.since(at)).is_some_and(|age| age < lease)
-    }
-
-    fn learn(&self, view: Arc<PageView>) {
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(view);
     }
 }
 
@@ -115,23 +105,9 @@ impl Directory {
 }
 
 impl Inner {
-    /// The page of a key. `None` before the table item was read.
     pub(in crate::engine) fn known_page(&self, key: KeyDigest) -> Option<Arc<PageState>> {
         let known = self.directory.known()?;
         known.states.get(known.division.page_of(key) as usize).cloned()
-    }
-
-    /// As [`known_page`](Self::known_page), after reading the table item. `None` if the table has
-    /// none yet.
-    async fn page(
-        &self,
-        key: KeyDigest,
-        deadline: Deadline,
-    ) -> Result<Option<Arc<PageState>>, TableError> {
-        if self.directory.known().is_none() {
-            self.learn_division(deadline).await?;
-        }
-        Ok(self.known_page(key))
     }
 
     /// Reads the table item. Returns whether this instance has learned of other pages.
@@ -145,13 +121,8 @@ impl Inner {
         })
     }
 
-    /// Stores the table item's settings of the directory.
-    pub(in crate::engine) fn know(&self, table: &TableItem) {
-        self.know_division(table.division, table.copies);
-    }
-
     /// An instance never goes back to fewer pages: nobody writes them any more.
-    fn know_division(&self, division: Division, copies: u32) {
+    pub(in crate::engine) fn know_division(&self, division: Division, copies: u32) {
         let mut known = self.directory.pages.write().unwrap_or_else(PoisonError::into_inner);
         let is_new = known.as_ref().is_none_or(|known| {
             known.division.seed != division.seed || known.division.pages < division.pages
@@ -180,8 +151,11 @@ impl Inner {
         good: impl Fn(&PageView) -> bool,
         deadline: Deadline,
     ) -> Result<Option<Arc<PageView>>, TableError> {
+        if self.directory.known().is_none() {
+            self.learn_division(deadline).await?;
+        }
         loop {
-            let Some(page) = self.page(key, deadline).await? else { return Ok(None) };
+            let Some(page) = self.known_page(key) else { return Ok(None) };
             match self.read_copies(&page, &good, deadline).await? {
                 PageRead::Read(view) => return Ok(Some(view)),
                 PageRead::Incomplete => return Ok(None),
@@ -201,9 +175,8 @@ impl Inner {
             return Ok(PageRead::Incomplete);
         }
         let Ok(_flight) = timeout_at(deadline, page.flight.lock()).await else {
-            return Err(TableError::Transient(
-                "a page of the directory did not come before the deadline".into(),
-            ));
+            let why = "a page of the directory did not come before the deadline";
+            return Err(TableError::Transient(why.into()));
         };
         if let Some(known) = page.known().filter(|known| good(known)) {
             return Ok(PageRead::Read(known));
@@ -217,8 +190,7 @@ impl Inner {
         // copy.
         let second =
             if own == 0 { 1 + self.environment.below(copies.saturating_sub(1)) } else { 0 };
-        for copy in std::iter::once(own).chain((copies > 1).then_some(second)) {
-            let mut copy = copy;
+        for mut copy in std::iter::once(own).chain((copies > 1).then_some(second)) {
             let mut read = || {
                 let at = PageCopy { pages: page.division.pages, page: page.number, copy };
                 // If one copy does not respond, another may.
@@ -229,7 +201,7 @@ impl Inner {
                     Ok((asked_at, self.tables.get_page(at).await?))
                 }
             };
-            let (asked_at, stored) = retrying(&self.environment, deadline, &mut read).await?;
+            let (asked_at, stored) = self.retrying(deadline, &mut read).await?;
             let Some(stored) = stored else { continue };
             if let Some(pages) = stored.moved_to {
                 self.know_division(Division { pages, ..page.division }, copies);
@@ -244,7 +216,7 @@ impl Inner {
                     page.copy.store(self.environment.below(copies), Ordering::Relaxed);
                 }
                 let view = Arc::new(self.page_view(stored, asked_at));
-                page.learn(Arc::clone(&view));
+                *locked(&page.known) = Some(Arc::clone(&view));
                 return Ok(PageRead::Read(view));
             }
         }
@@ -256,8 +228,7 @@ impl Inner {
             "a page of the directory is missing or incomplete, so the item of each key is read: rebuild it"
         );
         telemetry::directory_incomplete();
-        *page.incomplete_at.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(self.environment.now());
+        *locked(&page.incomplete_at) = Some(self.environment.now());
         Ok(PageRead::Incomplete)
     }
 

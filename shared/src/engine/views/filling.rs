@@ -8,7 +8,6 @@ use std::sync::Arc;
 use tokio::time::sleep;
 
 use crate::engine::events::ScalingReason;
-use crate::engine::retry::retrying;
 use crate::engine::{Deadline, Inner, TableEngine};
 use crate::protocol::directory::{KeyDigest, MAX_COPIES, SPLIT_PAGE_BYTES, supersedes};
 use crate::protocol::history::ShardHistory;
@@ -32,22 +31,25 @@ pub(in crate::engine) enum Pages {
 pub(in crate::engine) struct Filled {
     /// Entries that were behind their items, in all copies.
     behind: u64,
-    /// Entries whose items are older.
     older: HashMap<PartitionKey, Layout>,
     /// Entries whose items are missing. Their keys are not known.
     without_item: HashMap<KeyDigest, Layout>,
     is_lost: bool,
-    /// The size of the largest page in bytes.
     largest: usize,
 }
 
-/// Entries to write, by copy.
 type Missing = BTreeMap<PageCopy, Vec<(KeyDigest, Layout)>>;
 
+pub(in crate::engine) fn table_item_gone() -> TableError {
+    TableError::Lost(format!("the item {TABLE_KEY} is gone"))
+}
+
 impl Inner {
-    async fn table_item(&self, deadline: Deadline) -> Result<TableItem, TableError> {
-        let table = retrying(&self.environment, deadline, || self.tables.get_table_item()).await?;
-        table.ok_or_else(|| TableError::Lost(format!("the item {TABLE_KEY} is gone")))
+    pub(in crate::engine) async fn table_item(
+        &self,
+        deadline: Deadline,
+    ) -> Result<TableItem, TableError> {
+        self.retrying(deadline, || self.tables.get_table_item()).await?.ok_or_else(table_item_gone)
     }
 
     async fn stored_pages(
@@ -57,8 +59,7 @@ impl Inner {
     ) -> Result<HashMap<PageCopy, StoredPage>, TableError> {
         let mut stored = HashMap::new();
         for at in table.all_copies() {
-            let read = || self.tables.get_page(at);
-            let page = retrying(&self.environment, deadline, read).await?;
+            let page = self.retrying(deadline, || self.tables.get_page(at)).await?;
             stored.extend(page.map(|page| (at, page)));
         }
         Ok(stored)
@@ -71,7 +72,7 @@ impl Inner {
         width: ShardCount,
         deadline: Deadline,
     ) -> Result<HashMap<KeyDigest, bool>, TableError> {
-        let table = retrying(&self.environment, deadline, || self.tables.get_table_item()).await?;
+        let table = self.retrying(deadline, || self.tables.get_table_item()).await?;
         let Some(table) = table else { return Ok(HashMap::new()) };
         let mut listed = HashMap::new();
         for page in self.stored_pages(&table, deadline).await?.into_values() {
@@ -113,19 +114,19 @@ impl Inner {
         filled: &Filled,
         deadline: Deadline,
     ) -> Result<bool, TableError> {
-        let (pages, environment) = (table.division.pages, &self.environment);
+        let pages = table.division.pages;
         if filled.is_lost {
             return Ok(false);
         }
         let step = if let Some(next) = table.next_pages {
             for at in (0..pages).flat_map(|page| table.copies(pages, page)) {
-                retrying(environment, deadline, || self.tables.move_page(at, next)).await?;
+                self.retrying(deadline, || self.tables.move_page(at, next)).await?;
             }
-            retrying(environment, deadline, || self.tables.end_pages(table, next)).await
+            self.retrying(deadline, || self.tables.end_pages(table, next)).await
         } else if filled.largest >= SPLIT_PAGE_BYTES
             && let Some(next) = table.division.doubled()
         {
-            retrying(environment, deadline, || self.tables.begin_pages(pages, next.pages)).await
+            self.retrying(deadline, || self.tables.begin_pages(pages, next.pages)).await
         } else {
             return Ok(false);
         };
@@ -165,7 +166,7 @@ impl Inner {
         let mut after = None;
         loop {
             let list = || self.tables.list_metadata(after.as_ref());
-            let (keys, next) = retrying(&self.environment, deadline, list).await?;
+            let (keys, next) = self.retrying(deadline, list).await?;
             let mut missing = Missing::new();
             for (key, raw) in keys {
                 let Some(metadata) = self.registered_metadata(&key, &raw, deadline).await? else {
@@ -220,7 +221,7 @@ impl Inner {
             return Ok(Some(metadata));
         };
         let write = || self.tables.write_metadata(key, Some(&metadata), None, &numbered);
-        match retrying(&self.environment, deadline, write).await {
+        match self.retrying(deadline, write).await {
             Ok(()) => Ok(Some(numbered)),
             Err(TableError::ConditionFailed) => Ok(None),
             Err(error) => Err(error),
@@ -230,8 +231,7 @@ impl Inner {
     async fn put_missing(&self, missing: &Missing, deadline: Deadline) -> Result<(), TableError> {
         for (at, entries) in missing {
             let entries: Vec<_> = entries.iter().map(|(key, layout)| (*key, layout)).collect();
-            let put = || self.tables.put_entries(*at, &entries);
-            retrying(&self.environment, deadline, put).await?;
+            self.retrying(deadline, || self.tables.put_entries(*at, &entries)).await?;
         }
         Ok(())
     }
@@ -272,11 +272,11 @@ impl Inner {
         for at in table.all_copies().into_iter().filter(may_be_marked) {
             if !is_complete(&at, Some(table.copies)) {
                 let mark = || self.tables.mark_page(at, (division, table.copies), warm);
-                retrying(&self.environment, deadline, mark).await?;
+                self.retrying(deadline, mark).await?;
             }
         }
         if !table.directory_made {
-            retrying(&self.environment, deadline, || self.tables.note_directory_made()).await?;
+            self.retrying(deadline, || self.tables.note_directory_made()).await?;
         }
         Ok(!lost.is_empty())
     }
@@ -288,8 +288,7 @@ impl Inner {
         entry: &Layout,
         deadline: Deadline,
     ) -> Result<(), TableError> {
-        let read =
-            retrying(&self.environment, deadline, || self.tables.get_raw_metadata(key)).await?;
+        let read = self.retrying(deadline, || self.tables.get_raw_metadata(key)).await?;
         let seen = read.as_ref().and_then(|raw| raw.parse().ok());
         let damaged = read.filter(|_| seen.is_none());
         let history = entry.widths.iter().fold(ShardHistory::default(), |history, width| {
@@ -326,14 +325,13 @@ impl TableEngine {
     ) -> Result<(), TableError> {
         let inner = &self.inner;
         if !(1..=MAX_COPIES).contains(&copies) {
-            return Err(TableError::Rejected(
-                format!("copies is {copies}; allowed: 1 to {MAX_COPIES}").into(),
-            ));
+            let why = format!("copies is {copies}; allowed: 1 to {MAX_COPIES}");
+            return Err(TableError::Rejected(why.into()));
         }
         self.claim_mode(deadline).await?;
         // From here on, every actor that changes a key writes to the new copies, too. Then they are
         // filled, then read.
-        retrying(&inner.environment, deadline, || inner.tables.raise_copies(copies)).await?;
+        inner.retrying(deadline, || inner.tables.raise_copies(copies)).await?;
         inner.fill_directory(Pages::NotLost, deadline).await.map(drop)
     }
 

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use crate::engine::drain::state::OwnDrain;
 use crate::engine::views::conflicts::Conflicts;
 use crate::engine::views::record::Record;
-use crate::engine::{Deadline, Inner};
+use crate::engine::{Deadline, Inner, locked};
 use crate::policy::pressure::PressureTracker;
 use crate::protocol::directory::KeyDigest;
 use crate::protocol::view::{Moment, View};
@@ -49,7 +49,6 @@ pub(crate) struct KeyState {
     pub(in crate::engine) opening_turn: tokio::sync::Mutex<()>,
     /// The back-off from the work of other actors on this key.
     pub(in crate::engine) conflicts: Conflicts,
-    /// The state of a drain by this instance.
     pub(in crate::engine) drain: tokio::sync::Mutex<Option<OwnDrain>>,
     /// Deletions that may read before they leave a tombstone, in this second of the monotonic
     /// clock.
@@ -76,7 +75,6 @@ pub(in crate::engine) struct Known {
     partitions: Option<u32>,
     /// The mean size in bytes of the items on the last pages.
     pub(in crate::engine) item_bytes: Option<f64>,
-    /// The distances between the items.
     pub(in crate::engine) spacing: Spacing,
     throttled_at: HashMap<ShardNumber, Moment>,
     /// When this instance makes its next scaling decision.
@@ -90,7 +88,6 @@ pub(in crate::engine) struct Known {
 /// Why a throttled instance makes no scaling decision.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct Quiet {
-    /// When that was decided.
     pub(in crate::engine) since: Moment,
     pub(in crate::engine) lasts: Duration,
     /// The table's warm throughput at that time, as far as it was known. With another throughput,
@@ -120,34 +117,29 @@ impl Known {
 }
 
 impl KeyState {
-    /// Whether a background task is changing the key's shards.
     pub(in crate::engine) fn is_changing(&self) -> bool {
         self.is_scaling.load(Ordering::Acquire) || self.is_taking_over.load(Ordering::Acquire)
     }
 
     pub(in crate::engine) fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.known)
     }
 
     pub(in crate::engine) fn view(&self) -> Option<Arc<View>> {
         self.known().view.clone()
     }
 
-    /// Adds a view to the known state, and returns the combined view.
     pub(in crate::engine) fn learn(&self, view: Arc<View>) -> Arc<View> {
         let mut known = self.known();
         let view = match &known.view {
-            Some(old) if old.layout.generation > view.layout.generation => {
-                if old.asked_at >= view.asked_at {
-                    return Arc::clone(old);
-                }
-                Arc::new(view.joined(old))
-            }
             Some(old)
-                if old.layout.generation == view.layout.generation
+                if old.layout.generation >= view.layout.generation
                     && old.asked_at >= view.asked_at =>
             {
                 return Arc::clone(old);
+            }
+            Some(old) if old.layout.generation > view.layout.generation => {
+                Arc::new(view.joined(old))
             }
             Some(old) => {
                 if view.layout.number_of_shards != old.layout.number_of_shards {
@@ -204,7 +196,6 @@ impl KeyState {
     }
 }
 
-/// Work on one key, until a deadline.
 pub(in crate::engine) struct KeyJob<'a> {
     pub(in crate::engine) inner: &'a Arc<Inner>,
     pub(in crate::engine) key: &'a PartitionKey,
@@ -264,14 +255,14 @@ impl<'a> KeyJob<'a> {
         task: impl FnOnce(Arc<Inner>, PartitionKey, Arc<KeyState>) -> F,
     ) {
         if let Some(begun) = self.in_background(flag, task) {
-            self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(begun);
+            locked(&self.tasks).push(begun);
         }
     }
 
     /// Waits for tasks that run beside the job, but not for long: the next request can do their
     /// work as well.
     pub(in crate::engine) async fn end(&self) {
-        let begun = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        let begun = std::mem::take(&mut *locked(&self.tasks));
         let until = tokio::time::Instant::now() + RENEWAL_TIMEOUT;
         for begun in begun {
             let _ = tokio::time::timeout_at(until, begun).await;
@@ -279,7 +270,6 @@ impl<'a> KeyJob<'a> {
     }
 }
 
-/// Marks a background task as running during its lifetime.
 struct Running(Arc<AtomicBool>);
 
 impl Drop for Running {
@@ -327,20 +317,12 @@ mod tests {
         let (mut known, now) = (Known::default(), Duration::from_secs(10));
         known.pressure.observe_width(count(8), now);
         known.pressure.record(count(8), Pressure::first_attempt(1, true), now);
+        let half =
+            Pressure { writes: 200, attempts: 200, throttled: 100, accepted: 100, throttles: 100 };
         for (partitions, left) in
             [(None, 201), (Some(4), 0), (Some(4), 200), (None, 400), (Some(4), 600), (Some(24), 0)]
         {
-            known.pressure.record(
-                count(8),
-                Pressure {
-                    writes: 200,
-                    attempts: 200,
-                    throttled: 100,
-                    accepted: 100,
-                    throttles: 100,
-                },
-                now,
-            );
+            known.pressure.record(count(8), half, now);
             known.observe_partitions(partitions, now);
             assert_eq!(known.pressure.seen(now).pressure.attempts, left, "{partitions:?}");
         }

@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::engine::retry::retrying;
 use crate::engine::telemetry;
 use crate::engine::views::keys::KeyJob;
 use crate::engine::views::record::Record;
@@ -26,11 +25,9 @@ use crate::protocol::metadata::ShardMetadata;
 use crate::protocol::view::{Moment, View};
 use crate::table::error::TableError;
 
-/// How often a read is repeated whose result is older than the known state.
 const MAX_STALE_READS: u32 = 3;
 /// The share of the lease after which a page is renewed early.
 pub(in crate::engine) const RENEWAL_SHARE: f64 = 0.8;
-/// How long a request waits for the check whether a key's metadata is lost.
 const LOSS_CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 /// A page that is behind the known state of a key for this long is repaired, because the actor that
 /// changed the key has died.
@@ -48,11 +45,8 @@ impl KeyJob<'_> {
     /// The known layout of the key. `None` if its page was never read.
     pub(in crate::engine) fn known_view(&self) -> Option<Arc<View>> {
         let known = self.state.view();
-        let page = self
-            .inner
-            .known_page(self.digest())
-            .and_then(|page| page.known()?.view_of(self.digest()));
-        let Some(page) = page else { return known };
+        let page = self.inner.known_page(self.digest()).and_then(|page| page.known());
+        let Some(page) = page.and_then(|page| page.view_of(self.digest())) else { return known };
         if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &page)) {
             return known;
         }
@@ -136,13 +130,11 @@ impl KeyJob<'_> {
         Ok(self.state.learn(self.view_of(&record)))
     }
 
-    /// A view that was requested after this call began.
     pub(in crate::engine) async fn view_from_now(&self) -> Result<Arc<View>, TableError> {
         let began = self.inner.environment.now();
         self.view(|view, now| view.is_asked_since(began, now)).await
     }
 
-    /// The view within its lease, or a new one.
     pub(in crate::engine) async fn leased_or_new_view(&self) -> Result<Arc<View>, TableError> {
         match self.leased_view() {
             Some(view) => Ok(view),
@@ -177,7 +169,6 @@ impl KeyJob<'_> {
         }
     }
 
-    /// Renews the page of a view when little of its lease is left.
     pub(in crate::engine) fn renew(&self, view: &View, lease: Duration, now: Moment) {
         let renew_at = lease.mul_f64(RENEWAL_SHARE);
         if view.is_valid(now, renew_at) {
@@ -208,9 +199,8 @@ impl KeyJob<'_> {
             return Ok(record);
         }
         let Ok(_flight) = timeout_at(self.deadline, self.state.flight.lock()).await else {
-            return Err(TableError::Transient(
-                "the metadata did not come before the deadline".into(),
-            ));
+            let why = "the metadata did not come before the deadline";
+            return Err(TableError::Transient(why.into()));
         };
         if let Some(record) = known() {
             return Ok(record);
@@ -233,12 +223,6 @@ impl KeyJob<'_> {
         Err(TableError::Lost("its generation went back".into()))
     }
 
-    /// The key's item as it was last read or written.
-    pub(in crate::engine) fn known_record(&self) -> Option<Arc<Record>> {
-        self.state.known().record.clone()
-    }
-
-    /// Stores a record, unless one of a higher generation is known.
     pub(in crate::engine) fn learn_record(&self, record: &Arc<Record>) {
         let mut known = self.state.known();
         known.was_registered |= record.exists;
@@ -299,15 +283,14 @@ impl KeyJob<'_> {
 
     async fn read_record(&self) -> Result<Record, TableError> {
         let inner = self.inner;
-        retrying(&inner.environment, self.deadline, || async {
+        let read = || async {
             let asked_at = inner.environment.now();
             telemetry::lease_refreshed();
             let found = inner.tables.get_metadata(self.key).await?;
             let exists = found.is_some();
-            let metadata = found
-                .unwrap_or_else(|| ShardMetadata::unregistered_with(inner.config.adopt_shards));
-            Ok(Record { metadata, exists, asked_at })
-        })
-        .await
+            let nothing = || ShardMetadata::unregistered_with(inner.config.adopt_shards);
+            Ok(Record { metadata: found.unwrap_or_else(nothing), exists, asked_at })
+        };
+        inner.retrying(self.deadline, read).await
     }
 }

@@ -2,8 +2,7 @@
 //! directory. It is stored in the metadata table.
 
 use crate::config::Writes;
-use crate::engine::retry::retrying;
-use crate::engine::views::filling::Pages;
+use crate::engine::views::filling::{Pages, table_item_gone};
 use crate::engine::{Deadline, Inner, TableEngine};
 use crate::protocol::armed::Armed;
 use crate::protocol::directory::{Division, PAGES};
@@ -68,10 +67,9 @@ impl TableEngine {
         inner.claim_once(Some(&found), deadline).await?;
         // A restored table item may be older than the pages and copies that are read.
         if let Some(Division { pages, .. }) = found.division {
-            let raise = || inner.tables.raise_pages(pages, found.next_pages);
-            retrying(&inner.environment, deadline, raise).await?;
+            inner.retrying(deadline, || inner.tables.raise_pages(pages, found.next_pages)).await?;
         }
-        retrying(&inner.environment, deadline, || inner.tables.raise_copies(found.copies)).await
+        inner.retrying(deadline, || inner.tables.raise_copies(found.copies)).await
     }
 }
 
@@ -94,15 +92,11 @@ impl Inner {
         let mut table = read().await?;
         let mut is_empty = false;
         if table.is_none() && is_new {
-            match self.check_new_table(deadline).await {
-                Ok(empty) => is_empty = empty,
+            let checked = self.check_new_table(deadline).await;
+            is_empty = matches!(checked, Ok(true));
+            if let Err(error) = checked {
                 // Another process may have claimed it meanwhile, and written.
-                Err(error) => {
-                    table = read().await?;
-                    if table.is_none() {
-                        return Err(error);
-                    }
-                }
+                table = Some(read().await?.ok_or(error)?);
             }
         }
         if table.is_none() {
@@ -117,15 +111,13 @@ impl Inner {
                 directory_made: false,
                 rebuilding: !is_new,
             };
-            match retrying(&self.environment, deadline, || self.tables.store_table_item(&own)).await
-            {
+            match self.retrying(deadline, || self.tables.store_table_item(&own)).await {
                 // Another process was first, or an earlier attempt was applied.
                 Ok(()) | Err(TableError::ConditionFailed) => table = read().await?,
                 Err(error) => return Err(error),
             }
         }
-        let table =
-            table.ok_or_else(|| TableError::Lost(format!("the item {TABLE_KEY} is gone")))?;
+        let table = table.ok_or_else(table_item_gone)?;
         if is_new {
             self.tables.check_rebuilt(&table)?;
         }
@@ -138,15 +130,12 @@ impl Inner {
     /// The directory according to the marks of its pages: even if the table item is lost or older,
     /// instances still read all of them.
     async fn found_directory(&self, deadline: Deadline) -> Result<FoundDirectory, TableError> {
-        let pages = retrying(&self.environment, deadline, || self.tables.scan_pages()).await?;
-        let read: Vec<(Division, u32)> = pages
-            .into_iter()
-            .filter(|(_, page)| page.moved_to.is_none())
-            .filter_map(|(at, page)| {
-                let division = Division { pages: at.pages, seed: page.seed? };
-                Some((division, page.copies?))
-            })
-            .collect();
+        let pages = self.retrying(deadline, || self.tables.scan_pages()).await?;
+        let kept = pages.into_iter().filter(|(_, page)| page.moved_to.is_none());
+        let marked = kept.filter_map(|(at, page)| {
+            Some((Division { pages: at.pages, seed: page.seed? }, page.copies?))
+        });
+        let read: Vec<(Division, u32)> = marked.collect();
         let copies = read.iter().map(|(_, copies)| *copies).max().unwrap_or(1);
         // While pages are being moved, both divisions have some.
         let division = read.iter().map(|(division, _)| *division).min_by_key(|of| of.pages);
@@ -173,8 +162,7 @@ impl Inner {
     /// Only the first page of a scan is read; in a table with items of another program, it may
     /// contain none of the sharded items.
     async fn check_new_table(&self, deadline: Deadline) -> Result<bool, TableError> {
-        let (keys, _) =
-            retrying(&self.environment, deadline, || self.tables.list_metadata(None)).await?;
+        let (keys, _) = self.retrying(deadline, || self.tables.list_metadata(None)).await?;
         if let Some((key, _)) = keys.first() {
             let why = format!(
                 "it has metadata of the key {:?} and no item {TABLE_KEY}: an earlier version wrote it, or that item is lost. \
@@ -183,7 +171,7 @@ impl Inner {
             );
             return Err(self.tables.unusable(Table::Metadata, why));
         }
-        let page = retrying(&self.environment, deadline, || self.tables.scan(None)).await?;
+        let page = self.retrying(deadline, || self.tables.scan(None)).await?;
         if page.items.iter().flatten().any(|item| item.version > Version::NONE) {
             return Err(TableError::Lost(format!(
                 "{} is empty, and {} has sharded items",
@@ -193,7 +181,6 @@ impl Inner {
         Ok(page.items.is_empty() && page.next.is_none())
     }
 
-    /// Fails if the table was made for other settings.
     pub(in crate::engine) fn agree(&self, table: &TableItem) -> Result<(), TableError> {
         if let Err(error) = self.config.check_placement("placement") {
             return Err(self.tables.unusable(Table::Main, error.to_string()));
@@ -255,7 +242,6 @@ impl Inner {
     }
 }
 
-/// The name of a value in the configuration.
 fn name_of<T: PartialEq>(names: &[(&'static str, T)], value: T) -> String {
     names.iter().find(|(_, named)| *named == value).map_or("", |(name, _)| *name).to_owned()
 }

@@ -2,12 +2,12 @@
 
 use tokio::task::JoinSet;
 
-use crate::engine::retry::{Backoff, retrying};
+use crate::engine::retry::Backoff;
 use crate::engine::{Deadline, Inner};
 use crate::protocol::directory::{KeyDigest, Publication, supersedes};
 use crate::protocol::layout::Layout;
 use crate::table::error::TableError;
-use crate::table::{PageCopy, StoredPage, TABLE_KEY};
+use crate::table::{PageCopy, StoredPage};
 use crate::values::key::PartitionKey;
 
 struct Publishing<'a> {
@@ -59,9 +59,7 @@ impl Inner {
         }
         // After the change. A copy or a page that is added from now on is filled from the items,
         // which have it.
-        let table = retrying(&self.environment, deadline, || self.tables.get_table_item()).await?;
-        let table =
-            table.ok_or_else(|| TableError::Lost(format!("the item {TABLE_KEY} is gone")))?;
+        let table = self.table_item(deadline).await?;
         let key = KeyDigest::of(key);
         let copies = table.copies_of(key);
         let publication = Publication::new(layout, u32::try_from(copies.len()).unwrap_or(u32::MAX));

@@ -19,7 +19,6 @@ impl Record {
         View { layout, asked_at: self.asked_at }
     }
 
-    /// The condition of a change.
     pub(in crate::engine) fn stored_metadata(&self) -> Option<&ShardMetadata> {
         self.exists.then_some(&self.metadata)
     }

@@ -2,20 +2,16 @@
 //! publishes it; all other instances get it with the pages that they read anyway. It is no part of
 //! the protocol: if it is not known, decisions are made without it.
 
-use std::sync::Arc;
+use futures_util::{StreamExt, TryStreamExt, stream};
 
-use tokio::task::JoinSet;
-
-use crate::engine::retry::retrying;
 use crate::engine::views::directory::PageView;
 use crate::engine::{Deadline, Inner, TableEngine};
 use crate::protocol::directory::KeyDigest;
+use crate::table::PageCopy;
 use crate::table::error::TableError;
-use crate::table::{PageCopy, TABLE_KEY};
 use crate::values::key::PartitionKey;
 use crate::values::throughput::WarmThroughput;
 
-/// Copies that are compared at the same time.
 const COMPARISON_CONCURRENCY: usize = 16;
 
 impl TableEngine {
@@ -27,23 +23,11 @@ impl TableEngine {
     ) -> Result<(), TableError> {
         self.claim_mode(deadline).await?;
         let inner = &self.inner;
-        let table =
-            retrying(&inner.environment, deadline, || inner.tables.get_table_item()).await?;
-        let table =
-            table.ok_or_else(|| TableError::Lost(format!("the item {TABLE_KEY} is gone")))?;
-        for copies in table.all_copies().chunks(COMPARISON_CONCURRENCY) {
-            let mut publishing = JoinSet::new();
-            for at in copies {
-                let (inner, at) = (Arc::clone(inner), *at);
-                publishing.spawn(async move {
-                    inner.publish_warm_throughput_to(at, warm, deadline).await
-                });
-            }
-            while let Some(published) = publishing.join_next().await {
-                published.map_err(|died| TableError::Transient(died.to_string().into()))??;
-            }
-        }
-        Ok(())
+        let table = inner.table_item(deadline).await?;
+        let copies = table.all_copies().into_iter();
+        let publishing = copies.map(|at| inner.publish_warm_throughput_to(at, warm, deadline));
+        let publishing = stream::iter(publishing.collect::<Vec<_>>());
+        publishing.buffer_unordered(COMPARISON_CONCURRENCY).try_collect().await
     }
 
     /// The published warm throughput, from the key's page: read within the lease, or now. `None`
@@ -62,7 +46,7 @@ impl TableEngine {
             Some(known) => Some(known),
             None => inner.read_page(key, is_valid, deadline).await?,
         };
-        Ok(page.and_then(|page| page.warm()))
+        Ok(page.and_then(|page| page.warm))
     }
 }
 
@@ -75,11 +59,11 @@ impl Inner {
     ) -> Result<(), TableError> {
         // Read first, because a refused condition costs the write units of the whole page, and a
         // page may be large.
-        let stored = retrying(&self.environment, deadline, || self.tables.get_page(at)).await?;
+        let stored = self.retrying(deadline, || self.tables.get_page(at)).await?;
         // A copy that is missing or not complete gets the value with its mark.
         if stored.is_none_or(|page| page.copies.is_none() || page.warm == Some(warm)) {
             return Ok(());
         }
-        retrying(&self.environment, deadline, || self.tables.put_warm_throughput(at, warm)).await
+        self.retrying(deadline, || self.tables.put_warm_throughput(at, warm)).await
     }
 }

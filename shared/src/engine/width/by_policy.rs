@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::engine::events::{ScalingReason, ScalingStep};
-use crate::engine::retry::retrying;
+use crate::engine::events::ScalingReason;
 use crate::engine::views::keys::{KeyJob, KeyState, Quiet};
 use crate::engine::views::record::Record;
 use crate::engine::width::{CHANGE_TIMEOUT, ScaleOutcome, millis};
@@ -83,7 +82,6 @@ impl ReportedKey<'_> {
     }
 }
 
-/// What the policy decided, and from what.
 struct PolicyChange {
     decision: ScalingDecision,
     growth: GrowthRecord,
@@ -117,22 +115,11 @@ impl KeyJob<'_> {
             return;
         }
         self.in_background(&self.state.is_scaling, |inner, key, state| async move {
-            use ScaleOutcome::Unchanged;
             inner.gather(&state).await;
             let job = KeyJob::new(&inner, &key, state, Instant::now() + CHANGE_TIMEOUT);
             match job.relieve_now().await {
                 Ok(ScaleOutcome::Scaled { from, to }) => tracing::info!(%from, %to, "scaled out"),
-                Ok(Unchanged(
-                    ScalingDecision::CoolingDown { until } | ScalingDecision::NoGain { until },
-                )) => job.be_quiet(until, false),
-                Ok(Unchanged(ScalingDecision::ShortOfPartitions { until, .. })) => {
-                    job.be_quiet(until, true);
-                }
-                Ok(Unchanged(
-                    ScalingDecision::HotItems { until, .. }
-                    | ScalingDecision::Crowded { until, .. },
-                )) => job.be_quiet(until, false),
-                Ok(Unchanged(
+                Ok(ScaleOutcome::Unchanged(
                     ScalingDecision::AtMaximum
                     | ScalingDecision::DirectoryFull
                     | ScalingDecision::NotArmed { .. },
@@ -140,7 +127,13 @@ impl KeyJob<'_> {
                     let again = inner.environment.now().wall + RECHECK_PERIOD;
                     job.be_quiet(again.as_secs(), false);
                 }
-                Ok(Unchanged(_) | ScaleOutcome::Superseded) => {}
+                Ok(ScaleOutcome::Unchanged(decision)) => {
+                    let is_short = matches!(decision, ScalingDecision::ShortOfPartitions { .. });
+                    if let Some(until) = decision.until() {
+                        job.be_quiet(until, is_short);
+                    }
+                }
+                Ok(ScaleOutcome::Superseded) => {}
                 Err(error) => {
                     tracing::warn!(
                         %error,
@@ -231,17 +224,15 @@ impl KeyJob<'_> {
         is_late || self.partitions() != seen.partitions
     }
 
-    /// The table's number of partitions, from the key's page of the directory.
     fn partitions(&self) -> Option<u32> {
         self.warm().map(WarmThroughput::partitions)
     }
 
     /// The table's warm throughput, from the key's page of the directory.
     fn warm(&self) -> Option<WarmThroughput> {
-        self.inner.known_page(self.digest())?.known()?.warm()
+        self.inner.known_page(self.digest())?.known()?.warm
     }
 
-    /// Makes no decision before that epoch second.
     fn be_quiet(&self, until: u64, is_short: bool) {
         let since = self.inner.environment.now();
         let lasts = Duration::from_secs(until).saturating_sub(since.wall);
@@ -298,7 +289,7 @@ impl KeyJob<'_> {
         partitions: Option<u32>,
     ) -> Result<Together, TableError> {
         let read = || self.inner.tables.get_evidence(self.key, generation, partitions);
-        retrying(&self.inner.environment, self.soon(), read).await
+        self.inner.retrying(self.soon(), read).await
     }
 
     /// Adds this instance's unreported observations to the pool, and reads it.
@@ -326,7 +317,7 @@ impl KeyJob<'_> {
             }
         };
         let add = || self.inner.tables.add_evidence(self.key, evidence);
-        let together = retrying(&self.inner.environment, self.soon(), add).await?;
+        let together = self.inner.retrying(self.soon(), add).await?;
         self.state.known().pool = together.begun;
         Ok(together)
     }
@@ -352,7 +343,7 @@ impl KeyJob<'_> {
         let latest = now + 2 * millis(MAX_SHORTAGE_PERIOD);
         let shortage = Shortage { generation, partitions, now, until: stands_until, latest };
         let claim = || inner.tables.claim_shortage(self.key, shortage);
-        let is_first = retrying(&inner.environment, self.deadline, claim).await?;
+        let is_first = inner.retrying(self.deadline, claim).await?;
         if is_first {
             tracing::warn!(
                 until,
@@ -364,7 +355,6 @@ impl KeyJob<'_> {
         Ok(is_first)
     }
 
-    /// Makes the change that the policy decided, or reports why there is none.
     async fn carry_out(
         &self,
         record: &Record,
@@ -394,13 +384,7 @@ impl KeyJob<'_> {
             | ScalingDecision::NotArmed { .. }
             | ScalingDecision::DirectoryFull => {}
         }
-        self.inner.report(
-            self.key,
-            record.metadata.number_of_shards,
-            ScalingStep::Unchanged(decision),
-            reason,
-        );
-        Ok(ScaleOutcome::Unchanged(decision))
+        Ok(self.unchanged(record, decision, reason))
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use crate::engine::events::{ScalingReason, ScalingStep};
-use crate::engine::retry::{Backoff, retrying};
+use crate::engine::retry::Backoff;
 use crate::engine::views::keys::KeyJob;
 use crate::engine::views::record::Record;
 use crate::engine::{Deadline, TableEngine, telemetry};
@@ -132,8 +132,7 @@ impl TableEngine {
         deadline: Deadline,
     ) -> Result<(Vec<(PartitionKey, ShardMetadata)>, Option<PartitionKey>), TableError> {
         let inner = &self.inner;
-        let (keys, next) =
-            retrying(&inner.environment, deadline, || inner.tables.list_metadata(after)).await?;
+        let (keys, next) = inner.retrying(deadline, || inner.tables.list_metadata(after)).await?;
         let readable = keys.into_iter().filter_map(|(key, raw)| match raw.parse() {
             Ok(metadata) => Some((key, metadata)),
             Err(error) => {
@@ -161,6 +160,10 @@ impl TableEngine {
     }
 }
 
+fn still_changing() -> TableError {
+    TableError::Transient("the key's width was changing until the deadline".into())
+}
+
 pub(in crate::engine) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -176,14 +179,7 @@ impl KeyJob<'_> {
             self.check_is_new().await?;
         }
         if let Some(from) = self.not_armed_before().await? {
-            let decision = ScalingDecision::NotArmed { from };
-            self.inner.report(
-                self.key,
-                record.metadata.number_of_shards,
-                ScalingStep::Unchanged(decision),
-                reason,
-            );
-            return Ok(ScaleOutcome::Unchanged(decision));
+            return Ok(self.unchanged(record, ScalingDecision::NotArmed { from }, reason));
         }
         if !self.is_in_step(record).await? {
             return Ok(ScaleOutcome::Superseded);
@@ -195,14 +191,7 @@ impl KeyJob<'_> {
                 key = self.key.as_str(),
                 "the key's page of the directory is full: the key cannot grow"
             );
-            let full = ScalingDecision::DirectoryFull;
-            self.inner.report(
-                self.key,
-                record.metadata.number_of_shards,
-                ScalingStep::Unchanged(full),
-                reason,
-            );
-            return Ok(ScaleOutcome::Unchanged(full));
+            return Ok(self.unchanged(record, ScalingDecision::DirectoryFull, reason));
         }
         let Some(closed) = self.step(record, &close).await? else {
             return Ok(ScaleOutcome::Superseded);
@@ -215,13 +204,22 @@ impl KeyJob<'_> {
         self.open(&closed, reason).await
     }
 
+    fn unchanged(
+        &self,
+        record: &Record,
+        decision: ScalingDecision,
+        reason: ScalingReason,
+    ) -> ScaleOutcome {
+        let from = record.metadata.number_of_shards;
+        self.inner.report(self.key, from, ScalingStep::Unchanged(decision), reason);
+        ScaleOutcome::Unchanged(decision)
+    }
+
     /// Waits until a key's next era has begun and this job has a view of it. If that takes too
     /// long, a background task takes the closing over. Concurrent jobs share one check.
     pub(in crate::engine) async fn wait_for_open(&self) -> Result<(), TableError> {
-        let late =
-            || TableError::Transient("the key's width was changing until the deadline".into());
         let Ok(_turn) = timeout_at(self.deadline, self.state.opening_turn.lock()).await else {
-            return Err(late());
+            return Err(still_changing());
         };
         let environment = &self.inner.environment;
         let mut watched: Option<(u64, Instant)> = None;
@@ -261,7 +259,7 @@ impl KeyJob<'_> {
             let next =
                 ends.min(Instant::now() + left.max(POLL_PERIOD) + environment.jitter(POLL_PERIOD));
             if next >= self.deadline {
-                return Err(late());
+                return Err(still_changing());
             }
             sleep_until(next).await;
         }
@@ -275,9 +273,7 @@ impl KeyJob<'_> {
     ) -> Result<ScaleOutcome, TableError> {
         let ends = self.patience((record.metadata.era, record.metadata.generation));
         if ends >= self.deadline {
-            return Err(TableError::Transient(
-                "the key's width was changing until the deadline".into(),
-            ));
+            return Err(still_changing());
         }
         sleep_until(ends).await;
         let now = self.record_from_now().await?;
@@ -328,9 +324,8 @@ impl KeyJob<'_> {
             return Ok(true);
         }
         if self.record_from_now().await?.metadata.generation < listed {
-            return Err(TableError::Lost(
-                "its item is gone, or older than its page of the directory".into(),
-            ));
+            let why = "its item is gone, or older than its page of the directory";
+            return Err(TableError::Lost(why.to_owned()));
         }
         Ok(false)
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::engine::error::WriteError;
 use crate::engine::results::Written;
-use crate::engine::retry::{Backoff, retrying};
+use crate::engine::retry::Backoff;
 use crate::engine::views::keys::KeyJob;
 use crate::engine::write::attempts::{Attempts, End};
 use crate::engine::write::input::{Input, newest};
@@ -167,7 +167,7 @@ impl<'a> WriteRun<'a> {
         let (mut found, mut backoff) = (Vec::new(), Backoff::default());
         loop {
             let look = || inner.tables.get_raw_copies(key, sort_key, &missing);
-            let (copies, unprocessed) = retrying(&inner.environment, *deadline, look).await?;
+            let (copies, unprocessed) = inner.retrying(*deadline, look).await?;
             found.extend(copies);
             missing = unprocessed;
             if missing.is_empty() {
