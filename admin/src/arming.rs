@@ -127,16 +127,13 @@ pub async fn disarm(options: &DisarmOptions, config: TableConfig) -> Result<Stri
     let config = options.table.waiting(options.wait, config)?;
     let (table, _) = options.table.open(config).await?;
     let maintenance = table.maintenance().timeout(REQUEST_TIMEOUT);
-    let disarmed = if options.offline {
-        disarm_offline(&maintenance, &pattern).await
+    let (disarmed, refused) = if options.offline {
+        (disarm_offline(&maintenance, &pattern).await, "is not armed, or was armed again")
     } else {
-        maintenance.disarm(&pattern).await.map(|()| format!("{pattern} is removed\n"))
-    };
-    let refused = if options.offline {
-        "is not armed, or was armed again"
-    } else {
-        "is not armed, or counts already, or within two minutes. With --offline, keys are disarmed \
-         that never grew: docs/adopting.md"
+        let disarmed = maintenance.disarm(&pattern).await;
+        let refused = "is not armed, or counts already, or within two minutes. With --offline, \
+                       keys are disarmed that never grew: docs/adopting.md";
+        (disarmed.map(|()| format!("{pattern} is removed\n")), refused)
     };
     match disarmed {
         Err(TableError::ConditionFailed) => {
@@ -289,13 +286,14 @@ async fn has_kinesis(client: &aws_sdk_dynamodb::Client, table: &str) -> Result<b
     use aws_sdk_dynamodb::error::ProvideErrorMetadata;
     use aws_sdk_dynamodb::types::DestinationStatus;
     let asked = client.describe_kinesis_streaming_destination().table_name(table).send().await;
+    let is_off = |status: Option<&DestinationStatus>| {
+        matches!(status, Some(DestinationStatus::Disabled | DestinationStatus::EnableFailed))
+    };
     match asked {
-        Ok(answer) => Ok(answer.kinesis_data_stream_destinations().iter().any(|it| {
-            !matches!(
-                it.destination_status(),
-                Some(DestinationStatus::Disabled | DestinationStatus::EnableFailed)
-            )
-        })),
+        Ok(answer) => {
+            let all = answer.kinesis_data_stream_destinations();
+            Ok(all.iter().any(|it| !is_off(it.destination_status())))
+        }
         Err(error) if error.code() == Some("UnknownOperationException") => Ok(false),
         Err(error) => {
             let why = aws_sdk_dynamodb::error::DisplayErrorContext(&error);

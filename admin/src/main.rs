@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::process::ExitCode;
 
-use admin::{ArmOptions, ArmingTable, DisarmOptions, RebuildOptions, arm, disarm, rebuild, status};
+use admin::{ArmOptions, ArmingTable, DisarmOptions, TableOptions, arm, disarm, rebuild, status};
 use clap::{Parser, Subcommand};
 use cli::output::{exit_code, success_if, write_out};
 use connection::configuration;
@@ -29,7 +29,7 @@ enum Command {
     /// Show the patterns of armed keys
     Status(ArmingTable),
     /// Rebuild lost or damaged metadata from the items of the table
-    Rebuild(RebuildOptions),
+    Rebuild(TableOptions),
 }
 
 #[tokio::main]

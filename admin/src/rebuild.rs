@@ -3,25 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 
-use clap::Args;
-use sharding::maintenance::Rebuilt;
+use sharding::maintenance::{Rebuilt, Survey};
 use sharding::{TableConfig, TableError};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Duration;
 
-use crate::whole_table::{REQUEST_TIMEOUT, TableOptions, TableScan, items_bar, open};
+use crate::whole_table::{REQUEST_TIMEOUT, TableOptions, items_bar, open, scan};
 
 /// The time limit for the comparison of the directory with all metadata.
 const DIRECTORY_TIMEOUT: Duration = Duration::from_secs(600);
-
-/// The options of `rebuild`.
-#[derive(Debug, Clone, Args)]
-pub struct RebuildOptions {
-    /// Endpoint and pace of the scan
-    #[command(flatten)]
-    pub table: TableOptions,
-}
 
 /// The result of a rebuild.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -85,31 +76,27 @@ impl fmt::Display for Rebuild {
 ///
 /// # Errors
 /// [`TableError`] if the tables cannot be used.
-pub async fn rebuild(options: &RebuildOptions, config: TableConfig) -> Result<Rebuild, TableError> {
-    let (table, items) = open(&options.table, config).await?;
+pub async fn rebuild(options: &TableOptions, config: TableConfig) -> Result<Rebuild, TableError> {
+    let (table, items) = open(options, config).await?;
     // Any other claim refuses a table that has items but no metadata.
     let maintenance = table.maintenance().timeout(REQUEST_TIMEOUT);
     maintenance.claim_for_rebuild().await?;
     let bar = items_bar(items, "scanning");
-    let mut scan = TableScan::new(&table, &options.table, bar.clone());
-    let mut after = None;
+    let (mut survey, mut after) = (Survey::default(), None);
     loop {
-        after = maintenance.survey_metadata_page(&mut scan.survey, after.as_ref()).await?;
+        after = maintenance.survey_metadata_page(&mut survey, after.as_ref()).await?;
         if after.is_none() {
             break;
         }
     }
-    while scan.page().await? {}
+    scan(&maintenance, options.read_units, &mut survey, &bar).await?;
     bar.finish_and_clear();
-    let mut result = Rebuild {
-        items: scan.survey.items(),
-        unknown: scan.survey.unknown(),
-        ..Rebuild::default()
-    };
-    let slots = Arc::new(Semaphore::new(usize::from(options.table.concurrency)));
-    let bar = items_bar(scan.survey.keys().len() as u64, "rebuilding");
+    let mut result =
+        Rebuild { items: survey.items(), unknown: survey.unknown(), ..Rebuild::default() };
+    let slots = Arc::new(Semaphore::new(usize::from(options.concurrency)));
+    let bar = items_bar(survey.keys().len() as u64, "rebuilding");
     let mut working = JoinSet::new();
-    for (key, findings) in scan.survey.keys() {
+    for (key, findings) in survey.keys() {
         result.misplaced += findings.misplaced();
         let (key, findings, table) = (key.clone(), findings.clone(), table.clone());
         let (slots, bar) = (Arc::clone(&slots), bar.clone());
@@ -136,7 +123,7 @@ pub async fn rebuild(options: &RebuildOptions, config: TableConfig) -> Result<Re
     }
     // Complete pages without a failed key would mean that the key never grew.
     if result.failed.is_empty() {
-        match table.maintenance().timeout(DIRECTORY_TIMEOUT).rebuild_directory(&scan.survey).await {
+        match table.maintenance().timeout(DIRECTORY_TIMEOUT).rebuild_directory(&survey).await {
             Ok(done) => (result.behind, result.restored) = done,
             Err(error) => result.failed.push(("the directory".into(), error.to_string())),
         }

@@ -4,7 +4,7 @@ use clap::Args;
 use cli::output::bar_style;
 use connection::server::configuration_for;
 use indicatif::ProgressBar;
-use sharding::maintenance::{ScanPosition, Survey, SurveyPage};
+use sharding::maintenance::{Maintenance, Survey};
 use sharding::{ShardedTable, TableConfig, TableError};
 use tokio::time::{Duration, Instant, sleep_until};
 
@@ -44,57 +44,34 @@ pub(crate) async fn open(
     let client = connect(options.endpoint_url.as_deref()).await;
     let described = client.describe_table().table_name(&config.table_name).send().await;
     let described = described.map_err(|error| {
-        let why = format!(
-            "the main table {} cannot be used: {}",
-            config.table_name,
-            aws_sdk_dynamodb::error::DisplayErrorContext(&error)
-        );
-        TableError::Unusable(why.into())
+        let why = aws_sdk_dynamodb::error::DisplayErrorContext(&error);
+        let text = format!("the main table {} cannot be used: {why}", config.table_name);
+        TableError::Unusable(text.into())
     })?;
     let items = described.table().and_then(|table| table.item_count()).unwrap_or_default();
     Ok((ShardedTable::new(&client, config), u64::try_from(items).unwrap_or_default()))
 }
 
-/// A scan of a table from its beginning, page by page, at the pace of the options.
-pub(crate) struct TableScan {
-    table: ShardedTable,
-    pub(crate) survey: Survey,
-    after: Option<ScanPosition>,
-    next_page: Instant,
+/// Scans the main table from its beginning, page by page, at this pace (0 for no limit).
+pub(crate) async fn scan(
+    maintenance: &Maintenance,
     read_units: u32,
-    bar: ProgressBar,
-}
-
-impl TableScan {
-    pub(crate) fn new(table: &ShardedTable, options: &TableOptions, bar: ProgressBar) -> Self {
-        let (table, next_page) = (table.clone(), Instant::now());
-        Self {
-            table,
-            survey: Survey::default(),
-            after: None,
-            next_page,
-            read_units: options.read_units,
-            bar,
-        }
-    }
-
-    /// Scans one page; `false` at the end of the table.
-    pub(crate) async fn page(&mut self) -> Result<bool, TableError> {
-        sleep_until(self.next_page).await;
+    survey: &mut Survey,
+    bar: &ProgressBar,
+) -> Result<(), TableError> {
+    let mut after = None;
+    loop {
         let started = Instant::now();
-        let page: SurveyPage = self
-            .table
-            .maintenance()
-            .timeout(REQUEST_TIMEOUT)
-            .survey_page(&mut self.survey, self.after.as_ref())
-            .await?;
-        if self.read_units > 0 {
-            self.next_page = started
-                + Duration::from_secs_f64(page.consumed_capacity / f64::from(self.read_units));
+        let page = maintenance.survey_page(survey, after.as_ref()).await?;
+        bar.inc(page.items);
+        after = page.next;
+        if after.is_none() {
+            return Ok(());
         }
-        self.bar.inc(page.items);
-        self.after = page.next;
-        Ok(self.after.is_some())
+        if read_units > 0 {
+            let seconds = page.consumed_capacity / f64::from(read_units);
+            sleep_until(started + Duration::from_secs_f64(seconds)).await;
+        }
     }
 }
 

@@ -3,19 +3,16 @@
 use indicatif::HumanCount;
 
 /// Formats a count with separated thousands.
-#[must_use]
 pub fn count(number: u64) -> String {
     HumanCount(number).to_string()
 }
 
 /// Rounds a number and formats it as a count.
-#[must_use]
 pub fn whole(number: f64) -> String {
     count(number.round().max(0.0) as u64)
 }
 
 /// Formats a number with up to two decimals; large numbers have none.
-#[must_use]
 pub fn decimal(number: f64) -> String {
     if number >= 100.0 || (number - number.round()).abs() < 0.005 {
         whole(number)
@@ -25,7 +22,6 @@ pub fn decimal(number: f64) -> String {
 }
 
 /// Formats a share from 0 to 1 as a percentage. A smaller share has more decimals.
-#[must_use]
 pub fn percent(share: f64) -> String {
     match share * 100.0 {
         small if small < 0.000_1 => "0 %".to_owned(),
@@ -36,13 +32,11 @@ pub fn percent(share: f64) -> String {
 }
 
 /// Formats a sum in US dollars.
-#[must_use]
 pub fn dollars(usd: f64) -> String {
     if usd >= 100.0 || usd == 0.0 { format!("${}", whole(usd)) } else { format!("${usd:.2}") }
 }
 
 /// Formats a count and a noun, which gets an "s" unless the count is one.
-#[must_use]
 pub fn counted(number: impl Into<u64>, one: &str) -> String {
     let number = number.into();
     format!("{} {one}{}", count(number), if number == 1 { "" } else { "s" })

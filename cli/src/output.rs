@@ -20,7 +20,6 @@ pub fn write_out(text: &str) -> io::Result<()> {
 }
 
 /// Returns the exit code of a command, and prints its error to standard error.
-#[must_use]
 pub fn exit_code(result: Result<ExitCode, Box<dyn Error>>) -> ExitCode {
     result.unwrap_or_else(|error| {
         eprintln!("error: {error}");
@@ -29,13 +28,11 @@ pub fn exit_code(result: Result<ExitCode, Box<dyn Error>>) -> ExitCode {
 }
 
 /// Returns success if all is done, and failure otherwise.
-#[must_use]
 pub fn success_if(all_done: bool) -> ExitCode {
     if all_done { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// The style of a progress bar, from a template of `indicatif`.
-#[must_use]
 pub fn bar_style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }

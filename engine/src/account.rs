@@ -34,9 +34,8 @@ pub(crate) fn continuous_backups(db: &Database, body: &Value) -> Result<Value, R
         }
         response
     })?;
-    let recovery = json!({"PointInTimeRecoveryStatus": "DISABLED"});
     Ok(json!({"ContinuousBackupsDescription": {
         "ContinuousBackupsStatus": "ENABLED",
-        "PointInTimeRecoveryDescription": recovery,
+        "PointInTimeRecoveryDescription": {"PointInTimeRecoveryStatus": "DISABLED"},
     }}))
 }

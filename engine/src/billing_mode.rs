@@ -48,13 +48,13 @@ impl BillingModes {
         mode.is_on_demand = is_on_demand;
         if let Some(from) = &mode.on_demand_from {
             let billing_mode = if is_on_demand { ON_DEMAND } else { "PROVISIONED" };
-            let summary = json!({
-                "BillingMode": billing_mode,
-                "LastUpdateToPayPerRequestDateTime": from,
-            });
-            description.insert(FIELD.into(), summary);
+            description.insert(FIELD.into(), summary(billing_mode, from));
         }
     }
+}
+
+fn summary(billing_mode: &str, on_demand_from: &Value) -> Value {
+    json!({"BillingMode": billing_mode, "LastUpdateToPayPerRequestDateTime": on_demand_from})
 }
 
 #[cfg(test)]
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn a_summary_stays_after_the_table_was_on_demand() {
         let on_demand = json!({"BillingMode": ON_DEMAND});
-        let summary = |mode: &str, from: u64| json!({"BillingMode": mode, "LastUpdateToPayPerRequestDateTime": from});
+        let summary = |mode: &str, from: u64| summary(mode, &from.into());
         let mut modes = BillingModes::default();
         let rows = [
             (Value::Null, 10, Value::Null, "it was never on demand"),
@@ -81,10 +81,7 @@ mod tests {
         modes.forget("items");
         let mut created = json!({"TableDescription": {"CreationDateTime": 60, FIELD: on_demand}});
         modes.describe("items", &mut created, 61);
-        assert_eq!(
-            created["TableDescription"][FIELD],
-            summary(ON_DEMAND, 60),
-            "a new table of this name"
-        );
+        let found = &created["TableDescription"][FIELD];
+        assert_eq!(*found, summary(ON_DEMAND, 60), "a new table of this name");
     }
 }

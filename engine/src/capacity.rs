@@ -36,36 +36,24 @@ pub(crate) enum Billing {
 }
 
 /// The partitions of every table and index.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Limits {
-    default: PartitionLimits,
     by_table: HashMap<String, PartitionLimits>,
     tables: HashMap<String, Partitions>,
 }
 
 impl Limits {
-    pub(crate) fn new(
-        default: PartitionLimits,
-        by_table: HashMap<String, PartitionLimits>,
-    ) -> Self {
-        Self { default, by_table, tables: HashMap::new() }
+    pub(crate) fn new(by_table: HashMap<String, PartitionLimits>) -> Self {
+        Self { by_table, tables: HashMap::new() }
     }
 
-    /// Returns for each touched key the table or index whose partition is overdrawn; `None` if the
-    /// key is accepted.
-    pub(crate) fn closed(&mut self, touched: &[Touched], now: Duration) -> Vec<Option<String>> {
-        touched.iter().map(|one| self.closed_one(one, now)).collect()
-    }
-
-    fn closed_one(&mut self, one: &Touched, now: Duration) -> Option<String> {
+    /// Returns the table or index whose partition is overdrawn; `None` if the key is accepted.
+    pub(crate) fn closed(&mut self, one: &Touched, now: Duration) -> Option<String> {
         let sort_key = one.sort_key.as_deref();
-        let of_table = (&one.table, &one.key);
-        let of_indexes = one.indexes.iter().map(|index| (&index.resource, &index.key));
-        let mut resources = std::iter::once(of_table).chain(of_indexes);
-        let closed = resources.find(|(resource, key)| {
+        let closed = one.resources().find(|(resource, key)| {
             !self.partitions(resource, now).is_open(key, sort_key, one.access, now)
         });
-        closed.map(|(resource, _)| resource.clone())
+        closed.map(|(resource, _)| resource.to_owned())
     }
 
     /// Charges the units of an operation to the keys that it touched, by weight.
@@ -77,24 +65,15 @@ impl Limits {
         now: Duration,
     ) {
         for one in touched {
-            let whole: f64 = touched
-                .iter()
-                .filter(|other| other.table == one.table)
-                .map(|other| other.weight)
-                .sum();
+            let of_table = touched.iter().filter(|other| other.table == one.table);
+            let whole: f64 = of_table.map(|other| other.weight).sum();
             let units =
                 consumed.get(&one.table).copied().unwrap_or_default() * one.weight / whole.max(1.0);
             // DynamoDB reports one sum for the table and its indexes.
             let units = units / (1 + one.indexes.len()) as f64;
-            self.partitions(&one.table, now).charge(
-                &one.key,
-                one.sort_key.as_deref(),
-                one.access,
-                units,
-            );
-            for index in &one.indexes {
-                let partitions = self.partitions(&index.resource, now);
-                partitions.charge(&index.key, one.sort_key.as_deref(), one.access, units);
+            for (resource, key) in one.resources() {
+                let partitions = self.partitions(resource, now);
+                partitions.charge(key, one.sort_key.as_deref(), one.access, units);
             }
             if one.access == Access::Write {
                 keys.note(&one.table, one.key.text(), units, 0);
@@ -106,7 +85,7 @@ impl Limits {
     pub(crate) fn of(&self, resource: &str) -> PartitionLimits {
         let (table, _) = request::table_and_index(resource);
         let own = self.by_table.get(resource).or_else(|| self.by_table.get(table));
-        own.copied().unwrap_or(self.default)
+        own.copied().unwrap_or_default()
     }
 
     /// The heat of a table's partitions.
@@ -144,10 +123,8 @@ impl Limits {
 /// Requests the consumed capacity if the caller did not. Returns whether the response must hide it
 /// from the caller.
 pub(crate) fn request_consumed(body: &mut Value) -> bool {
-    let requested = body
-        .get("ReturnConsumedCapacity")
-        .and_then(Value::as_str)
-        .is_some_and(|level| level != "NONE");
+    let level = body.get("ReturnConsumedCapacity").and_then(Value::as_str);
+    let requested = level.is_some_and(|level| level != "NONE");
     if !requested && let Some(object) = body.as_object_mut() {
         object.insert("ReturnConsumedCapacity".into(), "TOTAL".into());
     }
@@ -157,15 +134,11 @@ pub(crate) fn request_consumed(body: &mut Value) -> bool {
 /// The consumed units that a response reports, by table.
 pub(crate) fn consumed(response: &Value) -> HashMap<String, f64> {
     let Some(reported) = response.get("ConsumedCapacity") else { return HashMap::new() };
-    let one = std::slice::from_ref(reported);
-    reported
-        .as_array()
-        .map_or(one, Vec::as_slice)
-        .iter()
-        .filter_map(|part| {
-            Some((request::table_name(part)?.to_owned(), part.get("CapacityUnits")?.as_f64()?))
-        })
-        .collect()
+    let parts = reported.as_array().map_or(std::slice::from_ref(reported), Vec::as_slice);
+    let units = parts.iter().filter_map(|part| {
+        Some((request::table_name(part)?.to_owned(), part.get("CapacityUnits")?.as_f64()?))
+    });
+    units.collect()
 }
 
 /// The units of a failed request, by table. A failed condition consumes as much as a write: about
@@ -192,10 +165,7 @@ pub(crate) fn throttled(
     caller: &Caller,
 ) -> Response {
     let scope = if request::table_and_index(resource).1.is_some() { "Index" } else { "Table" };
-    let access = match access {
-        Access::Read => "Read",
-        Access::Write => "Write",
-    };
+    let access = if access == Access::Read { "Read" } else { "Write" };
     let reason = format!("{scope}{access}KeyRangeThroughputExceeded");
     let reasons = json!([{ "reason": reason, "resource": caller.arn(resource) }]);
     // The two classes spell the list differently, and the SDK reads each only in its own spelling.
@@ -221,18 +191,12 @@ pub(crate) fn cancelled(closed: &[Option<String>], billing: Billing) -> Response
         Billing::OnDemand => "ThrottlingError",
         Billing::Provisioned => "ProvisionedThroughputExceeded",
     };
-    let reasons: Vec<Value> = closed
-        .iter()
-        .map(|closed| {
-            if closed.is_some() {
-                json!({"Code": code, "Message": "Throughput exceeds the current capacity."})
-            } else {
-                json!({"Code": "None"})
-            }
-        })
-        .collect();
-    let codes: Vec<&str> =
-        reasons.iter().filter_map(|reason| reason.get("Code")?.as_str()).collect();
+    let throttled = json!({"Code": code, "Message": "Throughput exceeds the current capacity."});
+    let reason = |closed: &Option<String>| match closed {
+        Some(_) => (code, throttled.clone()),
+        None => ("None", json!({"Code": "None"})),
+    };
+    let (codes, reasons): (Vec<&str>, Vec<Value>) = closed.iter().map(reason).unzip();
     let message = "Transaction cancelled, please refer cancellation reasons for specific reasons";
     let body = json!({
         "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
@@ -281,7 +245,6 @@ mod tests {
 
     use super::*;
     use crate::partitions::StoredKey;
-    use crate::request::TouchedIndex;
 
     fn of(partitions: u32, write_units: f64) -> PartitionLimits {
         PartitionLimits { partitions, write_units, ..PartitionLimits::default() }
@@ -291,7 +254,7 @@ mod tests {
     fn an_index_has_the_limits_of_its_table_or_its_own() {
         let by_table = [("items", of(8, 1_000.0)), ("items/index/wide", of(64, 1_000.0))];
         let by_table = by_table.map(|(name, limits)| (name.to_owned(), limits));
-        let limits = Limits::new(of(4, 1_000.0), HashMap::from(by_table));
+        let limits = Limits::new(HashMap::from(by_table));
         let rows = [
             ("items", 8),
             ("items/index/replica", 8),
@@ -308,21 +271,17 @@ mod tests {
         let index = request::index_resource("items", "replica");
         let by_table =
             HashMap::from([("items".to_owned(), of(1, 100.0)), (index.clone(), of(1, 10.0))]);
-        let mut limits = Limits::new(PartitionLimits::default(), by_table);
+        let mut limits = Limits::new(by_table);
         let write = write(&index);
         let read = Touched { access: Access::Read, indexes: Vec::new(), ..write.clone() };
         let second = Duration::from_secs(1);
-        assert_eq!(limits.closed(from_ref(&write), Duration::ZERO), [None::<String>]);
+        assert_eq!(limits.closed(&write, Duration::ZERO), None);
         // Twelve for the table, and twelve for the index.
         let consumed = HashMap::from([("items".to_owned(), 24.0)]);
         limits.charge(from_ref(&write), &consumed, &mut KeyHeats::default(), Duration::ZERO);
-        assert_eq!(limits.closed(from_ref(&write), Duration::ZERO), [Some(index.clone())]);
-        assert_eq!(limits.closed(from_ref(&read), Duration::ZERO), [None::<String>]);
-        assert_eq!(
-            limits.closed(from_ref(&write), second),
-            [None::<String>],
-            "the index has paid back two of ten"
-        );
+        assert_eq!(limits.closed(&write, Duration::ZERO), Some(index.clone()));
+        assert_eq!(limits.closed(&read, Duration::ZERO), None);
+        assert_eq!(limits.closed(&write, second), None, "the index has paid back two of ten");
         let written =
             ["items", index.as_str()].map(|name| limits.heat(name, second)[0].write_units);
         assert_eq!(written, [12.0, 12.0]);
@@ -339,10 +298,7 @@ mod tests {
         let index = request::index_resource("items", "replica");
         let mut failed = [write(&index)];
         let consumed = consumed_by_failure(&mut failed);
-        let mut limits = Limits::new(
-            PartitionLimits { partitions: 1, ..PartitionLimits::default() },
-            HashMap::new(),
-        );
+        let mut limits = Limits::new(HashMap::from([("items".to_owned(), of(1, 1_000.0))]));
         limits.charge(&failed, &consumed, &mut KeyHeats::default(), Duration::ZERO);
         let written =
             ["items", index.as_str()].map(|name| limits.heat(name, Duration::ZERO)[0].write_units);
@@ -352,14 +308,8 @@ mod tests {
     /// A write of an item of `items` that is also in this index.
     fn write(index: &str) -> Touched {
         let key = StoredKey::new("k");
-        let indexes = vec![TouchedIndex { resource: index.to_owned(), key: key.clone() }];
-        Touched {
-            table: "items".to_owned(),
-            key,
-            sort_key: None,
-            access: Access::Write,
-            weight: 1.0,
-            indexes,
-        }
+        let indexes = vec![(index.to_owned(), key.clone())];
+        let (table, access) = ("items".to_owned(), Access::Write);
+        Touched { table, key, sort_key: None, access, weight: 1.0, indexes }
     }
 }

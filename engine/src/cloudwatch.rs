@@ -77,78 +77,47 @@ impl CloudWatch {
 
     /// The states of the named alarms that exist.
     fn describe_alarms(&self, request: &Fields<'_>) -> Response {
-        let Some(names) = request.get("AlarmNames").and_then(Cbor::as_array) else {
+        if request.get("AlarmNames").is_none_or(|names| !names.is_array()) {
             return cbor_error("InvalidParameterValue", "the local edition needs AlarmNames");
-        };
-        let named = names.iter().filter_map(Cbor::as_text);
+        }
+        let named = request.list("AlarmNames").iter().filter_map(Cbor::as_text);
         let alarms = named.filter_map(|name| {
-            let state = Cbor::Text(self.alarm(name)?.to_owned());
-            Some(map([("AlarmName", Cbor::Text(name.to_owned())), ("StateValue", state)]))
+            Some(map([("AlarmName", text(name)), ("StateValue", text(self.alarm(name)?))]))
         });
-        Response::cbor(200, encode(&map([("MetricAlarms", Cbor::Array(alarms.collect()))])))
+        success([("MetricAlarms", Cbor::Array(alarms.collect()))])
     }
 
     fn set_alarm(&mut self, request: &Fields<'_>) -> Response {
-        match (request.text("AlarmName"), request.text("StateValue")) {
-            (Some(name), Some(state @ ("OK" | "ALARM" | "INSUFFICIENT_DATA")))
-                if self.alarms.contains_key(name) =>
-            {
-                self.set_alarm_to(name, state);
-                Response::cbor(200, encode(&map([])))
-            }
-            (Some(_), Some("OK" | "ALARM" | "INSUFFICIENT_DATA")) => {
-                cbor_error("ResourceNotFound", "there is no such alarm")
-            }
-            _ => cbor_error("InvalidParameterValue", "AlarmName and a StateValue are required"),
+        let (Some(name), Some(state @ ("OK" | "ALARM" | "INSUFFICIENT_DATA"))) =
+            (request.text("AlarmName"), request.text("StateValue"))
+        else {
+            return cbor_error("InvalidParameterValue", "AlarmName and a StateValue are required");
+        };
+        if self.alarm(name).is_none() {
+            return cbor_error("ResourceNotFound", "there is no such alarm");
         }
+        self.set_alarm_to(name, state);
+        success([])
     }
 
     /// The sums of throttle events. Every other metric is empty.
     fn metric_data(&self, request: &Fields<'_>) -> Response {
-        let (Some(from), Some(to)) = (request.seconds("StartTime"), request.seconds("EndTime"))
-        else {
-            return cbor_error(
-                "MissingRequiredParameterException",
-                "StartTime and EndTime are required",
-            );
-        };
-        let queries = request
-            .get("MetricDataQueries")
-            .and_then(Cbor::as_array)
-            .map(Vec::as_slice)
-            .unwrap_or_default();
-        let results = queries.iter().filter_map(Cbor::as_map).map(|query| {
-            let query = Fields(query);
-            let metric = query
-                .get("MetricStat")
-                .and_then(Cbor::as_map)
-                .and_then(|stat| Fields(stat).get("Metric")?.as_map());
-            let sums = metric
-                .map(|metric| self.throttle_events(&Fields(metric), from, to))
-                .unwrap_or_default();
-            let (times, values) = sums
-                .into_iter()
-                .map(|(at, sum)| {
-                    (Cbor::Tag(1, Box::new(Cbor::Integer(at.into()))), Cbor::Float(sum as f64))
-                })
-                .unzip();
+        let Some((from, to)) = request.period() else { return no_period() };
+        let results = request.maps("MetricDataQueries").map(|query| {
+            let stat = query.get("MetricStat").and_then(Cbor::as_map);
+            let metric = stat.and_then(|stat| Fields(stat).get("Metric")?.as_map());
+            let metric = Fields(metric.map(Vec::as_slice).unwrap_or_default());
+            let sums = self.throttle_events(&metric, from, to);
+            let (times, values) = sums.into_iter().map(|(at, sum)| (time(at), float(sum))).unzip();
             map([
-                ("Id", Cbor::Text(query.text("Id").unwrap_or_default().to_owned())),
-                (
-                    "Label",
-                    Cbor::Text(
-                        metric
-                            .and_then(|metric| Fields(metric).text("MetricName"))
-                            .unwrap_or_default()
-                            .to_owned(),
-                    ),
-                ),
+                ("Id", text(query.text("Id").unwrap_or_default())),
+                ("Label", text(metric.text("MetricName").unwrap_or_default())),
                 ("Timestamps", Cbor::Array(times)),
                 ("Values", Cbor::Array(values)),
-                ("StatusCode", Cbor::Text("Complete".into())),
+                ("StatusCode", text("Complete")),
             ])
         });
-        Response::cbor(200, encode(&map([("MetricDataResults", Cbor::Array(results.collect()))])))
+        success([("MetricDataResults", Cbor::Array(results.collect()))])
     }
 
     fn throttle_events(&self, metric: &Fields<'_>, from: u64, to: u64) -> Vec<(u64, u64)> {
@@ -157,17 +126,9 @@ impl CloudWatch {
             Some("ReadKeyRangeThroughputThrottleEvents" | "ReadThrottleEvents") => Access::Read,
             _ => return Vec::new(),
         };
-        let dimensions = metric
-            .get("Dimensions")
-            .and_then(Cbor::as_array)
-            .map(Vec::as_slice)
-            .unwrap_or_default();
         let dimension = |name: &str| {
-            let named =
-                dimensions.iter().filter_map(Cbor::as_map).map(|dimension| Fields(dimension));
-            named
-                .filter(|dimension| dimension.text("Name") == Some(name))
-                .find_map(|dimension| dimension.text("Value"))
+            let mut named = metric.maps("Dimensions").filter(|one| one.text("Name") == Some(name));
+            named.find_map(|dimension| dimension.text("Value"))
         };
         // The engine records no throttle events for indexes.
         let (Some(table), None) = (dimension("TableName"), dimension("GlobalSecondaryIndexName"))
@@ -189,12 +150,8 @@ impl CloudWatch {
             self.keys = self.keys.split_off(&oldest);
             self.events = self.events.split_off(&oldest);
         }
-        *self
-            .events
-            .entry(epoch_seconds)
-            .or_default()
-            .entry((table.to_owned(), access))
-            .or_default() += 1;
+        let events = self.events.entry(epoch_seconds).or_default();
+        *events.entry((table.to_owned(), access)).or_default() += 1;
         let keys = self.keys.entry(epoch_seconds).or_default();
         let entry = (table.to_owned(), bare_key(key));
         if keys.len() < KEYS_PER_SECOND || keys.contains_key(&entry) {
@@ -240,13 +197,7 @@ impl CloudWatch {
         else {
             return cbor_error("ResourceNotFoundException", "there is no such rule");
         };
-        let (Some(from), Some(to)) = (request.seconds("StartTime"), request.seconds("EndTime"))
-        else {
-            return cbor_error(
-                "MissingRequiredParameterException",
-                "StartTime and EndTime are required",
-            );
-        };
+        let Some((from, to)) = request.period() else { return no_period() };
         let most = request
             .get("MaxContributorCount")
             .and_then(Cbor::as_integer)
@@ -258,28 +209,23 @@ impl CloudWatch {
             );
         }
         let (top, unique) = self.top(table, from, to, most);
-        let float = |count: u64| Cbor::Float(count as f64);
         let contributors = top.iter().map(|(key, counts)| {
             let datapoints = counts.iter().map(|(at, count)| {
-                map([
-                    ("Timestamp", Cbor::Tag(1, Box::new(Cbor::Integer((*at).into())))),
-                    ("ApproximateValue", float(*count)),
-                ])
+                map([("Timestamp", time(*at)), ("ApproximateValue", float(*count))])
             });
             map([
-                ("Keys", Cbor::Array(vec![Cbor::Text(key.clone())])),
+                ("Keys", Cbor::Array(vec![text(key)])),
                 ("ApproximateAggregateValue", float(counts.values().sum())),
                 ("Datapoints", Cbor::Array(datapoints.collect())),
             ])
         });
-        let report = map([
-            ("KeyLabels", Cbor::Array(vec![Cbor::Text("PartitionKey".into())])),
-            ("AggregationStatistic", Cbor::Text("Sum".into())),
+        success([
+            ("KeyLabels", Cbor::Array(vec![text("PartitionKey")])),
+            ("AggregationStatistic", text("Sum")),
             ("AggregateValue", float(top.iter().flat_map(|(_, counts)| counts.values()).sum())),
             ("ApproximateUniqueCount", Cbor::Integer((unique as u64).into())),
             ("Contributors", Cbor::Array(contributors.collect())),
-        ]);
-        Response::cbor(200, encode(&report))
+        ])
     }
 }
 
@@ -295,8 +241,16 @@ impl<'a> Fields<'a> {
         self.get(name)?.as_text()
     }
 
-    fn seconds(&self, name: &str) -> Option<u64> {
-        self.get(name).and_then(seconds)
+    fn list(&self, name: &str) -> &'a [Cbor] {
+        self.get(name).and_then(Cbor::as_array).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    fn maps(&self, name: &str) -> impl Iterator<Item = Self> + use<'a> {
+        self.list(name).iter().filter_map(Cbor::as_map).map(|fields| Fields(fields))
+    }
+
+    fn period(&self) -> Option<(u64, u64)> {
+        Some((seconds(self.get("StartTime")?)?, seconds(self.get("EndTime")?)?))
     }
 }
 
@@ -314,23 +268,37 @@ fn seconds(value: &Cbor) -> Option<u64> {
     }
 }
 
-fn map<const N: usize>(fields: [(&str, Cbor); N]) -> Cbor {
-    Cbor::Map(fields.into_iter().map(|(name, value)| (Cbor::Text(name.into()), value)).collect())
+fn time(epoch_seconds: u64) -> Cbor {
+    Cbor::Tag(1, Box::new(Cbor::Integer(epoch_seconds.into())))
 }
 
-fn encode(value: &Cbor) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    // Writing to memory cannot fail.
-    let _ = ciborium::into_writer(value, &mut bytes);
-    bytes
+fn float(count: u64) -> Cbor {
+    Cbor::Float(count as f64)
+}
+
+fn text(text: &str) -> Cbor {
+    Cbor::Text(text.to_owned())
+}
+
+fn map<const N: usize>(fields: [(&str, Cbor); N]) -> Cbor {
+    Cbor::Map(fields.into_iter().map(|(name, value)| (text(name), value)).collect())
+}
+
+fn success<const N: usize>(fields: [(&str, Cbor); N]) -> Response {
+    respond(200, &map(fields))
 }
 
 fn cbor_error(code: &str, message: &str) -> Response {
-    Response::cbor(
-        400,
-        encode(&map([
-            ("__type", Cbor::Text(code.into())),
-            ("message", Cbor::Text(message.into())),
-        ])),
-    )
+    respond(400, &map([("__type", text(code)), ("message", text(message))]))
+}
+
+fn no_period() -> Response {
+    cbor_error("MissingRequiredParameterException", "StartTime and EndTime are required")
+}
+
+fn respond(status: u16, body: &Cbor) -> Response {
+    let mut bytes = Vec::new();
+    // Writing to memory cannot fail.
+    let _ = ciborium::into_writer(body, &mut bytes);
+    Response::cbor(status, bytes)
 }

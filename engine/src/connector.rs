@@ -23,7 +23,6 @@ const ENDPOINT: &str = "http://embedded";
 
 /// The configuration of the SDK's clients for a connection inside this process. The credentials are
 /// placeholders.
-#[must_use]
 pub fn sdk_config(http_client: SharedHttpClient) -> SdkConfig {
     let credentials = Credentials::new("local", "local", None, None, "embedded");
     SdkConfig::builder()
@@ -36,7 +35,6 @@ pub fn sdk_config(http_client: SharedHttpClient) -> SdkConfig {
 }
 
 /// An HTTP client of the SDK that sends every request to this connector.
-#[must_use]
 pub fn http_client(connector: impl HttpConnector + 'static) -> SharedHttpClient {
     let connector = SharedHttpConnector::new(connector);
     http_client_fn(move |_, _| connector.clone())
@@ -93,17 +91,13 @@ impl HttpConnector for InProcess {
             let path = request.uri().split('?').next().unwrap_or_default();
             let body = request.body().bytes().unwrap_or_default();
             let headers = request.headers();
-            let engine_response = engine.for_caller(|name| headers.get(name)).respond(
-                path,
-                headers.get("x-amz-target"),
-                body,
-            );
-            let status = StatusCode::from_u16(engine_response.status)
-                .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            let mut response =
-                HttpResponse::new(status.into(), SdkBody::from(engine_response.body));
-            response.headers_mut().insert("content-type", engine_response.content_type);
-            if engine_response.content_type == "application/cbor" {
+            let target = headers.get("x-amz-target");
+            let reply = engine.for_caller(|name| headers.get(name)).respond(path, target, body);
+            let status =
+                StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            let mut response = HttpResponse::new(status.into(), SdkBody::from(reply.body));
+            response.headers_mut().insert("content-type", reply.content_type);
+            if reply.content_type == "application/cbor" {
                 response.headers_mut().insert("smithy-protocol", "rpc-v2-cbor");
             }
             Ok::<_, ConnectorError>(response)

@@ -18,10 +18,10 @@ use crate::dispatch::dispatch;
 use crate::key_heat::{KeyHeat, KeyHeats};
 use crate::partition_limits::PartitionLimits;
 use crate::partitions::PartitionHeat;
-use crate::request::{self, IndexKeyName, KeyNames, Touched};
+use crate::request::{self, KeyNames, Touched};
 use crate::response::Response;
 use crate::table_growth::WarmThroughput;
-use crate::warm_throughput;
+use crate::warm_throughput::Control;
 
 /// An embedded DynamoDB. Cheap to clone; clones are the same database.
 #[derive(Clone)]
@@ -36,6 +36,7 @@ struct Inner {
     state: Mutex<State>,
 }
 
+#[derive(Default)]
 struct State {
     limits: Limits,
     tables: HashMap<String, TableFacts>,
@@ -43,7 +44,7 @@ struct State {
     traffic: HashMap<String, Traffic>,
     billing_modes: BillingModes,
     keys: KeyHeats,
-    has_warm_throughput: bool,
+    lacks_warm_throughput: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -73,23 +74,13 @@ impl std::fmt::Debug for Engine {
 
 impl Engine {
     pub(crate) fn over(db: Database) -> Self {
-        let state = State {
-            limits: Limits::new(PartitionLimits::default(), HashMap::new()),
-            tables: HashMap::new(),
-            cloudwatch: CloudWatch::default(),
-            traffic: HashMap::new(),
-            billing_modes: BillingModes::default(),
-            keys: KeyHeats::default(),
-            has_warm_throughput: true,
-        };
-        let inner = Inner { db, origin: Instant::now(), state: Mutex::new(state) };
+        let inner = Inner { db, origin: Instant::now(), state: Mutex::default() };
         Self { inner: Arc::new(inner), caller: Caller::default() }
     }
 
     /// The same database for the sender of a request with these headers. Its ARNs name the region
     /// of the request's signature.
     #[doc(hidden)]
-    #[must_use]
     pub fn for_caller<'a>(&self, header: impl Fn(&'static str) -> Option<&'a str>) -> Self {
         Self { inner: Arc::clone(&self.inner), caller: Caller::of(header) }
     }
@@ -120,8 +111,7 @@ impl Engine {
     /// # Ok(()) }
     /// ```
     pub fn set_limits(&self, by_table: impl IntoIterator<Item = (String, PartitionLimits)>) {
-        self.state().limits =
-            Limits::new(PartitionLimits::default(), by_table.into_iter().collect());
+        self.state().limits = Limits::new(by_table.into_iter().collect());
     }
 
     /// Sets whether the engine supports warm throughput; it does by default. Otherwise it responds
@@ -130,13 +120,12 @@ impl Engine {
     /// `ValidationException`.
     #[doc(hidden)]
     pub fn set_has_warm_throughput(&self, has: bool) {
-        self.state().has_warm_throughput = has;
+        self.state().lacks_warm_throughput = !has;
     }
 
     /// Returns the warm throughput of a table, or of an index under the name `table/index/name`:
     /// 1,000 write and 3,000 read units per second for each partition, whatever its limits are.
     #[doc(hidden)]
-    #[must_use]
     pub fn warm_throughput(&self, resource: &str) -> WarmThroughput {
         let (mut state, now) = self.state_now();
         state.limits.partitions(resource, now).warm_throughput(now)
@@ -144,14 +133,12 @@ impl Engine {
 
     /// Returns the limits of a table.
     #[doc(hidden)]
-    #[must_use]
     pub fn limits(&self, table: &str) -> PartitionLimits {
         self.state().limits.of(table)
     }
 
     /// Returns the counts of requests that a table has accepted and rejected.
     #[doc(hidden)]
-    #[must_use]
     pub fn traffic(&self, table: &str) -> Traffic {
         self.state().traffic.get(table).copied().unwrap_or_default()
     }
@@ -159,7 +146,6 @@ impl Engine {
     /// Returns the units that each partition of a table has served, and the requests that it has
     /// rejected.
     #[doc(hidden)]
-    #[must_use]
     pub fn heat(&self, table: &str) -> Vec<PartitionHeat> {
         let (mut state, now) = self.state_now();
         state.limits.heat(table, now)
@@ -168,14 +154,12 @@ impl Engine {
     /// Returns the writes of each stored key of a table since the last call. The first call starts
     /// the counting.
     #[doc(hidden)]
-    #[must_use]
     pub fn take_key_heat(&self, table: &str) -> HashMap<String, KeyHeat> {
         self.state().keys.take(table)
     }
 
     /// Returns the state of an alarm: `OK` if it was never set.
     #[doc(hidden)]
-    #[must_use]
     pub fn alarm_state(&self, name: &str) -> String {
         self.state().cloudwatch.alarm(name).unwrap_or("OK").to_owned()
     }
@@ -189,22 +173,15 @@ impl Engine {
     /// Responds to one HTTP request. The header `x-amz-target` selects an operation of the DynamoDB
     /// JSON protocol; the path selects an operation of CloudWatch's CBOR protocol.
     #[doc(hidden)]
-    #[must_use]
     pub fn respond(&self, path: &str, target: Option<&str>, body: &[u8]) -> Response {
         if CloudWatch::serves(path) {
             return self.state().cloudwatch.respond(path, body);
         }
-        let operation = target.and_then(|target| {
-            target
-                .strip_prefix("DynamoDB_20120810.")
-                .or_else(|| target.strip_prefix("DynamoDBStreams_20120810."))
-        });
+        let services = ["DynamoDB_20120810.", "DynamoDBStreams_20120810."];
+        let operation = services.iter().find_map(|service| target?.strip_prefix(*service));
         let Some(operation) = operation else {
-            return Response::error(
-                400,
-                "UnknownOperationException",
-                "the header x-amz-target does not name an operation of DynamoDB",
-            );
+            let message = "the header x-amz-target does not name an operation of DynamoDB";
+            return Response::error(400, "UnknownOperationException", message);
         };
         let Ok(body @ Value::Object(_)) = serde_json::from_slice(body) else {
             return Response::error(400, "SerializationException", "the body is not a JSON object");
@@ -218,7 +195,8 @@ impl Engine {
         }
     }
 
-    fn operate(&self, operation: &str, mut body: Value) -> Result<Value, Response> {
+    /// Runs an operation of the DynamoDB API.
+    pub(crate) fn operate(&self, operation: &str, mut body: Value) -> Result<Value, Response> {
         match operation {
             "DescribeEndpoints" => return Ok(account::endpoints(&self.caller)),
             "DescribeLimits" => return Ok(account::limits()),
@@ -229,10 +207,8 @@ impl Engine {
             "DescribeContributorInsights" => {
                 let table = request::table_name(&body).unwrap_or_default();
                 dispatch(&self.inner.db, "DescribeTable", &json!({ "TableName": table }))?;
-                return Ok(CloudWatch::describe(
-                    table,
-                    body.get("IndexName").and_then(Value::as_str),
-                ));
+                let index = body.get("IndexName").and_then(Value::as_str);
+                return Ok(CloudWatch::describe(table, index));
             }
             "CreateTable" | "DeleteTable" | "UpdateTable" | "DescribeTable" => {
                 return self.control(operation, body);
@@ -245,17 +221,16 @@ impl Engine {
             return dispatch(&self.inner.db, operation, &body);
         }
         let closed = self.closed(&touched);
-        let (mut open, unprocessed) = match operation {
-            "BatchWriteItem" | "BatchGetItem" => {
-                self.split(operation, &mut body, touched, &closed)?
-            }
-            _ => {
-                if closed.iter().any(Option::is_some) {
-                    return Err(self.reject(operation, &touched, &closed));
-                }
-                (touched, None)
-            }
-        };
+        let is_batch = matches!(operation, "BatchWriteItem" | "BatchGetItem");
+        let rejects = closed.iter().filter(|closed| closed.is_some()).count();
+        if rejects == closed.len() || (rejects > 0 && !is_batch) {
+            return Err(self.reject(operation, &touched, &closed));
+        }
+        let unprocessed =
+            if is_batch { self.split(operation, &mut body, &touched, &closed) } else { None };
+        let both = touched.into_iter().zip(closed);
+        let mut open: Vec<Touched> =
+            both.filter(|(_, closed)| closed.is_none()).map(|(one, _)| one).collect();
         let hidden = capacity::request_consumed(&mut body);
         let result = dispatch(&self.inner.db, operation, &body);
         let consumed = result
@@ -277,7 +252,7 @@ impl Engine {
     /// Runs an operation of the control plane. The lock admits one at a time.
     fn control(&self, operation: &str, body: Value) -> Result<Value, Response> {
         let (mut state, now) = self.state_now();
-        let State { limits, tables, billing_modes, has_warm_throughput, .. } = &mut *state;
+        let State { limits, tables, billing_modes, lacks_warm_throughput, .. } = &mut *state;
         let db = &self.inner.db;
         let table = request::table_name(&body).unwrap_or_default().to_owned();
         if operation != "DescribeTable" {
@@ -290,16 +265,15 @@ impl Engine {
             billing_modes.describe(&table, &mut before, epoch_seconds());
         }
         let is_replaced = matches!(operation, "CreateTable" | "DeleteTable");
-        let mut response = if *has_warm_throughput {
-            warm_throughput::run(db, limits, operation, body, now)?
+        let mut response = if *lacks_warm_throughput {
+            dispatch(db, operation, &body)?
         } else {
-            let response = dispatch(db, operation, &body)?;
-            if is_replaced {
-                limits.forget(&table);
-            }
-            response
+            Control { db, limits, now }.run(operation, body)?
         };
         if is_replaced {
+            if *lacks_warm_throughput || operation == "DeleteTable" {
+                limits.forget(&table);
+            }
             billing_modes.forget(&table);
         }
         billing_modes.describe(&table, &mut response, epoch_seconds());
@@ -309,56 +283,42 @@ impl Engine {
     fn closed(&self, touched: &[Touched]) -> Vec<Option<String>> {
         let (mut state, now) = self.state_now();
         let state = &mut *state;
-        let closed = state.limits.closed(touched, now);
-        for (one, closed) in touched.iter().zip(&closed) {
+        let close = |one: &Touched| {
+            let closed = state.limits.closed(one, now);
             let traffic = state.traffic.entry(one.table.clone()).or_default();
-            let closed = closed.is_some();
-            match (one.access, closed) {
+            match (one.access, closed.is_some()) {
                 (Access::Read, false) => traffic.reads += 1,
                 (Access::Read, true) => traffic.throttled_reads += 1,
                 (Access::Write, false) => traffic.writes += 1,
-                (Access::Write, true) => traffic.throttled_writes += 1,
+                (Access::Write, true) => {
+                    traffic.throttled_writes += 1;
+                    state.keys.note(&one.table, one.key.text(), 0.0, 1);
+                }
             }
-            if closed && one.access == Access::Write {
-                state.keys.note(&one.table, one.key.text(), 0.0, 1);
-            }
-            if closed {
+            if closed.is_some() {
                 state.cloudwatch.record(&one.table, one.key.text(), one.access, epoch_seconds());
             }
-        }
-        closed
+            closed
+        };
+        touched.iter().map(close).collect()
     }
 
-    #[expect(clippy::type_complexity, reason = "two parts of one batch, used once")]
+    /// Removes the requests on overdrawn partitions from a batch.
     fn split(
         &self,
         operation: &str,
         body: &mut Value,
-        touched: Vec<Touched>,
+        touched: &[Touched],
         closed: &[Option<String>],
-    ) -> Result<(Vec<Touched>, Option<(&'static str, Value)>), Response> {
-        if closed.iter().all(Option::is_some) && !touched.is_empty() {
-            return Err(self.reject(operation, &touched, closed));
-        }
-        let closed_keys: Vec<(&str, &str)> = touched
-            .iter()
-            .zip(closed)
-            .filter(|(_, closed)| closed.is_some())
-            .map(|(one, _)| (one.table.as_str(), one.key.text()))
-            .collect();
-        let unprocessed = capacity::split_batch(operation, body, |table, item| {
-            let key = self
-                .facts(table)
-                .and_then(|facts| item.get(&facts.keys.partition_key).map(Value::to_string));
+    ) -> Option<(&'static str, Value)> {
+        let both = touched.iter().zip(closed).filter(|(_, closed)| closed.is_some());
+        let closed_keys: Vec<(&str, &str)> =
+            both.map(|(one, _)| (one.table.as_str(), one.key.text())).collect();
+        capacity::split_batch(operation, body, |table, item| {
+            let name = self.facts(table).map(|facts| facts.keys.partition_key);
+            let key = name.and_then(|name| item.get(name).map(Value::to_string));
             key.is_some_and(|key| closed_keys.contains(&(table, key.as_str())))
-        });
-        let open = touched
-            .into_iter()
-            .zip(closed)
-            .filter(|(_, closed)| closed.is_none())
-            .map(|(one, _)| one)
-            .collect();
-        Ok((open, unprocessed))
+        })
     }
 
     fn reject(&self, operation: &str, touched: &[Touched], closed: &[Option<String>]) -> Response {
@@ -367,7 +327,7 @@ impl Engine {
         else {
             return Response::error(500, "InternalServerError", "a throttled key is missing");
         };
-        let billing = self.billing(&one.table);
+        let billing = self.facts(&one.table).map_or(Billing::OnDemand, |facts| facts.billing);
         if operation.starts_with("Transact") {
             capacity::cancelled(closed, billing)
         } else {
@@ -381,10 +341,6 @@ impl Engine {
         limits.charge(touched, consumed, keys, now);
     }
 
-    fn billing(&self, table: &str) -> Billing {
-        self.facts(table).map_or(Billing::OnDemand, |facts| facts.billing)
-    }
-
     fn facts(&self, table: &str) -> Option<TableFacts> {
         // The lock is held throughout, as in the control plane. Otherwise a description from before
         // an update could be cached after it.
@@ -395,30 +351,25 @@ impl Engine {
         let described =
             dispatch(&self.inner.db, "DescribeTable", &json!({ "TableName": table })).ok()?;
         let named = |role: &str, keys: &Value| {
-            let key = keys
-                .as_array()?
-                .iter()
-                .find(|key| key.get("KeyType").is_some_and(|kind| kind == role))?;
+            let has_role = |key: &&Value| key.get("KeyType").is_some_and(|kind| kind == role);
+            let key = keys.as_array()?.iter().find(has_role)?;
             key.get("AttributeName")?.as_str().map(str::to_owned)
         };
         let indexes = described.pointer("/Table/GlobalSecondaryIndexes").and_then(Value::as_array);
         let indexes = indexes.into_iter().flatten().filter_map(|index| {
             let resource = request::index_resource(table, index.get("IndexName")?.as_str()?);
-            Some(IndexKeyName { resource, partition_key: named("HASH", index.get("KeySchema")?)? })
+            Some((resource, named("HASH", index.get("KeySchema")?)?))
         });
         let keys = described.pointer("/Table/KeySchema")?;
-        let names = KeyNames {
+        let keys = KeyNames {
             partition_key: named("HASH", keys)?,
             sort_key: named("RANGE", keys),
             indexes: indexes.collect(),
         };
-        let on_demand = described
-            .pointer("/Table/BillingModeSummary/BillingMode")
-            .is_some_and(|mode| mode == "PAY_PER_REQUEST");
-        let facts = TableFacts {
-            keys: names,
-            billing: if on_demand { Billing::OnDemand } else { Billing::Provisioned },
-        };
+        let mode = described.pointer("/Table/BillingModeSummary/BillingMode");
+        let on_demand = mode.is_some_and(|mode| mode == "PAY_PER_REQUEST");
+        let billing = if on_demand { Billing::OnDemand } else { Billing::Provisioned };
+        let facts = TableFacts { keys, billing };
         state.tables.insert(table.to_owned(), facts.clone());
         Some(facts)
     }

@@ -28,18 +28,13 @@ pub use start::EngineError;
 
 // Hidden: for the local edition, the adviser and the tests of this repository.
 #[doc(hidden)]
-pub use access::Access;
-#[doc(hidden)]
-pub use connector::{http_client, sdk_config};
-#[doc(hidden)]
-pub use engine::Traffic;
-#[doc(hidden)]
-pub use key_heat::KeyHeat;
-#[doc(hidden)]
-pub use partition_limits::{WarmRequest, WhileWarming};
-#[doc(hidden)]
-pub use partitions::{PartitionHeat, Partitions, StoredKey};
-#[doc(hidden)]
-pub use response::Response;
-#[doc(hidden)]
-pub use table_growth::{WarmRefusal, WarmThroughput};
+pub use {
+    access::Access,
+    connector::{http_client, sdk_config},
+    engine::Traffic,
+    key_heat::KeyHeat,
+    partition_limits::WhileWarming,
+    partitions::{PartitionHeat, Partitions, StoredKey},
+    response::Response,
+    table_growth::WarmThroughput,
+};

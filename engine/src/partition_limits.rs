@@ -53,28 +53,17 @@ pub enum WhileWarming {
     Joins,
 }
 
-/// A request to raise warm throughput to these units per second. A member that is `None` stays
-/// unchanged. The units are nominal: 1,000 write and 3,000 read units for each partition, whatever
-/// the configured limits are.
+/// A request to raise warm throughput to these nominal units per second. A member that is `None`
+/// stays unchanged.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct WarmRequest {
-    /// Write units per second.
-    pub write_units: Option<f64>,
-    /// Read units per second.
-    pub read_units: Option<f64>,
+pub(crate) struct WarmRequest {
+    pub(crate) write_units: Option<f64>,
+    pub(crate) read_units: Option<f64>,
 }
 
 impl WarmRequest {
     /// Returns the number of partitions that provide both the write and the read units.
-    ///
-    /// ```
-    /// use embedded_dynamodb::WarmRequest;
-    ///
-    /// let wanted = WarmRequest { write_units: Some(24_000.0), read_units: Some(12_000.0) };
-    /// assert_eq!(wanted.partitions(), 24);
-    /// ```
-    #[must_use]
-    pub fn partitions(self) -> usize {
+    pub(crate) fn partitions(self) -> usize {
         let of = |units: Option<f64>, nominal: f64| (units.unwrap_or(0.0) / nominal).ceil();
         of(self.write_units, NOMINAL_WRITE_UNITS).max(of(self.read_units, NOMINAL_READ_UNITS))
             as usize

@@ -54,15 +54,12 @@ pub struct StoredKey {
 
 impl StoredKey {
     /// Creates the key from the text of a stored partition key.
-    #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         let text = text.into();
         Self { hash: hash(&text), text }
     }
 
-    /// The key itself.
-    #[must_use]
-    pub fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         &self.text
     }
 }
@@ -76,15 +73,15 @@ struct Heat {
 
 #[derive(Debug, Default)]
 struct KeyHeat {
-    throttles: f64,
+    throttles: u64,
     rises: u64,
     falls: u64,
     last_sort_key: Option<String>,
 }
 
 impl KeyHeat {
-    fn note(&mut self, throttles: f64, sort_key: Option<&str>) {
-        self.throttles += throttles;
+    fn note(&mut self, sort_key: Option<&str>) {
+        self.throttles += 1;
         if let Some(sort_key) = sort_key {
             match self.last_sort_key.as_deref() {
                 Some(last) if sort_key < last => self.falls += 1,
@@ -110,6 +107,15 @@ struct Partition {
     served: PartitionHeat,
 }
 
+impl Partition {
+    fn capacity(&mut self, access: Access) -> &mut Capacity {
+        match access {
+            Access::Read => &mut self.read,
+            Access::Write => &mut self.write,
+        }
+    }
+}
+
 /// The partitions of one table, by ranges of the stored key's hash.
 #[derive(Debug)]
 pub struct Partitions {
@@ -124,52 +130,38 @@ pub struct Partitions {
 
 impl Partitions {
     /// Creates partitions with equal hash ranges.
-    #[must_use]
     pub fn new(limits: PartitionLimits, now: Duration) -> Self {
         let count = u64::from(limits.partitions.max(1));
         let width = u64::MAX / count;
         let all = (0..count).map(|i| fresh(&limits, i, i * width, now)).collect();
-        Self {
-            limits,
-            all,
-            collections: HashMap::new(),
-            made: count,
-            growth: TableGrowth::new(now),
-        }
+        let (collections, growth) = (HashMap::new(), TableGrowth::new(now));
+        Self { limits, all, collections, made: count, growth }
     }
 
     /// Returns the number of partitions as of the last request or [`Self::advance`]: hash ranges,
     /// and the partitions that single keys have to themselves.
-    #[must_use]
-    pub fn count(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
         self.all.len()
             + self.collections.values().map(|parts| parts.len().saturating_sub(1)).sum::<usize>()
     }
 
     /// Returns the heat of each partition: first in the order of hash ranges, then of the
     /// partitions that single keys have to themselves.
-    #[must_use]
-    pub fn heat_by_partition(&self) -> Vec<PartitionHeat> {
+    pub(crate) fn heat_by_partition(&self) -> Vec<PartitionHeat> {
         let mut keys: Vec<_> = self.collections.iter().collect();
         keys.sort_unstable_by_key(|(key, _)| *key);
         let own = keys.into_iter().flat_map(|(_, parts)| parts);
         self.all.iter().chain(own).map(|partition| partition.served).collect()
     }
 
-    /// Whether a split for heat has spread the key's items over partitions of their own.
-    #[must_use]
-    pub fn is_split(&self, key: &StoredKey) -> bool {
-        self.collections.contains_key(&key.text)
-    }
-
     /// Returns the index of a key's partition in the order of hash ranges.
-    #[must_use]
-    pub fn index_of(&self, key: &StoredKey) -> usize {
+    pub(crate) fn index_of(&self, key: &StoredKey) -> usize {
         self.all.partition_point(|partition| partition.start <= key.hash).saturating_sub(1)
     }
 
     /// Doubles and warms the partitions that are due by `now`. Each request does this too.
-    pub fn advance(&mut self, now: Duration) {
+    pub(crate) fn advance(&mut self, now: Duration) {
         while let Some(step) = self.growth.due(&self.limits, self.all.len(), now) {
             let cuts = match step {
                 Step::Double => vec![2; self.all.len()],
@@ -179,20 +171,16 @@ impl Partitions {
         }
     }
 
-    /// Returns the table's warm throughput: 1,000 write and 3,000 read units per second for each
-    /// hash range, whatever the configured limits are. It does not count the partitions that single
-    /// keys have to themselves, because no other key gains by them.
-    pub fn warm_throughput(&mut self, now: Duration) -> WarmThroughput {
+    /// Returns the table's warm throughput. It does not count the partitions that single keys have
+    /// to themselves, because no other key gains by them.
+    pub(crate) fn warm_throughput(&mut self, now: Duration) -> WarmThroughput {
         self.advance(now);
         WarmThroughput::of(self.all.len(), self.growth.updating_until())
     }
 
     /// Starts an increase of warm throughput, which ends after [`PartitionLimits::warming`]. A
     /// request for the current warm throughput is accepted and changes nothing.
-    ///
-    /// # Errors
-    /// Those of [`Self::check_warm`].
-    pub fn warm(&mut self, wanted: WarmRequest, now: Duration) -> Result<(), WarmRefusal> {
+    pub(crate) fn warm(&mut self, wanted: WarmRequest, now: Duration) -> Result<(), WarmRefusal> {
         self.check_warm(wanted, now)?;
         let partitions = wanted.partitions();
         if partitions > self.all.len() {
@@ -201,17 +189,17 @@ impl Partitions {
         Ok(())
     }
 
-    /// Checks whether [`Self::warm`] would be accepted now.
-    ///
-    /// # Errors
-    /// [`WarmRefusal`]. If read and write units are both refused, it names the read units, as
-    /// DynamoDB does.
-    pub fn check_warm(&mut self, wanted: WarmRequest, now: Duration) -> Result<(), WarmRefusal> {
+    /// Checks whether [`Self::warm`] would be accepted now. If read and write units are both
+    /// refused, the error names the read units, as DynamoDB does.
+    pub(crate) fn check_warm(
+        &mut self,
+        wanted: WarmRequest,
+        now: Duration,
+    ) -> Result<(), WarmRefusal> {
         let current = self.warm_throughput(now);
-        if let Some(until) = current.updating_until
-            && self.limits.while_warming == WhileWarming::Refuses
-        {
-            return Err(WarmRefusal::Updating { until });
+        let refuses = self.limits.while_warming == WhileWarming::Refuses;
+        if refuses && current.updating_until.is_some() {
+            return Err(WarmRefusal::Updating);
         }
         current.check(wanted)
     }
@@ -225,11 +213,12 @@ impl Partitions {
         now: Duration,
     ) -> bool {
         self.advance(now);
-        let open = self.capacity(key, sort_key, access).tokens(now) > 0.0;
+        let partition = self.partition(key, sort_key);
+        let open = partition.capacity(access).tokens(now) > 0.0;
         if !open {
-            self.partition(key, sort_key).served.throttled += 1;
+            partition.served.throttled += 1;
             if access == Access::Write {
-                self.heat(key, sort_key, 1.0, now);
+                self.heat(key, sort_key, now);
             }
         }
         open
@@ -237,46 +226,13 @@ impl Partitions {
 
     /// Charges an accepted request.
     pub fn charge(&mut self, key: &StoredKey, sort_key: Option<&str>, access: Access, units: f64) {
-        self.capacity(key, sort_key, access).charge(units);
-        let served = &mut self.partition(key, sort_key).served;
+        let partition = self.partition(key, sort_key);
+        partition.capacity(access).charge(units);
         match access {
-            Access::Read => served.read_units += units,
-            Access::Write => served.write_units += units,
+            Access::Read => partition.served.read_units += units,
+            Access::Write => partition.served.write_units += units,
         }
         self.growth.serve(access, units);
-    }
-
-    /// Accepts as many of these write units as the partition has, and returns their number. The
-    /// rejected units add heat.
-    pub fn take(
-        &mut self,
-        key: &StoredKey,
-        sort_key: Option<&str>,
-        units: f64,
-        now: Duration,
-    ) -> f64 {
-        self.advance(now);
-        let capacity = self.capacity(key, sort_key, Access::Write);
-        let granted = units.min(capacity.tokens(now).max(0.0));
-        capacity.charge(granted);
-        self.growth.serve(Access::Write, granted);
-        if granted < units {
-            self.heat(key, sort_key, units - granted, now);
-        }
-        granted
-    }
-
-    fn capacity(
-        &mut self,
-        key: &StoredKey,
-        sort_key: Option<&str>,
-        access: Access,
-    ) -> &mut Capacity {
-        let partition = self.partition(key, sort_key);
-        match access {
-            Access::Read => &mut partition.read,
-            Access::Write => &mut partition.write,
-        }
     }
 
     fn partition(&mut self, key: &StoredKey, sort_key: Option<&str>) -> &mut Partition {
@@ -292,7 +248,7 @@ impl Partitions {
         }
     }
 
-    fn heat(&mut self, key: &StoredKey, sort_key: Option<&str>, throttles: f64, now: Duration) {
+    fn heat(&mut self, key: &StoredKey, sort_key: Option<&str>, now: Duration) {
         let Some(split_after) = self.limits.split_after else { return };
         let heat = &mut self.partition(key, sort_key).heat;
         if heat.since.is_none() || now.saturating_sub(heat.last) > CALM_AFTER {
@@ -300,7 +256,7 @@ impl Partitions {
         }
         heat.last = now;
         if heat.keys.contains_key(&key.text) || heat.keys.len() < COUNTED_KEYS {
-            heat.keys.entry(key.text.clone()).or_default().note(throttles, sort_key);
+            heat.keys.entry(key.text.clone()).or_default().note(sort_key);
         }
         if heat.since.is_some_and(|since| now.saturating_sub(since) >= split_after) {
             let heat = std::mem::take(heat);
@@ -309,8 +265,9 @@ impl Partitions {
     }
 
     fn split(&mut self, key: &StoredKey, heat: &Heat, now: Duration) {
-        let total: f64 = heat.keys.values().map(|key| key.throttles).sum();
-        let dominant = heat.keys.iter().find(|(_, key)| key.throttles >= DOMINANT * total);
+        let total: u64 = heat.keys.values().map(|key| key.throttles).sum();
+        let is_dominant = |key: &KeyHeat| key.throttles as f64 >= DOMINANT * total as f64;
+        let dominant = heat.keys.iter().find(|(_, key)| is_dominant(key));
         if let Some((dominant, key_heat)) = dominant {
             if !key_heat.only_rises() {
                 let ways = self.collections.get(dominant).map_or(1, Vec::len) as u64 * 2;
@@ -352,13 +309,10 @@ impl Partitions {
     /// Cuts each hash range into this number of equal parts. The first part stays the same
     /// partition. Its heat is reset, because it was that of the whole range.
     fn split_ranges(&mut self, cuts: &[u64], now: Duration) {
-        let parts: Vec<(u64, u64)> = cuts
-            .iter()
-            .enumerate()
-            .map(|(range, parts)| (self.width(range) / parts, *parts))
-            .collect();
-        for (mut partition, (width, parts)) in std::mem::take(&mut self.all).into_iter().zip(parts)
-        {
+        let widths = cuts.iter().enumerate().map(|(range, parts)| self.width(range) / parts);
+        let widths: Vec<u64> = widths.collect();
+        let whole = std::mem::take(&mut self.all).into_iter();
+        for ((mut partition, width), &parts) in whole.zip(widths).zip(cuts) {
             let start = partition.start;
             if parts > 1 {
                 partition.heat = Heat::default();
@@ -399,25 +353,39 @@ mod tests {
         partitions: 1,
         write_units: 100.0,
         read_units: 100.0,
-        provisioned_write_units: None,
         split_after: Some(Duration::from_secs(60)),
         ..PartitionLimits::NEW_ON_DEMAND_TABLE
     };
 
+    /// Offers 1,000 writes a second to the key, and returns the number of accepted ones.
     fn offer(
         partitions: &mut Partitions,
-        key: &StoredKey,
-        per_second: u64,
         from: u64,
         seconds: u64,
         sort_key: impl Fn(u64) -> String,
-    ) -> f64 {
-        let mut granted = 0.0;
+    ) -> u64 {
+        let (key, mut accepted) = (k(), 0);
         for tick in 0..seconds * 10 {
             let now = Duration::from_millis(from * 1_000 + tick * 100);
-            granted += partitions.take(key, Some(&sort_key(tick)), per_second as f64 / 10.0, now);
+            for attempt in 0..100 {
+                let sort_key = sort_key(tick * 100 + attempt);
+                accepted += u64::from(accepts(partitions, &key, Some(&sort_key), now));
+            }
         }
-        granted
+        accepted
+    }
+
+    fn accepts(
+        partitions: &mut Partitions,
+        key: &StoredKey,
+        sort_key: Option<&str>,
+        now: Duration,
+    ) -> bool {
+        let is_open = partitions.is_open(key, sort_key, Access::Write, now);
+        if is_open {
+            partitions.charge(key, sort_key, Access::Write, 1.0);
+        }
+        is_open
     }
 
     fn k() -> StoredKey {
@@ -431,20 +399,11 @@ mod tests {
     #[test]
     fn a_partition_gives_its_units_a_second_and_no_more() {
         let mut partitions = Partitions::new(ONE, Duration::ZERO);
-        let mut accepted = 0;
-        for ms in 0..10_000u64 {
-            let now = Duration::from_millis(ms);
-            if partitions.is_open(&k(), None, Access::Write, now) {
-                partitions.charge(&k(), None, Access::Write, 1.0);
-                accepted += 1;
-            }
-        }
+        let accepted = offer(&mut partitions, 0, 10, scattered);
         // Ten seconds at 100, and the one second that a full bucket holds.
-        assert!((1_090..=1_110).contains(&accepted), "{accepted}");
-        assert!(
-            partitions.is_open(&k(), None, Access::Read, Duration::ZERO),
-            "reads are limited on their own"
-        );
+        assert!((1_080..=1_110).contains(&accepted), "{accepted}");
+        let now = Duration::from_millis(9_900);
+        assert!(partitions.is_open(&k(), None, Access::Read, now), "reads have their own limit");
     }
 
     #[test]
@@ -461,43 +420,38 @@ mod tests {
         let limits =
             PartitionLimits { provisioned_write_units: Some(10.0), split_after: None, ..ONE };
         let mut partitions = Partitions::new(limits, Duration::ZERO);
-        let first = offer(&mut partitions, &k(), 1_000, 0, 10, scattered);
-        assert!(
-            (1_000.0..=1_150.0).contains(&first),
-            "the ceiling holds during the burst: {first}"
-        );
-        let rest = offer(&mut partitions, &k(), 1_000, 10, 60, scattered);
-        let share_and_burst = 300.0 * 10.0 + 70.0 * 10.0;
-        assert!((first + rest - share_and_burst).abs() < 60.0, "{}", first + rest);
+        let first = offer(&mut partitions, 0, 10, scattered);
+        assert!((1_000..=1_150).contains(&first), "the ceiling holds during the burst: {first}");
+        let both = first + offer(&mut partitions, 10, 60, scattered);
+        let share_and_burst = 300 * 10 + 70 * 10;
+        assert!(both.abs_diff(share_and_burst) < 60, "{both}");
     }
 
     #[test]
     fn heat_splits_a_scattered_key_in_time_but_never_a_rising_one() {
         let mut partitions = Partitions::new(ONE, Duration::ZERO);
-        offer(&mut partitions, &k(), 1_000, 0, 59, scattered);
+        offer(&mut partitions, 0, 59, scattered);
         assert_eq!(partitions.count(), 1);
-        offer(&mut partitions, &k(), 1_000, 59, 3, scattered);
+        offer(&mut partitions, 59, 3, scattered);
         assert_eq!(partitions.count(), 2);
-        let after = offer(&mut partitions, &k(), 1_000, 62, 10, scattered);
-        assert!(after > 1_800.0, "two partitions serve the key: {after}");
+        let after = offer(&mut partitions, 62, 10, scattered);
+        assert!(after > 1_800, "two partitions serve the key: {after}");
 
         let mut partitions = Partitions::new(ONE, Duration::ZERO);
-        let rising = offer(&mut partitions, &k(), 1_000, 0, 300, |tick| format!("{tick:08}"));
+        let rising = offer(&mut partitions, 0, 300, |tick| format!("{tick:08}"));
         assert_eq!(partitions.count(), 1);
-        assert!(rising < 30_300.0, "{rising}");
+        assert!(rising < 30_300, "{rising}");
     }
 
     #[test]
     fn heat_splits_a_partition_between_its_hot_keys() {
         let mut partitions = Partitions::new(ONE, Duration::ZERO);
         for tick in 0..700u64 {
-            for key in 0..10 {
-                partitions.take(
-                    &StoredKey::new(format!("k{key}")),
-                    Some(&scattered(tick)),
-                    50.0,
-                    Duration::from_millis(tick * 100),
-                );
+            for key in (0..10).map(|key| StoredKey::new(format!("k{key}"))) {
+                let now = Duration::from_millis(tick * 100);
+                for _ in 0..5 {
+                    accepts(&mut partitions, &key, Some(&scattered(tick)), now);
+                }
             }
         }
         assert!(partitions.count() > 1);
@@ -505,10 +459,8 @@ mod tests {
 
     #[test]
     fn the_heat_of_a_partition_is_what_it_served_and_rejected() {
-        let mut partitions = Partitions::new(
-            PartitionLimits { partitions: 4, write_units: 10.0, ..ONE },
-            Duration::ZERO,
-        );
+        let limits = PartitionLimits { partitions: 4, write_units: 10.0, ..ONE };
+        let mut partitions = Partitions::new(limits, Duration::ZERO);
         partitions.charge(&k(), None, Access::Write, 12.0);
         partitions.charge(&k(), None, Access::Read, 3.0);
         assert!(!partitions.is_open(&k(), None, Access::Write, Duration::ZERO));

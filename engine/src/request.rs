@@ -17,16 +17,16 @@ pub(crate) struct Touched {
     pub(crate) access: Access,
     /// The key's share of the units that a batch consumes.
     pub(crate) weight: f64,
-    /// The index keys that a write also touches.
-    pub(crate) indexes: Vec<TouchedIndex>,
+    /// The indexes that a write also touches, by the name from [`index_resource`], with their keys.
+    pub(crate) indexes: Vec<(String, StoredKey)>,
 }
 
-/// A key of an index that a write of an item touches.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct TouchedIndex {
-    /// The name from [`index_resource`].
-    pub(crate) resource: String,
-    pub(crate) key: StoredKey,
+impl Touched {
+    /// The table and the indexes, each with its key.
+    pub(crate) fn resources(&self) -> impl Iterator<Item = (&str, &StoredKey)> {
+        let of_indexes = self.indexes.iter().map(|(resource, key)| (resource.as_str(), key));
+        std::iter::once((self.table.as_str(), &self.key)).chain(of_indexes)
+    }
 }
 
 /// The names of a table's key attributes.
@@ -34,14 +34,9 @@ pub(crate) struct TouchedIndex {
 pub(crate) struct KeyNames {
     pub(crate) partition_key: String,
     pub(crate) sort_key: Option<String>,
-    pub(crate) indexes: Vec<IndexKeyName>,
-}
-
-/// The name of a global secondary index's partition key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct IndexKeyName {
-    pub(crate) resource: String,
-    pub(crate) partition_key: String,
+    /// The global secondary indexes, by the name from [`index_resource`], with the names of their
+    /// partition keys.
+    pub(crate) indexes: Vec<(String, String)>,
 }
 
 /// The separator between the names of a table and its index, as in an ARN.
@@ -86,22 +81,11 @@ pub(crate) fn touched(
         "GetItem" => single("Key", Access::Read),
         "Query" if body.get("IndexName").is_none() => find.in_query(body).into_iter().collect(),
         "BatchWriteItem" => batch(body)
-            .flat_map(|(table, requests)| {
-                requests.as_array().into_iter().flatten().map(move |request| (table, request))
-            })
             .filter_map(|(table, request)| find.in_item(table, written(request)?, Access::Write))
             .collect(),
-        "BatchGetItem" => batch(body)
-            .flat_map(|(table, wanted)| {
-                wanted
-                    .get("Keys")
-                    .and_then(Value::as_array)
-                    .into_iter()
-                    .flatten()
-                    .map(move |key| (table, key))
-            })
-            .filter_map(|(table, key)| find.in_item(table, key, Access::Read))
-            .collect(),
+        "BatchGetItem" => {
+            batch(body).filter_map(|(table, key)| find.in_item(table, key, Access::Read)).collect()
+        }
         "TransactWriteItems" => find.in_transaction(body, Access::Write),
         "TransactGetItems" => find.in_transaction(body, Access::Read),
         _ => Vec::new(),
@@ -113,12 +97,13 @@ pub(crate) fn written(request: &Value) -> Option<&Value> {
     request.pointer("/PutRequest/Item").or_else(|| request.pointer("/DeleteRequest/Key"))
 }
 
+/// The requests of a batch, each with its table.
 fn batch(body: &Value) -> impl Iterator<Item = (&str, &Value)> {
-    body.get("RequestItems")
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten()
-        .map(|(table, requests)| (bare_name(table), requests))
+    let tables = body.get("RequestItems").and_then(Value::as_object).into_iter().flatten();
+    tables.flat_map(|(table, requests)| {
+        let requests = requests.get("Keys").unwrap_or(requests).as_array().into_iter().flatten();
+        requests.map(move |request| (bare_name(table), request))
+    })
 }
 
 struct Finder<F> {
@@ -131,29 +116,25 @@ impl<F: Fn(&str) -> Option<KeyNames>> Finder<F> {
         let key = StoredKey::new(item.get(names.partition_key)?.to_string());
         let text = |value: &Value| value.as_object()?.values().next()?.as_str().map(str::to_owned);
         let sort_key = names.sort_key.and_then(|name| text(item.get(name)?));
-        let indexes =
-            names.indexes.into_iter().filter(|_| access == Access::Write).filter_map(|index| {
-                let key = StoredKey::new(item.get(index.partition_key)?.to_string());
-                Some(TouchedIndex { resource: index.resource, key })
-            });
+        let indexes = if access == Access::Write { names.indexes } else { Vec::new() };
+        let indexes = indexes.into_iter().filter_map(|(resource, name)| {
+            Some((resource, StoredKey::new(item.get(name)?.to_string())))
+        });
         let (table, weight) = (table.to_owned(), item.to_string().len() as f64);
         Some(Touched { table, key, sort_key, access, weight, indexes: indexes.collect() })
     }
 
     fn in_transaction(&self, body: &Value, access: Access) -> Vec<Touched> {
-        let actions = body.get("TransactItems").and_then(Value::as_array);
-        actions
-            .into_iter()
-            .flatten()
-            .filter_map(|action| {
-                let (_, action) = action.as_object()?.iter().next()?;
-                let item = action.get("Item").or_else(|| action.get("Key"))?;
-                let touched = self.in_item(table_name(action)?, item, access)?;
-                // A transaction bills each of its actions in whole units, and a check of an absent
-                // item as one.
-                Some(Touched { weight: (touched.weight / 1_024.0).ceil(), ..touched })
-            })
-            .collect()
+        let actions = body.get("TransactItems").and_then(Value::as_array).into_iter().flatten();
+        let touched = actions.filter_map(|action| {
+            let (_, action) = action.as_object()?.iter().next()?;
+            let item = action.get("Item").or_else(|| action.get("Key"))?;
+            let touched = self.in_item(table_name(action)?, item, access)?;
+            // A transaction bills each of its actions in whole units, and a check of an absent item
+            // as one.
+            Some(Touched { weight: (touched.weight / 1_024.0).ceil(), ..touched })
+        });
+        touched.collect()
     }
 
     /// The partition key of a query: `name = :value`, with or without name placeholders, or the
@@ -174,14 +155,9 @@ impl<F: Fn(&str) -> Option<KeyNames>> Finder<F> {
             }
             None => body.get("KeyConditions")?.get(&name)?.pointer("/AttributeValueList/0")?,
         };
-        Some(Touched {
-            table: table.to_owned(),
-            key: StoredKey::new(key.to_string()),
-            sort_key: None,
-            access: Access::Read,
-            weight: 1.0,
-            indexes: Vec::new(),
-        })
+        let (table, key) = (table.to_owned(), StoredKey::new(key.to_string()));
+        let (access, indexes) = (Access::Read, Vec::new());
+        Some(Touched { table, key, sort_key: None, access, weight: 1.0, indexes })
     }
 }
 
@@ -243,11 +219,9 @@ mod tests {
 
     #[test]
     fn a_write_touches_the_indexes_whose_key_it_names() {
-        let index = |name: &str, partition_key: &str| IndexKeyName {
-            resource: index_resource("t", name),
-            partition_key: partition_key.into(),
-        };
-        let indexes = vec![index("replica", "pk"), index("by-owner", "owner")];
+        let indexes = [("replica", "pk"), ("by-owner", "owner")]
+            .map(|(name, key)| (index_resource("t", name), key.to_owned()))
+            .to_vec();
         let names = KeyNames { partition_key: "pk".into(), sort_key: None, indexes };
         let whole = json!({"TableName": "t", "Item": {"pk": {"S": "a"}, "owner": {"S": "o"}}});
         let sparse = json!({"TableName": "t", "Item": {"pk": {"S": "a"}}});
@@ -262,9 +236,8 @@ mod tests {
         ];
         for (operation, body, expected) in rows {
             let touched = touched(operation, body, |_| Some(names.clone()));
-            let indexes = touched.iter().flat_map(|one| &one.indexes);
-            let indexes: Vec<_> =
-                indexes.map(|index| (index.resource.as_str(), index.key.text())).collect();
+            let resources = touched.iter().flat_map(|one| one.resources().skip(1));
+            let indexes: Vec<_> = resources.map(|(name, key)| (name, key.text())).collect();
             assert_eq!(indexes, expected, "{operation} {body}");
         }
     }

@@ -15,19 +15,13 @@ use crate::engine::Engine;
 #[error("{0}")]
 pub struct EngineError(String);
 
-impl EngineError {
-    fn opening(why: impl Display) -> Self {
-        Self(format!("the embedded database cannot be opened: {why}"))
-    }
-}
-
 impl Engine {
     /// Creates a database in memory.
     ///
     /// # Errors
     /// [`EngineError`] if SQLite cannot start.
     pub fn in_memory() -> Result<Self, EngineError> {
-        Database::memory().map(Self::over).map_err(EngineError::opening)
+        Database::memory().map(Self::over).map_err(not_opened)
     }
 
     /// Opens the database in a file, and creates the file if it is missing.
@@ -35,7 +29,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError`] if the file cannot be opened or is not a database.
     pub fn in_file(path: &Path) -> Result<Self, EngineError> {
-        Database::new(&path.to_string_lossy()).map(Self::over).map_err(EngineError::opening)
+        Database::new(&path.to_string_lossy()).map(Self::over).map_err(not_opened)
     }
 
     /// The configuration for the SDK's clients of this engine. Its region is `local`, and its
@@ -86,12 +80,13 @@ impl Engine {
             "AttributeDefinitions": names.collect::<Vec<_>>(),
             "KeySchema": schema.collect::<Vec<_>>(),
         });
-        let target = Some("DynamoDB_20120810.CreateTable");
-        let response = self.respond("/", target, request.to_string().as_bytes());
-        if response.status == 200 {
-            return Ok(());
-        }
-        let why = String::from_utf8_lossy(&response.body);
-        Err(EngineError(format!("the table {table} cannot be created: {why}")))
+        self.operate("CreateTable", request).map(drop).map_err(|response| {
+            let why = String::from_utf8_lossy(&response.body);
+            EngineError(format!("the table {table} cannot be created: {why}"))
+        })
     }
+}
+
+fn not_opened(why: impl Display) -> EngineError {
+    EngineError(format!("the embedded database cannot be opened: {why}"))
 }

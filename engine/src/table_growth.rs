@@ -12,12 +12,9 @@
 //! Warm throughput is nominal: 1,000 write and 3,000 read units per second for each partition, as a
 //! partition of DynamoDB serves, whatever the configured limits are. DynamoDB does not show
 //! partitions, so programs divide warm throughput by 1,000 write units to calculate their number,
-//! and request 1,000 for each partition that they want. [`PartitionLimits`] may make partitions
-//! smaller, so that a laptop shows a hot one at 50 write units per second. If 64 such partitions
-//! had a warm throughput of 3,200 write units, programs would count four. So they have 64,000 write
-//! and 192,000 read units, and an `UpdateTable` to 24,000 write units makes 24 partitions of a
-//! smaller table. Everything else uses the configured limits: the units that a partition serves,
-//! throttling, and peaks.
+//! and request 1,000 for each partition that they want. If 64 partitions of a laptop's 50 write
+//! units had a warm throughput of 3,200, programs would count four. Everything else uses the
+//! configured limits: the units that a partition serves, throttling, and peaks.
 //!
 //! The model assumes, because AWS gives no number or does not document it:
 //! - A table has one partition for each 1,000 write or 3,000 read units of warm throughput, and a
@@ -59,8 +56,7 @@ const PEAK: f64 = 0.5;
 /// memory.
 const MOST_PARTITIONS: usize = 65_536;
 
-/// The warm throughput of a table or an index, in units per second: 1,000 write and 3,000 read
-/// units for each partition, whatever the configured limits are.
+/// The warm throughput of a table or an index, in nominal units per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WarmThroughput {
     /// Write units per second.
@@ -87,12 +83,12 @@ impl WarmThroughput {
             (Access::Write, wanted.write_units, self.write_units, most.write_units),
         ];
         for (access, wanted, current, most) in members {
-            let (wanted, most) = (wanted.unwrap_or(current), most.max(current));
+            let wanted = wanted.unwrap_or(current);
             if wanted < current {
-                return Err(WarmRefusal::Lower { access, current });
+                return Err(WarmRefusal::Lower(access));
             }
-            if wanted > most {
-                return Err(WarmRefusal::AboveQuota { access, most });
+            if wanted > most.max(current) {
+                return Err(WarmRefusal::AboveQuota(access));
             }
         }
         Ok(())
@@ -100,27 +96,14 @@ impl WarmThroughput {
 }
 
 /// The reason that warm throughput is not raised.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum WarmRefusal {
-    /// An increase is in progress. Retry after it ends.
-    Updating {
-        /// The end of the increase.
-        until: Duration,
-    },
-    /// Warm throughput never falls. Request at least the current units, or omit the member.
-    Lower {
-        /// The kind of units.
-        access: Access,
-        /// The current units per second.
-        current: f64,
-    },
-    /// The request needs more partitions than the model allows. Request less.
-    AboveQuota {
-        /// The kind of units.
-        access: Access,
-        /// The most units per second.
-        most: f64,
-    },
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WarmRefusal {
+    /// An increase is in progress.
+    Updating,
+    /// Warm throughput never falls.
+    Lower(Access),
+    /// The request needs more partitions than the model allows.
+    AboveQuota(Access),
 }
 
 /// A growth step that is due.
@@ -212,11 +195,10 @@ impl TableGrowth {
     }
 
     fn note_peak(&mut self, limits: &PartitionLimits, ranges: usize, now: Duration) {
-        let Some(doubles_after) =
-            limits.doubles_after.filter(|_| limits.provisioned_write_units.is_none())
-        else {
+        let Some(doubles_after) = limits.doubles_after else { return };
+        if limits.provisioned_write_units.is_some() {
             return;
-        };
+        }
         let sustained = SUSTAINED.min(doubles_after).max(Duration::from_secs(1));
         if now.saturating_sub(self.minute.since) < sustained {
             return;
@@ -356,32 +338,16 @@ mod tests {
     }
 
     #[test]
-    fn warming_takes_its_time_and_what_it_gave_never_falls() {
+    fn what_warming_gave_never_falls() {
         let mut partitions = Partitions::new(YOUNG, Duration::ZERO);
         assert_eq!(partitions.warm(writes(19_500.0), seconds(10)), Ok(()));
+        let lower = |access| Err(WarmRefusal::Lower(access));
+        let above = Err(WarmRefusal::AboveQuota(Access::Write));
         let rows = [
-            (10, 4_000.0, Some(seconds(70))),
-            (69, 4_000.0, Some(seconds(70))),
-            (70, 20_000.0, None),
-        ];
-        for (at, shows, until) in rows {
-            let throughput = partitions.warm_throughput(seconds(at));
-            assert_eq!(
-                (throughput.write_units, throughput.updating_until),
-                (shows, until),
-                "at {at} s"
-            );
-        }
-        let lower = |access, current| Err(WarmRefusal::Lower { access, current });
-        let most = 65_536.0 * 1_000.0;
-        let rows = [
-            (writes(19_999.0), lower(Access::Write, 20_000.0)),
-            (reads(59_999.0), lower(Access::Read, 60_000.0)),
-            (
-                WarmRequest { read_units: Some(1.0), ..writes(30_000.0) },
-                lower(Access::Read, 60_000.0),
-            ),
-            (writes(most + 1.0), Err(WarmRefusal::AboveQuota { access: Access::Write, most })),
+            (writes(19_999.0), lower(Access::Write)),
+            (reads(59_999.0), lower(Access::Read)),
+            (WarmRequest { read_units: Some(1.0), ..writes(30_000.0) }, lower(Access::Read)),
+            (writes(65_536.0 * 1_000.0 + 1.0), above),
             (writes(20_000.0), Ok(())),
             (WarmRequest::default(), Ok(())),
         ];
@@ -390,11 +356,8 @@ mod tests {
         }
         let throughput = partitions.warm_throughput(seconds(7_200));
         assert_eq!((throughput.write_units, throughput.updating_until), (20_000.0, None));
-        assert_eq!(
-            partitions.warm(reads(60_001.0), seconds(7_200)),
-            Ok(()),
-            "reads need a partition more"
-        );
+        let a_partition_more = partitions.warm(reads(60_001.0), seconds(7_200));
+        assert_eq!(a_partition_more, Ok(()));
         assert_eq!(shown(&mut partitions, 7_260), (21_000.0, 63_000.0));
     }
 
@@ -405,11 +368,8 @@ mod tests {
         serve(&mut partitions, &keys, Access::Write, 400.0, 0, 120);
         assert_eq!(partitions.warm(writes(20_000.0), seconds(120)), Ok(()));
         serve(&mut partitions, &keys, Access::Write, 400.0, 120, 3_700);
-        assert_eq!(
-            partitions.count(),
-            20,
-            "400 units are less than half of what 20 partitions of 100 give"
-        );
+        // 400 units are less than half of what 20 partitions of 100 give.
+        assert_eq!(partitions.count(), 20);
     }
 
     #[test]

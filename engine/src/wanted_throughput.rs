@@ -44,12 +44,12 @@ impl Wanted {
     /// The response to a refusal. `lower_than` names the value that the units were compared with.
     pub(crate) fn refused(&self, refusal: WarmRefusal, lower_than: &str) -> Response {
         let name = self.name();
-        let member = |access: Access| match access {
-            Access::Read => "ReadUnitsPerSecond",
-            Access::Write => "WriteUnitsPerSecond",
+        let names = |access: Access| match access {
+            Access::Read => ("ReadUnitsPerSecond", "TableMaxReadCapacityUnits"),
+            Access::Write => ("WriteUnitsPerSecond", "TableMaxWriteCapacityUnits"),
         };
         match refusal {
-            WarmRefusal::Updating { .. } => {
+            WarmRefusal::Updating => {
                 let (table, index) = request::table_and_index(&self.resource);
                 let what = index.map_or_else(
                     || format!("Table is being updated: {table}"),
@@ -58,21 +58,17 @@ impl Wanted {
                 let message = format!("Attempt to change a resource which is still in use: {what}");
                 Response::error(400, "ResourceInUseException", &message)
             }
-            WarmRefusal::Lower { access, .. } => {
-                let member = member(access);
+            WarmRefusal::Lower(access) => {
+                let (member, _) = names(access);
                 invalid(&format!(
                     "Requested {member} for WarmThroughput for {name} is lower than {lower_than}"
                 ))
             }
-            WarmRefusal::AboveQuota { access, .. } => {
-                let quota = match access {
-                    Access::Read => "TableMaxReadCapacityUnits",
-                    Access::Write => "TableMaxWriteCapacityUnits",
-                };
+            WarmRefusal::AboveQuota(access) => {
+                let (member, quota) = names(access);
                 let message = format!(
-                    "Subscriber limit exceeded: Requested {} for WarmThroughput for {name} exceeds {quota} of the \
-                     account in region local",
-                    member(access)
+                    "Subscriber limit exceeded: Requested {member} for WarmThroughput for {name} exceeds {quota} \
+                     of the account in region local"
                 );
                 Response::error(400, "LimitExceededException", &message)
             }
@@ -115,9 +111,6 @@ pub(crate) fn index_name(part: &Value) -> Option<&str> {
 
 /// A `ValidationException` with this message.
 pub(crate) fn invalid(message: &str) -> Response {
-    Response::error(
-        400,
-        "ValidationException",
-        &format!("One or more parameter values were invalid: {message}"),
-    )
+    let message = format!("One or more parameter values were invalid: {message}");
+    Response::error(400, "ValidationException", &message)
 }

@@ -44,150 +44,159 @@ const INITIAL: &str = concat!(
 );
 const CURRENT: &str = "current WarmThroughput, decreasing WarmThroughput is not supported";
 
-/// Runs an operation of the control plane on a table.
-pub(crate) fn run(
-    db: &Database,
-    limits: &mut Limits,
-    operation: &str,
-    body: Value,
-    now: Duration,
-) -> Result<Value, Response> {
-    let table = request::table_name(&body).unwrap_or_default().to_owned();
-    let mut response = match operation {
-        "CreateTable" => create(db, limits, &table, body, now)?,
-        "UpdateTable" => update(db, limits, &table, body, now)?,
-        "DeleteTable" => {
-            let response = dispatch(db, operation, &body)?;
-            limits.forget(&table);
-            return Ok(response);
-        }
-        _ => dispatch(db, operation, &body)?,
-    };
-    for field in ["Table", "TableDescription"] {
-        if let Some(description) = response.get_mut(field) {
-            describe(limits, &table, description, now);
-        }
-    }
-    Ok(response)
+/// The control plane at an instant.
+pub(crate) struct Control<'a> {
+    pub(crate) db: &'a Database,
+    pub(crate) limits: &'a mut Limits,
+    pub(crate) now: Duration,
 }
 
-fn create(
-    db: &Database,
-    limits: &mut Limits,
-    table: &str,
-    mut body: Value,
-    now: Duration,
-) -> Result<Value, Response> {
-    let mut wanted: Vec<Wanted> = Wanted::of_table(&mut body, table)?.into_iter().collect();
-    for index in elements(&mut body, INDEXES) {
-        wanted.extend(Wanted::of_index(index, table)?);
-    }
-    check_new(limits, &wanted)?;
-    let response = dispatch(db, "CreateTable", &body)?;
-    limits.forget(table);
-    for one in &wanted {
-        limits.begin(&one.resource, one.units, now);
-    }
-    Ok(response)
-}
-
-fn update(
-    db: &Database,
-    limits: &mut Limits,
-    table: &str,
-    mut body: Value,
-    now: Duration,
-) -> Result<Value, Response> {
-    let of_table = Wanted::of_table(&mut body, table)?;
-    let is_alone = || {
-        body.as_object().is_none_or(|body| body.keys().all(|field| NAMES.contains(&field.as_str())))
-    };
-    let of_table =
-        of_table.filter(|of_table| of_table.units != WarmRequest::default() || is_alone());
-    let mut wanted: Vec<Wanted> = of_table.into_iter().collect();
-    for (at, update) in elements(&mut body, UPDATES).enumerate() {
-        let Some(update) = update.get_mut("Update") else { continue };
-        if update.get(FIELD).is_some() && index_name(update).is_none() {
-            let member = format!("globalSecondaryIndexUpdates.{}.member.update.indexName", at + 1);
-            let failed = format!(
-                "Value null at '{member}' failed to satisfy constraint: Member must not be null"
-            );
-            return Err(Response::error(
-                400,
-                "ValidationException",
-                &format!("1 validation error detected: {failed}"),
-            ));
+impl Control<'_> {
+    /// Runs an operation on a table.
+    pub(crate) fn run(&mut self, operation: &str, body: Value) -> Result<Value, Response> {
+        let table = request::table_name(&body).unwrap_or_default().to_owned();
+        let mut response = match operation {
+            "CreateTable" => self.create(&table, body)?,
+            "UpdateTable" => self.update(&table, body)?,
+            // A deleted table is described without the field.
+            "DeleteTable" => return dispatch(self.db, operation, &body),
+            _ => dispatch(self.db, operation, &body)?,
+        };
+        for field in ["Table", "TableDescription"] {
+            if let Some(description) = response.get_mut(field) {
+                self.describe(&table, description);
+            }
         }
-        wanted.extend(Wanted::of_index(update, table)?);
+        Ok(response)
     }
-    if !wanted.is_empty() {
-        return warm(db, limits, table, &mut body, &wanted, now);
+
+    fn create(&mut self, table: &str, mut body: Value) -> Result<Value, Response> {
+        let mut wanted: Vec<Wanted> = Wanted::of_table(&mut body, table)?.into_iter().collect();
+        for index in elements(&mut body, INDEXES) {
+            wanted.extend(Wanted::of_index(index, table)?);
+        }
+        self.check_new(&wanted)?;
+        let response = dispatch(self.db, "CreateTable", &body)?;
+        self.limits.forget(table);
+        self.begin(&wanted);
+        Ok(response)
     }
-    let mut created = Vec::new();
-    for create in elements(&mut body, UPDATES).filter_map(|update| update.get_mut("Create")) {
-        created.extend(Wanted::of_index(create, table)?);
+
+    fn update(&mut self, table: &str, mut body: Value) -> Result<Value, Response> {
+        let of_table = Wanted::of_table(&mut body, table)?;
+        let is_name = |field: &String| NAMES.contains(&field.as_str());
+        let is_alone = body.as_object().is_none_or(|body| body.keys().all(is_name));
+        let of_table = of_table.filter(|one| is_alone || one.units != WarmRequest::default());
+        let mut wanted: Vec<Wanted> = of_table.into_iter().collect();
+        for (at, update) in elements(&mut body, UPDATES).enumerate() {
+            let Some(update) = update.get_mut("Update") else { continue };
+            if update.get(FIELD).is_some() && index_name(update).is_none() {
+                let message = format!(
+                    "1 validation error detected: Value null at \
+                     'globalSecondaryIndexUpdates.{}.member.update.indexName' failed to satisfy \
+                     constraint: Member must not be null",
+                    at + 1
+                );
+                return Err(Response::error(400, "ValidationException", &message));
+            }
+            wanted.extend(Wanted::of_index(update, table)?);
+        }
+        if !wanted.is_empty() {
+            return self.warm(table, &mut body, &wanted);
+        }
+        let mut created = Vec::new();
+        for create in elements(&mut body, UPDATES).filter_map(|update| update.get_mut("Create")) {
+            created.extend(Wanted::of_index(create, table)?);
+        }
+        self.check_new(&created)?;
+        let response = dispatch(self.db, "UpdateTable", &body)?;
+        for update in elements(&mut body, UPDATES) {
+            let named = |action: &&str| index_name(update.get(*action)?);
+            for index in ["Create", "Delete"].iter().filter_map(named) {
+                self.limits.forget(&request::index_resource(table, index));
+            }
+        }
+        self.begin(&created);
+        Ok(response)
     }
-    check_new(limits, &created)?;
-    let response = dispatch(db, "UpdateTable", &body)?;
-    for update in elements(&mut body, UPDATES) {
-        for index in
-            ["Create", "Delete"].iter().filter_map(|action| index_name(update.get(action)?))
-        {
-            limits.forget(&request::index_resource(table, index));
+
+    /// Raises the warm throughput of all the wanted resources or of none. The rest of the request
+    /// never reaches the database.
+    fn warm(
+        &mut self,
+        table: &str,
+        rest: &mut Value,
+        wanted: &[Wanted],
+    ) -> Result<Value, Response> {
+        if let Some(empty) = wanted.iter().find(|one| one.units == WarmRequest::default()) {
+            let name = empty.name().replacen(' ', ": ", 1);
+            let members = "at least one of ReadUnitsPerSecond or WriteUnitsPerSecond";
+            return Err(invalid(&format!("{FIELD} must have {members} specified for {name}")));
+        }
+        if let Some(message) = other_operation(rest) {
+            return Err(invalid(&message));
+        }
+        let mut seen = HashSet::new();
+        let mut indexes = wanted.iter().filter_map(Wanted::index);
+        if let Some(twice) = indexes.find(|index| !seen.insert(*index)) {
+            let message = "Only one global secondary index update per index is allowed";
+            return Err(invalid(&format!("{message} simultaneously. Index: {twice}")));
+        }
+        let mut described = dispatch(self.db, "DescribeTable", &json!({ "TableName": table }))?;
+        let mut description = described.get_mut("Table").map(Value::take).unwrap_or_default();
+        let names: Vec<String> = elements(&mut description, INDEXES)
+            .filter_map(|index| index_name(index).map(str::to_owned))
+            .collect();
+        let unknown = |index: &&str| !names.iter().any(|name| name == index);
+        if let Some(index) = wanted.iter().filter_map(Wanted::index).find(unknown) {
+            let message = format!("Requested resource not found: Index {index} for table {table}");
+            return Err(Response::error(400, "ResourceNotFoundException", &message));
+        }
+        for one in wanted {
+            let partitions = self.limits.partitions(&one.resource, self.now);
+            let checked = partitions.check_warm(one.units, self.now);
+            checked.map_err(|refusal| one.refused(refusal, CURRENT))?;
+        }
+        for one in wanted {
+            let started = self.limits.partitions(&one.resource, self.now).warm(one.units, self.now);
+            started.map_err(|refusal| one.refused(refusal, CURRENT))?;
+        }
+        Ok(json!({ "TableDescription": description }))
+    }
+
+    /// Checks that no new table or index asks for less than the initial warm throughput.
+    fn check_new(&self, wanted: &[Wanted]) -> Result<(), Response> {
+        wanted.iter().try_for_each(|one| {
+            let checked = self.limits.check_new(&one.resource, one.units);
+            checked.map_err(|refusal| one.refused(refusal, INITIAL))
+        })
+    }
+
+    fn begin(&mut self, wanted: &[Wanted]) {
+        for one in wanted {
+            self.limits.begin(&one.resource, one.units, self.now);
         }
     }
-    for one in &created {
-        limits.begin(&one.resource, one.units, now);
-    }
-    Ok(response)
-}
 
-/// Raises the warm throughput of all the wanted resources or of none. The rest of the request never
-/// reaches the database.
-fn warm(
-    db: &Database,
-    limits: &mut Limits,
-    table: &str,
-    rest: &mut Value,
-    wanted: &[Wanted],
-    now: Duration,
-) -> Result<Value, Response> {
-    if let Some(empty) = wanted.iter().find(|one| one.units == WarmRequest::default()) {
-        let name = empty.name().replacen(' ', ": ", 1);
-        let members = "ReadUnitsPerSecond or WriteUnitsPerSecond";
-        return Err(invalid(&format!(
-            "{FIELD} must have at least one of {members} specified for {name}"
-        )));
+    /// Adds to a table's description the warm throughput of the table and of each index.
+    fn describe(&mut self, table: &str, description: &mut Value) {
+        for index in elements(description, INDEXES) {
+            let resource = request::index_resource(table, index_name(index).unwrap_or_default());
+            self.add(&resource, index);
+        }
+        self.add(table, description);
     }
-    if let Some(message) = other_operation(rest) {
-        return Err(invalid(&message));
+
+    fn add(&mut self, resource: &str, description: &mut Value) {
+        let Some(description) = description.as_object_mut() else { return };
+        let warm = self.limits.partitions(resource, self.now).warm_throughput(self.now);
+        let field = json!({
+            "ReadUnitsPerSecond": warm.read_units as u64,
+            "WriteUnitsPerSecond": warm.write_units as u64,
+            "Status": if warm.updating_until.is_some() { "UPDATING" } else { "ACTIVE" },
+        });
+        description.insert(FIELD.into(), field);
     }
-    let mut seen = HashSet::new();
-    if let Some(twice) = wanted.iter().filter_map(Wanted::index).find(|index| !seen.insert(*index))
-    {
-        let message =
-            "Only one global secondary index update per index is allowed simultaneously. Index:";
-        return Err(invalid(&format!("{message} {twice}")));
-    }
-    let mut described = dispatch(db, "DescribeTable", &json!({ "TableName": table }))?;
-    let mut description = described.get_mut("Table").map(Value::take).unwrap_or_default();
-    let names: Vec<String> = elements(&mut description, INDEXES)
-        .filter_map(|index| index_name(index).map(str::to_owned))
-        .collect();
-    let unknown = |index: &&str| !names.iter().any(|name| name == index);
-    if let Some(index) = wanted.iter().filter_map(Wanted::index).find(unknown) {
-        let message = format!("Requested resource not found: Index {index} for table {table}");
-        return Err(Response::error(400, "ResourceNotFoundException", &message));
-    }
-    for one in wanted {
-        let checked = limits.partitions(&one.resource, now).check_warm(one.units, now);
-        checked.map_err(|refusal| one.refused(refusal, CURRENT))?;
-    }
-    for one in wanted {
-        let started = limits.partitions(&one.resource, now).warm(one.units, now);
-        started.map_err(|refusal| one.refused(refusal, CURRENT))?;
-    }
-    Ok(json!({ "TableDescription": description }))
 }
 
 /// DynamoDB's message for a request for warm throughput that also changes something else; `None` if
@@ -202,19 +211,16 @@ fn other_operation(rest: &mut Value) -> Option<String> {
     if let Some((_, name)) = modification.into_iter().find(|(field, _)| changes(field)) {
         return Some(format!("{name} must be the only operation in the request"));
     }
-    if changes("OnDemandThroughput") {
-        return Some(
-            "OnDemandThroughput can only be combined with BillingMode in an UpdateTable request"
-                .to_owned(),
-        );
-    }
-    if elements(rest, UPDATES).any(|update| update.get("Create").is_some()) {
-        return Some(
-            "Create global secondary index cannot be specified when updating WarmThroughput"
-                .to_owned(),
-        );
-    }
-    (!only_names(rest)).then(|| format!("{FIELD} must be the only operation in the request"))
+    let message = if changes("OnDemandThroughput") {
+        "OnDemandThroughput can only be combined with BillingMode in an UpdateTable request"
+    } else if elements(rest, UPDATES).any(|update| update.get("Create").is_some()) {
+        "Create global secondary index cannot be specified when updating WarmThroughput"
+    } else if only_names(rest) {
+        return None;
+    } else {
+        "WarmThroughput must be the only operation in the request"
+    };
+    Some(message.to_owned())
 }
 
 /// Whether a request changes nothing besides warm throughput.
@@ -231,36 +237,6 @@ fn only_names(rest: &Value) -> bool {
     };
     let Some(rest) = rest.as_object() else { return false };
     rest.iter().all(|(field, value)| value.is_null() || is_empty(field, value))
-}
-
-/// Checks that no new table or index asks for less than the initial warm throughput.
-fn check_new(limits: &Limits, wanted: &[Wanted]) -> Result<(), Response> {
-    for one in wanted {
-        limits
-            .check_new(&one.resource, one.units)
-            .map_err(|refusal| one.refused(refusal, INITIAL))?;
-    }
-    Ok(())
-}
-
-/// Adds to a table's description the warm throughput of the table and of each index.
-fn describe(limits: &mut Limits, table: &str, description: &mut Value, now: Duration) {
-    for index in elements(description, INDEXES) {
-        let resource = request::index_resource(table, index_name(index).unwrap_or_default());
-        add(limits, &resource, index, now);
-    }
-    add(limits, table, description, now);
-}
-
-fn add(limits: &mut Limits, resource: &str, description: &mut Value, now: Duration) {
-    let Some(description) = description.as_object_mut() else { return };
-    let warm = limits.partitions(resource, now).warm_throughput(now);
-    let field = json!({
-        "ReadUnitsPerSecond": warm.read_units as u64,
-        "WriteUnitsPerSecond": warm.write_units as u64,
-        "Status": if warm.updating_until.is_some() { "UPDATING" } else { "ACTIVE" },
-    });
-    description.insert(FIELD.into(), field);
 }
 
 fn elements<'a>(body: &'a mut Value, field: &str) -> impl Iterator<Item = &'a mut Value> + use<'a> {

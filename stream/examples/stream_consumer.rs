@@ -15,7 +15,7 @@ use std::error::Error;
 use std::num::NonZeroUsize;
 
 use dynamodb_write_sharding_stream::{
-    Change, ChangeTracker, Decoded, PartitionKey, Reading, StreamDecoder, TableConfig, Tracked,
+    ChangeTracker, Decoded, PartitionKey, Reading, StreamDecoder, TableConfig, Tracked,
     WidthHistory, failed_items, item_identifier, width_history,
 };
 use serde_json::Value;
@@ -33,11 +33,6 @@ struct Consumer {
 }
 
 impl Consumer {
-    fn new(config: TableConfig, metadata: (HashMap<String, Value>, u64)) -> Self {
-        let decoder = StreamDecoder::new(config.clone());
-        Self { config, decoder, tracker: ChangeTracker::new(REMEMBERED), metadata }
-    }
-
     /// Handles an event, and returns the response. It stops at the first record that fails: the
     /// ones after it would overtake it.
     fn handle(&mut self, event: &Value) -> Result<Value, Box<dyn Error>> {
@@ -59,25 +54,20 @@ impl Consumer {
         match self.decoder.decode(record, &widths)? {
             Decoded::Internal(_) => Ok(()),
             Decoded::Change(change) => {
-                self.apply(&change);
+                let tracked = self.tracker.see(&change);
+                if tracked != Tracked::Duplicate {
+                    let mut line = change.to_json();
+                    line["late"] = (tracked == Tracked::Late).into();
+                    println!("{line}");
+                }
                 Ok(())
             }
             // A function reads the item now, and takes the change if there is none.
-            Decoded::Ambiguous(change, ambiguity) => Err(format!(
-                "a {} or none ({ambiguity:?}): the item must be read",
-                change.kind.as_str()
-            )
-            .into()),
+            Decoded::Ambiguous(change, ambiguity) => {
+                let kind = change.kind.as_str();
+                Err(format!("a {kind} or none ({ambiguity:?}): the item must be read").into())
+            }
             other => Err(format!("a later version of the decoder says {other:?}").into()),
-        }
-    }
-
-    fn apply(&mut self, change: &Change) {
-        let tracked = self.tracker.see(change);
-        if tracked != Tracked::Duplicate {
-            let mut line = change.to_json();
-            line["late"] = (tracked == Tracked::Late).into();
-            println!("{line}");
         }
     }
 
@@ -99,8 +89,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let key = |item: &Value| item[&config.partition_key_name]["S"].as_str().map(str::to_owned);
     let by_key = items.into_iter().filter_map(|item| Some((key(&item)?, item))).collect();
+    let decoder = StreamDecoder::new(config.clone());
+    let tracker = ChangeTracker::new(REMEMBERED);
     // The file is read now, so it is as new as any record.
-    let mut consumer = Consumer::new(config, (by_key, u64::MAX));
+    let mut consumer = Consumer { config, decoder, tracker, metadata: (by_key, u64::MAX) };
     let event = serde_json::from_reader(std::io::stdin())?;
     println!("{}", consumer.handle(&event)?);
     Ok(())

@@ -101,9 +101,7 @@ impl StreamDecoder {
                 let is_expired =
                     *by_time_to_live || old.expires_at.is_some_and(|ends| ends > 0 && ends <= at);
                 match writes {
-                    Writes::Items => {
-                        self.judge_removal(&record, *by_time_to_live || is_expired, in_force)
-                    }
+                    Writes::Items => self.judge_removal(&record, is_expired, in_force),
                     // Only a drain deletes there.
                     Writes::Appends if !is_expired => Verdict::Internal(Internal::OriginalRemoved),
                     Writes::Appends if *by_time_to_live && self.may_be_home(&record, in_force) => {
@@ -242,15 +240,10 @@ fn is_edited(old: Option<&Image>, version: Version) -> bool {
 /// An append reaches the table soon after its version was taken. A drain waits for a quarter of an
 /// hour, and keeps the version.
 fn judge_append(version: Version, at: Duration, quiet: Duration, may_be_moved: bool) -> Verdict {
-    if version == Version::LOWEST {
-        // Its version does not show when it was made.
-        return if may_be_moved {
-            Verdict::Ambiguity(Ambiguity::RepeatableAppend)
-        } else {
-            Verdict::Change
-        };
-    }
-    if at.as_secs() >= version.epoch_seconds() + quiet.as_secs() {
+    let shows_its_time = version != Version::LOWEST;
+    if !shows_its_time && may_be_moved {
+        Verdict::Ambiguity(Ambiguity::RepeatableAppend)
+    } else if shows_its_time && at.as_secs() >= version.epoch_seconds() + quiet.as_secs() {
         Verdict::Internal(Internal::Moved)
     } else {
         Verdict::Change

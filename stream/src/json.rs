@@ -64,17 +64,6 @@ impl<'a> Field<'a, '_> {
         path
     }
 
-    /// The only member of an attribute value, by the name of its type.
-    fn typed(&self) -> Result<(&'a str, &'a Json), StreamError> {
-        let mut members = self.object()?.iter();
-        match (members.next(), members.next()) {
-            (Some((kind, value)), None) => Ok((kind, value)),
-            _ => {
-                Err(self.is("is no attribute value: an object with one member, named by its type"))
-            }
-        }
-    }
-
     /// The text of a string or a number attribute. `None` if it is absent or of another type.
     pub(crate) fn of_type(&self, kind: &str) -> Option<&'a str> {
         self.value?.get(kind)?.as_str()
@@ -94,18 +83,21 @@ impl<'a> Field<'a, '_> {
         if depth > MAX_DEPTH {
             return Err(self.is("is nested deeper than a value of DynamoDB can be"));
         }
-        let (kind, _) = self.typed()?;
+        let mut kinds = self.object()?.keys();
+        let (Some(kind), None) = (kinds.next(), kinds.next()) else {
+            let why = "is no attribute value: an object with one member, named by its type";
+            return Err(self.is(why));
+        };
         let inner = self.get(kind);
         let bytes = |field: &Field<'a, '_>, text: &str| {
             STANDARD.decode(text).map_err(|_| field.is("is not base64"))
         };
         let texts = || {
             let texts = inner.list()?.iter().map(|one| one.as_str().map(str::to_owned));
-            texts
-                .collect::<Option<Vec<_>>>()
-                .ok_or_else(|| inner.is("has a member that is not a string"))
+            let texts: Option<Vec<String>> = texts.collect();
+            texts.ok_or_else(|| inner.is("has a member that is not a string"))
         };
-        Ok(match kind {
+        Ok(match kind.as_str() {
             "S" => Value::S(inner.text()?.to_owned()),
             "N" => Value::N(inner.text()?.to_owned()),
             "B" => Value::B(bytes(&inner, inner.text()?)?),
@@ -200,40 +192,26 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named_with_the_way_to_it() {
-        let rows = [
-            (
-                json!({"a": {"M": {"b": {"L": [{"S": "x"}, {"N": 7}]}}}}),
-                "image.a.M.b.L.1.N is not a string",
-            ),
-            (json!({"a": {"B": "%"}}), "image.a.B is not base64"),
-            (json!({"a": {"BOOL": "true"}}), "image.a.BOOL is not a boolean"),
-            (json!({"a": {"SS": ["x", 1]}}), "image.a.SS has a member that is not a string"),
-            (
-                json!({"a": {"V": "x"}}),
-                "image.a.V is a type of value that this release does not know",
-            ),
-            (
-                json!({"a": {}}),
-                "image.a is no attribute value: an object with one member, named by its type",
-            ),
-            (
-                json!({"a": {"S": "x", "N": "1"}}),
-                "image.a is no attribute value: an object with one member, named by its type",
-            ),
-            (json!({"a": "x"}), "image.a is not an object"),
-            (json!([]), "image is not an object"),
-        ];
-        for (json, message) in rows {
-            assert_eq!(Field::root(&json, "image").attributes().unwrap_err().to_string(), message);
-        }
-    }
-
-    #[test]
-    fn a_value_that_is_nested_without_end_is_an_error() {
+        let no_value =
+            "image.a is no attribute value: an object with one member, named by its type";
+        let nested = json!({"M": {"b": {"L": [{"S": "x"}, {"N": 7}]}}});
         let deep = (0..500).fold(json!({"S": "x"}), |inner, _| json!({ "L": [inner] }));
-        let json = json!({ "a": deep });
-        assert!(
-            Field::root(&json, "").attributes().unwrap_err().to_string().contains("nested deeper")
-        );
+        let rows = [
+            (nested, "image.a.M.b.L.1.N is not a string"),
+            (json!({"B": "%"}), "image.a.B is not base64"),
+            (json!({"BOOL": "true"}), "image.a.BOOL is not a boolean"),
+            (json!({"SS": ["x", 1]}), "image.a.SS has a member that is not a string"),
+            (json!({"V": "x"}), "image.a.V is a type of value that this release does not know"),
+            (json!({}), no_value),
+            (json!({"S": "x", "N": "1"}), no_value),
+            (json!("x"), "image.a is not an object"),
+        ];
+        let why = |image: &Json| Field::root(image, "image").attributes().unwrap_err().to_string();
+        for (value, message) in rows {
+            assert_eq!(why(&json!({ "a": value })), message);
+        }
+        assert_eq!(why(&json!([])), "image is not an object");
+        let deep = why(&json!({ "a": deep }));
+        assert!(deep.contains("nested deeper"), "{deep}");
     }
 }

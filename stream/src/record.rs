@@ -178,19 +178,17 @@ impl Reader<'_> {
             |configured: &str| configured.rsplit("table/").next().unwrap_or(configured).to_owned();
         let field = self.record.get(if self.is_kinesis { "tableName" } else { "eventSourceARN" });
         let Some(text) = field.value.and_then(Json::as_str) else { return Ok(false) };
-        let table = match text.split_once(":table/") {
-            Some((_, rest)) => rest.split('/').next().unwrap_or(rest),
-            None => text,
-        };
+        let of_arn = text.split_once(":table/").and_then(|(_, rest)| rest.split('/').next());
+        let table = of_arn.unwrap_or(text);
         if table == name(&self.config.metadata_table_name) {
             return Ok(true);
         }
         let expected = name(&self.config.table_name);
-        if table == expected {
-            Ok(false)
-        } else {
-            Err(field.is(format!("names the table {table:?}; this decoder is for {expected:?}")))
+        if table != expected {
+            let why = format!("names the table {table:?}; this decoder is for {expected:?}");
+            return Err(field.is(why));
         }
+        Ok(false)
     }
 
     fn sort_key(&self, keys: &Field<'_, '_>) -> Result<SortKey, StreamError> {
@@ -210,17 +208,14 @@ impl Reader<'_> {
         dynamodb: &'b Field<'b, 'b>,
     ) -> Result<(Field<'b, 'b>, Field<'b, 'b>), StreamError> {
         let view = dynamodb.get("StreamViewType");
-        match view.value.and_then(Json::as_str) {
-            None | Some(WHOLE_VIEW) => {}
-            Some(other) => {
-                let missing = match other {
-                    "NEW_IMAGE" => "OldImage",
-                    "OLD_IMAGE" => "NewImage",
-                    "KEYS_ONLY" => "NewImage and no OldImage",
-                    _ => return Err(view.is(format!("is {other:?}; expected {WHOLE_VIEW}"))),
-                };
-                return Err(StreamError::View { view: other.to_owned(), missing });
-            }
+        if let Some(other) = view.value.and_then(Json::as_str).filter(|view| *view != WHOLE_VIEW) {
+            let missing = match other {
+                "NEW_IMAGE" => "OldImage",
+                "OLD_IMAGE" => "NewImage",
+                "KEYS_ONLY" => "NewImage and no OldImage",
+                _ => return Err(view.is(format!("is {other:?}; expected {WHOLE_VIEW}"))),
+            };
+            return Err(StreamError::View { view: other.to_owned(), missing });
         }
         let (old, new) = (dynamodb.get("OldImage"), dynamodb.get("NewImage"));
         let event = self.record.get("eventName");
@@ -233,12 +228,10 @@ impl Reader<'_> {
             }
         };
         for (image, is_needed) in [(&old, needs_old), (&new, needs_new)] {
-            match (image.value, is_needed) {
-                (None, true) => drop(image.object()?),
-                (Some(_), false) => {
-                    return Err(image.is(format!("does not go with the event {}", event.text()?)));
-                }
-                (Some(_), true) | (None, false) => {}
+            if is_needed {
+                image.needed()?;
+            } else if image.value.is_some() {
+                return Err(image.is(format!("does not go with the event {}", event.text()?)));
             }
         }
         Ok((old, new))
@@ -253,6 +246,7 @@ impl Reader<'_> {
         let keys = &self.config.shard_keys;
         let parsed = keys.parse(stored.text()?);
         let named = images.iter().find_map(|image| image.get(LOGICAL_KEY).of_type("S"));
+        let is_key_first = *keys == ShardKeys::KeyFirst;
         match (named, parsed) {
             (Some(logical), Some((key, shard))) if key.as_str() == logical => {
                 Ok(Some((key, shard)))
@@ -260,14 +254,10 @@ impl Reader<'_> {
             (Some(logical), _) => {
                 Err(stored.is(format!("is no shard of {logical:?}, which {LOGICAL_KEY} names")))
             }
-            (None, Some((_, shard)))
-                if *keys == ShardKeys::KeyFirst && shard != ShardNumber::FIRST =>
-            {
-                Ok(None)
-            }
+            (None, Some((_, shard))) if is_key_first && shard != ShardNumber::FIRST => Ok(None),
             (None, Some(parsed)) => Ok(Some(parsed)),
             // A key that no shard can have, and the product never writes.
-            (None, None) if *keys == ShardKeys::KeyFirst => Ok(None),
+            (None, None) if is_key_first => Ok(None),
             (None, None) => Err(stored.is("is no shard key of the table")),
         }
     }
@@ -284,29 +274,18 @@ impl Reader<'_> {
             None => None,
             Some(Value::N(text)) if let Some(version) = Version::parse(text) => Some(version),
             Some(_) => {
-                return Err(field
-                    .get(VERSION)
-                    .is("is not a version: a whole number of at most 38 digits"));
+                let why = "is not a version: a whole number of at most 38 digits";
+                return Err(field.get(VERSION).is(why));
             }
         };
         // As for reads of items: without a version, the attribute belongs to another program.
         let is_tombstone = version.is_some() && attributes.get(DELETED) == Some(&Value::Bool(true));
         let is_marked = attributes.contains_key(LATE_UNTIL);
-        let expires_at =
-            config.ttl_attribute.as_ref().and_then(|name| attributes.get(name)).and_then(|at| {
-                match at {
-                    Value::N(text) => text.parse().ok(),
-                    Value::S(_)
-                    | Value::B(_)
-                    | Value::Bool(_)
-                    | Value::Null
-                    | Value::L(_)
-                    | Value::M(_)
-                    | Value::Ss(_)
-                    | Value::Ns(_)
-                    | Value::Bs(_) => None,
-                }
-            });
+        let ends = config.ttl_attribute.as_ref().and_then(|name| attributes.get(name));
+        let expires_at = match ends {
+            Some(Value::N(text)) => text.parse().ok(),
+            Some(_) | None => None,
+        };
         attributes.retain(|name, _| {
             !(name.starts_with(RESERVED_PREFIX)
                 || *name == config.partition_key_name
@@ -320,9 +299,8 @@ impl Reader<'_> {
     fn is_by_time_to_live(&self) -> bool {
         let identity = self.record.get("userIdentity");
         // `PrincipalId` in GetRecords, `principalId` in the event of Lambda.
-        let principal = ["principalId", "PrincipalId"]
-            .into_iter()
-            .find_map(|name| identity.get(name).value?.as_str());
+        let names = ["principalId", "PrincipalId"];
+        let principal = names.into_iter().find_map(|name| identity.get(name).value?.as_str());
         principal == Some(TIME_TO_LIVE)
     }
 }
@@ -341,11 +319,8 @@ fn created_at(dynamodb: &Field<'_, '_>) -> Result<Duration, StreamError> {
     let field = dynamodb.get("ApproximateCreationDateTime");
     let unusable =
         || field.is("is not a time: a number of seconds, milliseconds or microseconds since 1970");
-    let number = field
-        .needed()?
-        .as_f64()
-        .filter(|number| (0.0..1e17).contains(number))
-        .ok_or_else(unusable)?;
+    let number = field.needed()?.as_f64().filter(|number| (0.0..1e17).contains(number));
+    let number = number.ok_or_else(unusable)?;
     let precision = dynamodb.get("ApproximateCreationDateTimePrecision");
     let per_second = match precision.value.and_then(Json::as_str) {
         Some("MILLISECOND") => 1e3,

@@ -12,11 +12,13 @@ use sharding_core::{PartitionKey, Placement, ShardCount, SortKey, TableConfig, V
 const GROWN_AT: u64 = 1_700_000_000;
 const HOUR: u64 = 3_600;
 
-fn sample(name: &str) -> Vec<Json> {
+fn event(name: &str) -> Json {
     let path = format!("{}/../events/{name}.json", env!("CARGO_MANIFEST_DIR"));
-    let event: Json =
-        serde_json::from_slice(&std::fs::read(&path).expect("a sample event")).expect("JSON");
-    event["Records"].as_array().expect("records").clone()
+    serde_json::from_slice(&std::fs::read(path).expect("a sample event")).expect("JSON")
+}
+
+fn sample(name: &str) -> Vec<Json> {
+    event(name)["Records"].as_array().expect("records").clone()
 }
 
 fn config() -> TableConfig {
@@ -24,15 +26,10 @@ fn config() -> TableConfig {
     config.with(|config| config.ttl_attribute = Some("expires".into()))
 }
 
-fn widths() -> WidthHistory {
-    let path = format!("{}/../events/stream-metadata-items.json", env!("CARGO_MANIFEST_DIR"));
-    let items: Json =
-        serde_json::from_slice(&std::fs::read(path).expect("metadata items")).expect("JSON");
-    width_history(&items[0], GROWN_AT + HOUR).expect("a metadata item")
-}
-
 fn decode(record: &Json) -> Result<Decoded, StreamError> {
-    decode_with(&config(), record, &widths())
+    let item = &event("stream-metadata-items")[0];
+    let widths = width_history(item, GROWN_AT + HOUR).expect("a metadata item");
+    decode_with(&config(), record, &widths)
 }
 
 fn decode_with(
@@ -84,11 +81,8 @@ fn the_changes_of_users_are_told_from_what_a_drain_does() {
     assert_eq!(fruit(&replaced.old), r#"{"fruit": S("grape"), "kg": N("2.50")}"#);
     assert_eq!(fruit(&replaced.new), r#"{"fruit": S("plum")}"#, "without the product's attributes");
     let Decoded::Change(buried) = &decoded[5] else { panic!("{:?}", decoded[5]) };
-    assert_eq!(
-        (&buried.old, &buried.new),
-        (&None, &None),
-        "what was deleted stood on another shard"
-    );
+    // What was deleted stood on another shard.
+    assert_eq!((&buried.old, &buried.new), (&None, &None));
 }
 
 #[test]
@@ -97,12 +91,8 @@ fn a_kinesis_stream_gives_the_same_changes_though_reordered() {
     let mut decoded_as = Vec::new();
     for record in sample("stream-kinesis") {
         if let Decoded::Change(change) = decode(&record).unwrap() {
-            decoded_as.push(format!(
-                "{:?}: {} {}",
-                tracker.see(&change),
-                change.kind.as_str(),
-                change.sort_key
-            ));
+            let tracked = tracker.see(&change);
+            decoded_as.push(format!("{tracked:?}: {}", said(&Decoded::Change(change))));
         }
     }
     let expected = [
@@ -153,22 +143,19 @@ fn the_time_of_a_record_is_read_in_its_precision() {
 
 #[test]
 fn a_stream_without_both_images_is_refused_by_name() {
-    let error = decode(&sample("stream-keys-only")[0]).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "dynamodb.StreamViewType is KEYS_ONLY, so the record has no NewImage and no OldImage: the stream must have NEW_AND_OLD_IMAGES"
-    );
+    let error = decode(&sample("stream-keys-only")[0]).unwrap_err().to_string();
+    let expected = "dynamodb.StreamViewType is KEYS_ONLY, so the record has no NewImage and no \
+                    OldImage: the stream must have NEW_AND_OLD_IMAGES";
+    assert_eq!(error, expected);
 }
 
 #[test]
 fn the_metadata_table_has_no_changes() {
-    assert_eq!(
-        decode(&sample("stream-metadata-table")[0]),
-        Ok(Decoded::Internal(Internal::Metadata))
-    );
     let keys = json!({"partition_key": {"S": "_sharding:page:0:0"}});
     let page = json!({"eventName": "MODIFY", "dynamodb": {"Keys": keys}});
-    assert_eq!(decode(&page), Ok(Decoded::Internal(Internal::Metadata)));
+    for record in [page, sample("stream-metadata-table").swap_remove(0)] {
+        assert_eq!(decode(&record), Ok(Decoded::Internal(Internal::Metadata)), "{record}");
+    }
 }
 
 #[test]
@@ -177,97 +164,68 @@ fn what_is_wrong_with_a_record_is_named() {
     let with = |pointer: &str, value: Json| {
         let mut record = whole.clone();
         let (parent, name) = pointer.rsplit_once('/').unwrap();
-        record
-            .pointer_mut(parent)
-            .expect("it is there")
-            .as_object_mut()
-            .expect("an object")
-            .insert(name.into(), value);
+        record.pointer_mut(parent).expect("it is there")[name] = value;
         decode(&record).unwrap_err().to_string()
     };
+    // The place that is changed, and what follows it in the message.
     let rows = [
-        (
-            "/eventName",
-            json!("UPSERT"),
-            "eventName is \"UPSERT\"; expected INSERT, MODIFY or REMOVE",
-        ),
-        ("/eventName", Json::Null, "eventName is missing"),
-        ("/eventName", json!("INSERT"), "dynamodb.OldImage does not go with the event INSERT"),
-        ("/dynamodb/NewImage", Json::Null, "dynamodb.NewImage is missing"),
-        ("/dynamodb/OldImage", json!([]), "dynamodb.OldImage is not an object"),
-        ("/dynamodb/Keys", Json::Null, "dynamodb.Keys is missing"),
-        (
-            "/dynamodb/Keys/partition_key",
-            json!({"N": "1"}),
-            "dynamodb.Keys.partition_key.S is missing",
-        ),
+        ("/eventName", json!("UPSERT"), " is \"UPSERT\"; expected INSERT, MODIFY or REMOVE"),
+        ("/eventName", Json::Null, " is missing"),
+        ("/dynamodb/NewImage", Json::Null, " is missing"),
+        ("/dynamodb/OldImage", json!([]), " is not an object"),
+        ("/dynamodb/Keys", Json::Null, " is missing"),
+        ("/dynamodb/Keys/partition_key", json!({"N": "1"}), ".S is missing"),
         (
             "/dynamodb/Keys/sort_key",
             json!({"S": ""}),
-            "dynamodb.Keys.sort_key.S is no sort key: it is empty; a key has at least one byte",
-        ),
-        (
-            "/dynamodb/NewImage/_sh:k",
-            json!({"S": "2014-07-10"}),
-            "dynamodb.Keys.partition_key.S is no shard of \"2014-07-10\", which _sh:k names",
+            ".S is no sort key: it is empty; a key has at least one byte",
         ),
         (
             "/dynamodb/NewImage/_sh:v",
             json!({"N": "-5"}),
-            "dynamodb.NewImage._sh:v is not a version: a whole number of at most 38 digits",
+            " is not a version: a whole number of at most 38 digits",
         ),
         (
             "/dynamodb/NewImage/fruit",
             json!({"X": "plum"}),
-            "dynamodb.NewImage.fruit.X is a type of value that this release does not know",
+            ".X is a type of value that this release does not know",
         ),
-        (
-            "/dynamodb/SequenceNumber",
-            json!("first"),
-            "dynamodb.SequenceNumber is not a number of 1 to 40 digits",
-        ),
-        (
-            "/dynamodb/StreamViewType",
-            json!("ALL"),
-            "dynamodb.StreamViewType is \"ALL\"; expected NEW_AND_OLD_IMAGES",
-        ),
+        ("/dynamodb/SequenceNumber", json!("first"), " is not a number of 1 to 40 digits"),
+        ("/dynamodb/StreamViewType", json!("ALL"), " is \"ALL\"; expected NEW_AND_OLD_IMAGES"),
         (
             "/eventSourceARN",
             json!("arn:aws:dynamodb:eu-west-1:123456789012:table/others/stream/x"),
-            "eventSourceARN names the table \"others\"; this decoder is for \"items\"",
+            " names the table \"others\"; this decoder is for \"items\"",
         ),
     ];
-    for (pointer, value, message) in rows {
-        assert_eq!(with(pointer, value), message, "{pointer}");
+    for (pointer, value, problem) in rows {
+        let (message, field) = (with(pointer, value), pointer[1..].replace('/', "."));
+        assert_eq!(message, field + problem, "{pointer}");
     }
+    let old = "dynamodb.OldImage does not go with the event INSERT";
+    assert_eq!(with("/eventName", json!("INSERT")), old);
+    let other = "dynamodb.Keys.partition_key.S is no shard of \"2014-07-10\", which _sh:k names";
+    assert_eq!(with("/dynamodb/NewImage/_sh:k", json!({"S": "2014-07-10"})), other);
     let of_kinesis =
         |data: &str| decode(&json!({"kinesis": {"data": data}})).unwrap_err().to_string();
     assert_eq!(of_kinesis("%"), "kinesis.data is not base64");
     assert!(of_kinesis("e30x").starts_with("kinesis.data is not JSON: "));
     assert_eq!(of_kinesis("e30="), "kinesis.data.dynamodb.Keys is missing");
-    for record in [
-        json!(null),
-        json!(7),
-        json!([]),
-        json!({}),
-        json!({"dynamodb": "x"}),
-        json!({"kinesis": []}),
-    ] {
-        assert!(matches!(decode(&record), Err(StreamError::Field { .. })), "{record}");
+    for record in ["null", "7", "[]", "{}", r#"{"dynamodb": "x"}"#, r#"{"kinesis": []}"#] {
+        let decoded = decode(&serde_json::from_str(record).unwrap());
+        assert!(matches!(decoded, Err(StreamError::Field { .. })), "{record}");
     }
 }
 
-/// A record of one item: where it stands, when, and what stood and stands there, as eras of
-/// versions.
-fn record(
-    name: &str,
-    stored: &str,
-    sort_key: &str,
-    at: u64,
-    old: Option<Json>,
-    new: Option<Json>,
-) -> Json {
+/// A record of one item: the shard that it is on, when, and what was and is there.
+fn record(shard: u32, sort_key: &str, at: u64, old: Option<Json>, new: Option<Json>) -> Json {
+    let stored = if shard == 1 { "orders".to_owned() } else { format!("orders\u{1f}s{shard}") };
     let keys = json!({"partition_key": {"S": stored}, "sort_key": {"S": sort_key}});
+    let name = match (&old, &new) {
+        (None, _) => "INSERT",
+        (Some(_), Some(_)) => "MODIFY",
+        (Some(_), None) => "REMOVE",
+    };
     let whole = |image: Option<Json>| {
         let mut whole = keys.clone();
         whole.as_object_mut().unwrap().extend(image?.as_object()?.clone());
@@ -278,9 +236,12 @@ fn record(
         "OldImage": whole(old), "NewImage": whole(new)}})
 }
 
-/// The stored key of a shard of the key.
-fn stored(shard: u32) -> String {
-    if shard == 1 { "orders".to_owned() } else { format!("orders\u{1f}s{shard}") }
+fn insert(shard: u32, sort_key: &str, at: u64, new: Json) -> Json {
+    record(shard, sort_key, at, None, Some(new))
+}
+
+fn remove(shard: u32, sort_key: &str, at: u64, old: Json) -> Json {
+    record(shard, sort_key, at, Some(old), None)
 }
 
 fn version(era: u64, clock: u64) -> Json {
@@ -306,14 +267,18 @@ fn grown_twice(settled: bool, read_at: u64) -> WidthHistory {
     WidthHistory::of(Some(&metadata), &config(), read_at)
 }
 
-/// Sort keys whose homes under one, two and eight shards are these.
+/// What is said of a record of the key that grew twice.
+fn said_of(record: &Json) -> String {
+    said(&decode_with(&config(), record, &grown_twice(false, 101_500)).unwrap())
+}
+
+/// A sort key whose homes under one, two and eight shards are these.
 fn with_homes(homes: [u32; 3]) -> String {
     let key = PartitionKey::new("orders").unwrap();
     let home = |text: &str, width| {
-        let sort_key = SortKey::parse(sharding_core::SortKeyType::String, text).unwrap();
-        Placement::Calculated
-            .home(&key, &sort_key, ShardCount::new(width).unwrap())
-            .map(|shard| shard.get())
+        let sort_key = SortKey::parse(SortKeyType::String, text).unwrap();
+        let home = Placement::Calculated.home(&key, &sort_key, ShardCount::new(width).unwrap());
+        home.map(|shard| shard.get())
     };
     let has = |text: &String| {
         [1, 2, 8].into_iter().zip(homes).all(|(width, at)| home(text, width) == Some(at))
@@ -324,12 +289,8 @@ fn with_homes(homes: [u32; 3]) -> String {
 #[test]
 fn a_record_is_judged_by_the_width_of_eight_minutes_before() {
     let (stays, goes) = (with_homes([1, 1, 1]), with_homes([1, 2, 5]));
-    let insert = |shard: u32, sort_key: &str, era, at| {
-        record("INSERT", &stored(shard), sort_key, at, None, Some(version(era, 5_000)))
-    };
-    let remove = |shard: u32, sort_key: &str, era, at| {
-        record("REMOVE", &stored(shard), sort_key, at, Some(version(era, 5_000)), None)
-    };
+    let insert = |shard, sort_key: &str, era, at| insert(shard, sort_key, at, version(era, 5_000));
+    let remove = |shard, sort_key: &str, era, at| remove(shard, sort_key, at, version(era, 5_000));
     let rows = [
         (insert(1, &goes, 1, 9_000), "put"),
         // The open was a moment ago; or by the clock of the table, not yet.
@@ -355,44 +316,30 @@ fn a_record_is_judged_by_the_width_of_eight_minutes_before() {
         (remove(5, &goes, 3, 101_500), "delete"),
     ];
     for (record, expected) in rows {
-        let decoded_as =
-            said(&decode_with(&config(), &record, &grown_twice(false, 101_500)).unwrap());
-        assert_eq!(decoded_as.split(' ').next(), Some(expected), "{record}");
+        assert_eq!(said_of(&record).split(' ').next(), Some(expected), "{record}");
     }
 }
 
 #[test]
-fn an_addition_in_place_is_a_change_of_its_own() {
+fn an_addition_in_place_is_a_change_and_a_mark_is_none() {
     let stays = with_homes([1, 1, 1]);
     let old = Version::new(1, 5_000_000_000, 1);
-    let modify = |new: Version| {
-        record("MODIFY", "orders", &stays, 11_000, Some(image(old)), Some(image(new)))
-    };
-    for (new, expected) in [(old.stepped(), "put"), (old.stepped().stepped(), "Moved")] {
-        let decoded =
-            said(&decode_with(&config(), &modify(new), &grown_twice(false, 101_500)).unwrap());
-        assert_eq!(decoded.split(' ').next(), Some(expected), "{new}");
-    }
-}
-
-#[test]
-fn the_mark_of_a_repetition_is_no_change() {
-    let stays = with_homes([1, 1, 1]);
-    let plain = image(Version::new(1, 5_000_000_000, 1));
+    let (plain, added) = (image(old), image(old.stepped()));
+    let moved = image(old.stepped().stepped());
     let mut marked = plain.clone();
     marked["_sh:l"] = json!({"N": "961"});
     let mut edited = marked.clone();
     edited["text"] = json!({"S": "another program's"});
     for (old, new, expected) in [
+        (&plain, &added, "put"),
+        (&plain, &moved, "Moved"),
         (&plain, &marked, "Marked"),
         (&marked, &marked, "Marked"),
         (&marked, &edited, "put"),
         (&plain, &plain, "put"),
     ] {
-        let modify =
-            record("MODIFY", "orders", &stays, 11_000, Some(old.clone()), Some(new.clone()));
-        let decoded = said(&decode_with(&config(), &modify, &grown_twice(false, 101_500)).unwrap());
-        assert_eq!(decoded.split(' ').next(), Some(expected), "{modify}");
+        let modify = record(1, &stays, 11_000, Some(old.clone()), Some(new.clone()));
+        assert_eq!(said_of(&modify).split(' ').next(), Some(expected), "{modify}");
     }
 }
 
@@ -400,14 +347,10 @@ fn the_mark_of_a_repetition_is_no_change() {
 fn a_consumer_behind_a_drain_is_told_what_is_not_certain() {
     let goes = with_homes([1, 2, 5]);
     let widths = grown_twice(true, 103_000);
-    let insert = |shard: u32, era| {
-        record("INSERT", &stored(shard), &goes, 99_000, None, Some(version(era, 5_000)))
-    };
-    let remove = record("REMOVE", "orders\u{1f}s2", &goes, 99_000, Some(version(2, 5_000)), None);
     let rows = [
-        (insert(2, 2), "put order"),
-        (insert(2, 1), "put? WidthForgotten"),
-        (remove, "delete? WidthForgotten"),
+        (insert(2, &goes, 99_000, version(2, 5_000)), "put order"),
+        (insert(2, &goes, 99_000, version(1, 5_000)), "put? WidthForgotten"),
+        (remove(2, &goes, 99_000, version(2, 5_000)), "delete? WidthForgotten"),
     ];
     for (record, expected) in rows {
         let decoded_as = said(&decode_with(&config(), &record, &widths).unwrap());
@@ -417,32 +360,21 @@ fn a_consumer_behind_a_drain_is_told_what_is_not_certain() {
 
 #[test]
 fn widths_that_were_read_too_long_before_the_record_are_refused() {
-    let at = |at| {
-        decode_with(
-            &config(),
-            &record("INSERT", "orders", "a", at, None, Some(version(1, at))),
-            &WidthHistory::never_grown(&config(), 50_000),
-        )
-    };
+    let widths = WidthHistory::never_grown(&config(), 50_000);
+    let at = |at| decode_with(&config(), &insert(1, "a", at, version(1, at)), &widths);
     assert!(at(50_240).is_ok());
     assert_eq!(at(50_241), Err(StreamError::WidthsTooOld { at: 50_241, read_at: 50_000 }));
 }
 
 #[test]
 fn an_expired_copy_left_by_a_width_change_may_be_the_item() {
-    let goes = with_homes([1, 2, 5]);
     let mut old = version(1, 5_000);
     old["expires"] = json!({"N": "11000"});
-    let mut removed = record("REMOVE", "orders", &goes, 11_100, Some(old), None);
-    let by_drain = decode_with(&config(), &removed, &grown_twice(false, 101_500)).unwrap();
-    assert_eq!(
-        said(&by_drain),
-        "expiry? ExpiredCopy",
-        "a drain does not bring home what has expired"
-    );
+    let mut removed = remove(1, &with_homes([1, 2, 5]), 11_100, old);
+    // A drain does not bring home what has expired.
+    assert_eq!(said_of(&removed), "expiry? ExpiredCopy");
     removed["userIdentity"] = json!({"type": "Service", "principalId": "dynamodb.amazonaws.com"});
-    let by_time_to_live = decode_with(&config(), &removed, &grown_twice(false, 101_500)).unwrap();
-    assert_eq!(said(&by_time_to_live), "expiry? ExpiredCopy");
+    assert_eq!(said_of(&removed), "expiry? ExpiredCopy");
 }
 
 #[test]
@@ -450,69 +382,38 @@ fn in_a_table_that_takes_appends_the_age_of_a_copy_tells_a_move() {
     let config = config().with(|config| {
         (config.writes, config.placement) = (Writes::Appends, Placement::Random);
     });
-    let insert = |clock: Option<u64>, at| {
-        let version = clock.map_or(Version::LOWEST, |clock| Version::new(0, clock * 1_000_000, 7));
-        record("INSERT", "orders\u{1f}s3", "a", at, None, Some(image(version)))
-    };
+    let of_clock = |clock: u64| image(Version::new(0, clock * 1_000_000, 7));
+    let lowest = || image(Version::LOWEST);
     let rows = [
-        (insert(Some(101_000), 101_001), false, "put a"),
-        (insert(Some(100_000), 101_100), false, "Moved"),
-        (insert(None, 101_000), false, "put a"),
-        (insert(None, 101_000), true, "put? RepeatableAppend"),
-        (
-            record("REMOVE", "orders\u{1f}s3", "a", 101_000, Some(version(0, 9)), None),
-            false,
-            "OriginalRemoved",
-        ),
+        (insert(3, "a", 101_001, of_clock(101_000)), false, "put a"),
+        (insert(3, "a", 101_100, of_clock(100_000)), false, "Moved"),
+        (insert(3, "a", 101_000, lowest()), false, "put a"),
+        (insert(3, "a", 101_000, lowest()), true, "put? RepeatableAppend"),
+        (remove(3, "a", 101_000, version(0, 9)), false, "OriginalRemoved"),
     ];
     for (record, settled, expected) in rows {
-        let decoded_as =
-            said(&decode_with(&config, &record, &grown_twice(settled, 101_000)).unwrap());
-        assert_eq!(decoded_as, expected, "{record}");
+        let decoded = decode_with(&config, &record, &grown_twice(settled, 101_000)).unwrap();
+        assert_eq!(said(&decoded), expected, "{record}");
     }
 }
 
 #[test]
 fn another_programs_item_has_no_version_until_it_moves() {
-    let config = config();
-    let never = WidthHistory::never_grown(&config, 100_000);
-    let grown = grown_twice(false, 101_500);
-    let text = json!({"text": {"S": "x"}});
-    let adopted = image(Version::ADOPTED);
+    let never = WidthHistory::never_grown(&config(), 100_000);
+    let (grown, moves) = (grown_twice(false, 101_500), with_homes([1, 2, 2]));
+    let text = || json!({"text": {"S": "x"}});
+    let kept = || Some(version(1, 5));
     let rows = [
-        (record("INSERT", "orders", "a", 10_000, None, Some(text.clone())), &never, "put a"),
-        (record("REMOVE", "orders", "a", 10_000, Some(text.clone()), None), &never, "delete a"),
+        (insert(1, "a", 10_000, text()), &never, "put a"),
+        (remove(1, "a", 10_000, text()), &never, "delete a"),
         // The other program has changed an attribute, and left the version.
-        (
-            record("MODIFY", "orders", "a", 90_000, Some(version(1, 5)), Some(version(1, 5))),
-            &never,
-            "put a",
-        ),
-        (
-            record(
-                "INSERT",
-                "orders\u{1f}s2",
-                &with_homes([1, 2, 2]),
-                101_000,
-                None,
-                Some(adopted),
-            ),
-            &grown,
-            "Moved",
-        ),
-        (
-            record("REMOVE", "orders", &with_homes([1, 2, 2]), 101_000, Some(text.clone()), None),
-            &grown,
-            "OriginalRemoved",
-        ),
-        (
-            record("INSERT", "orders\u{1f}s2", "a", 10_000, None, Some(text.clone())),
-            &never,
-            "Foreign",
-        ),
+        (record(1, "a", 90_000, kept(), kept()), &never, "put a"),
+        (insert(2, &moves, 101_000, image(Version::ADOPTED)), &grown, "Moved"),
+        (remove(1, &moves, 101_000, text()), &grown, "OriginalRemoved"),
+        (insert(2, "a", 10_000, text()), &never, "Foreign"),
     ];
     for (record, widths, expected) in rows {
-        let decoded = decode_with(&config, &record, widths).unwrap();
+        let decoded = decode_with(&config(), &record, widths).unwrap();
         assert_eq!(said(&decoded), expected, "{record}");
         if let Decoded::Change(change) = decoded
             && record["eventName"] != "MODIFY"

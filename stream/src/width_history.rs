@@ -42,16 +42,12 @@ pub fn width_history(item: &Json, read_at: u64) -> Result<WidthHistory, StreamEr
         number("number_of_shards")?.and_then(|n| u32::try_from(n).ok()).and_then(ShardCount::new);
     let width = width.ok_or_else(|| root.get("number_of_shards").is("is not a width"))?;
     let history = root.get("shard_history");
-    let entries = history.get("SS");
-    let entries: Vec<&str> = match entries.value {
-        None => Vec::new(),
-        Some(list) => list.as_array().into_iter().flatten().filter_map(Json::as_str).collect(),
-    };
-    let history = ShardHistory::parse(entries)
+    let entries = history.get("SS").value.and_then(Json::as_array).into_iter().flatten();
+    let history = ShardHistory::parse(entries.filter_map(Json::as_str))
         .map_err(|error| history.is(format!("cannot be read: {error}")))?;
     let era = number("era")?.unwrap_or(FIRST_ERA);
-    let is_draining =
-        root.get("draining").value.and_then(|flag| flag.get("BOOL")?.as_bool()).unwrap_or(false);
+    let draining = root.get("draining");
+    let is_draining = draining.value.is_some_and(|flag| flag["BOOL"] == true);
     let drain = Drain { began: 0, busy_until: None, in_doubt: false, emptied_at: None };
     let metadata = ShardMetadata {
         era,
@@ -72,16 +68,14 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_a_metadata_item_is_named() {
+        let with = |name: &str, value: Json| json!({"number_of_shards": {"N": "4"}, name: value});
         let rows = [
             (json!({}), "number_of_shards is not a width"),
             (json!({"number_of_shards": {"N": "0"}}), "number_of_shards is not a width"),
             (json!({"number_of_shards": {"S": "4"}}), "number_of_shards is not a whole number"),
+            (with("era", json!({"N": "-1"})), "era is not a whole number"),
             (
-                json!({"number_of_shards": {"N": "4"}, "era": {"N": "-1"}}),
-                "era is not a whole number",
-            ),
-            (
-                json!({"number_of_shards": {"N": "4"}, "shard_history": {"SS": ["x"]}}),
+                with("shard_history", json!({"SS": ["x"]})),
                 "shard_history cannot be read: the history entry \"x\" is not epoch_seconds:count",
             ),
         ];

@@ -4,7 +4,7 @@ use serde::Serialize;
 use sharding::PARTITION_WRITE_UNITS;
 
 use super::counts::{Count, sort};
-use super::evenness::{Evenness, Spread};
+use super::evenness::PlacementSpread;
 use super::over_time::{OverTime, Peak, over_time};
 use super::passes::{HottestKeys, Totals};
 use super::rows::FileFormat;
@@ -76,16 +76,6 @@ pub(crate) struct KeySpread {
     pub(crate) placements: Vec<PlacementSpread>,
 }
 
-/// The spread of one key's writes over a number of shards by one placement.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct PlacementSpread {
-    pub(crate) shards: u32,
-    /// The placement's name, as in SHARD_PLACEMENT.
-    pub(crate) placement: &'static str,
-    #[serde(flatten)]
-    pub(crate) evenness: Evenness,
-}
-
 pub(super) fn advice(source: &Source, totals: &Totals, hottest: HottestKeys) -> Advice {
     let HottestKeys { keys, rates, spreads } = hottest;
     let mut ranked = keys.clone();
@@ -104,15 +94,23 @@ pub(super) fn advice(source: &Source, totals: &Totals, hottest: HottestKeys) -> 
             peak: rate(key).map(Peak::of),
         })
         .collect();
-    let spreads = hottest_keys
-        .iter()
-        .filter_map(|key| Some(key_spread(key, spreads.get(position(&key.partition_key)?)?)))
-        .collect();
+    let spread = |key: &HotKey| {
+        let placements = spreads.get(position(&key.partition_key)?)?.finish();
+        Some(KeySpread { partition_key: key.partition_key.clone(), writes: key.items, placements })
+    };
+    let spreads = hottest_keys.iter().filter_map(spread).collect();
     let over_time = rates
         .as_ref()
         .zip(totals.span)
         .map(|(rates, span)| over_time(rates, span, totals.units, &keys));
-    let partition_keys = partition_keys(totals, &hottest_keys);
+    let partition_keys = PartitionKeys {
+        distinct: totals.ranking.distinct,
+        is_exact: totals.ranking.is_exact,
+        hottest_share: hottest_keys.first().map_or(0.0, |key| key.share),
+        ten_hottest_share: hottest_keys.iter().map(|key| key.share).sum(),
+        momentary_share: totals.momentary.map(|momentary| momentary.mean_share),
+        others_at_most_write_units: totals.ranking.unlisted_at_most,
+    };
     let hottest = hottest_keys.first().map_or("", |key| key.partition_key.as_str());
     let followed = rates.iter().flat_map(|rates| rates.keys.iter().skip(1));
     let facts = Facts {
@@ -134,8 +132,8 @@ pub(super) fn advice(source: &Source, totals: &Totals, hottest: HottestKeys) -> 
         partition_key: (facts.share() <= facts.hottest_share).then(|| hottest.to_owned()),
     };
     Advice {
-        file: source.path().display().to_string(),
-        format: source.format(),
+        file: source.path.display().to_string(),
+        format: source.format,
         items: totals.items,
         write_units: totals.units,
         verdict: verdict(&facts),
@@ -144,27 +142,5 @@ pub(super) fn advice(source: &Source, totals: &Totals, hottest: HottestKeys) -> 
         hottest_keys,
         over_time,
         spreads,
-    }
-}
-
-fn partition_keys(totals: &Totals, hottest_keys: &[HotKey]) -> PartitionKeys {
-    PartitionKeys {
-        distinct: totals.ranking.distinct,
-        is_exact: totals.ranking.is_exact,
-        hottest_share: hottest_keys.first().map_or(0.0, |key| key.share),
-        ten_hottest_share: hottest_keys.iter().map(|key| key.share).sum(),
-        momentary_share: totals.momentary.map(|momentary| momentary.mean_share),
-        others_at_most_write_units: totals.ranking.unlisted_at_most,
-    }
-}
-
-fn key_spread(key: &HotKey, spread: &Spread) -> KeySpread {
-    let placements = spread.finish().into_iter().map(|(shards, placement, evenness)| {
-        PlacementSpread { shards: shards.get(), placement, evenness }
-    });
-    KeySpread {
-        partition_key: key.partition_key.clone(),
-        writes: key.items,
-        placements: placements.collect(),
     }
 }

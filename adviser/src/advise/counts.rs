@@ -103,31 +103,30 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn counted(writes: &[(u32, u64)], room: Room) -> KeyCounts {
-        let mut counts = KeyCounts::new(room);
-        for (key, units) in writes {
-            counts.add(&key.to_string(), *units);
-        }
-        counts
+    fn writes() -> impl Strategy<Value = Vec<(u32, u64)>> {
+        proptest::collection::vec((0u32..50, 1u64..9), 1..300)
     }
 
-    fn truth(writes: &[(u32, u64)]) -> HashMap<String, Count> {
-        let mut all: HashMap<String, Count> = HashMap::new();
+    /// The true counts, and the ranking.
+    fn ranked(
+        writes: &[(u32, u64)],
+        room: Room,
+        listed: usize,
+    ) -> (HashMap<String, Count>, Ranking) {
+        let (mut counts, mut all) = (KeyCounts::new(room), HashMap::<String, Count>::new());
         for (key, units) in writes {
+            counts.add(&key.to_string(), *units);
             let count = all.entry(key.to_string()).or_default();
             count.items += 1;
             count.units += units;
         }
-        all
+        (all, counts.rank(listed))
     }
 
     proptest! {
         #[test]
-        fn within_the_bound_all_is_exact(
-            writes in proptest::collection::vec((0u32..50, 1u64..9), 1..300), listed in 1usize..60,
-        ) {
-            let all = truth(&writes);
-            let ranking = counted(&writes, Room { keys: 50, bytes: 1_000 }).rank(listed);
+        fn within_the_bound_all_is_exact(writes in writes(), listed in 1usize..60) {
+            let (all, ranking) = ranked(&writes, Room { keys: 50, bytes: 1_000 }, listed);
             prop_assert_eq!(ranking.distinct, all.len() as u64);
             prop_assert!(ranking.is_exact && ranking.heaviest.len() == listed.min(all.len()));
             prop_assert!(ranking.heaviest.windows(2).all(|two| two[0].1.units >= two[1].1.units));
@@ -141,13 +140,9 @@ mod tests {
 
         #[test]
         fn beyond_the_bound_no_heavy_key_is_missed(
-            writes in proptest::collection::vec((0u32..50, 1u64..9), 1..300),
-            keys in 1usize..60,
-            bytes in 2usize..60,
-            listed in 1usize..60,
+            writes in writes(), keys in 1usize..60, bytes in 2usize..60, listed in 1usize..60,
         ) {
-            let all = truth(&writes);
-            let ranking = counted(&writes, Room { keys, bytes }).rank(listed);
+            let (all, ranking) = ranked(&writes, Room { keys, bytes }, listed);
             prop_assert!(ranking.distinct <= all.len() as u64);
             for (key, count) in &all {
                 let is_listed = ranking.heaviest.iter().any(|(listed, _)| listed == key);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder, Terminator};
 
-use super::row::{Row, Scalar};
+use super::rows::{Row, Scalar};
 use super::shown::shortened;
 use cli::records::{self, Lines, MAX_RECORD_BYTES, RecordsError, refused};
 
@@ -29,26 +29,18 @@ impl CsvRows {
         reader: Box<dyn BufRead + Send>,
         wanted: &[String],
     ) -> Result<Self, RecordsError> {
-        let lines = Lines::new(path, reader);
-        let mut rows = Self {
-            path: path.to_owned(),
-            lines,
-            record: Record::new(),
-            columns: Vec::new(),
-            header: (0, 0),
-        };
+        let (path, lines) = (path.to_owned(), Lines::new(path, reader));
+        let record = Record::new();
+        let mut rows = Self { path, lines, record, columns: Vec::new(), header: (0, 0) };
         let Some(line) = rows.read()? else { return Ok(rows) };
         let names: Vec<&str> =
             (0..rows.record.fields).map(|place| rows.record.field(place).trim()).collect();
         for name in wanted {
-            let mut places = names
-                .iter()
-                .enumerate()
-                .filter(|(_, column)| *column == name)
-                .map(|(place, _)| place);
+            let mut places = (0..names.len()).filter(|place| names[*place] == name);
             let refuse = |why: &str| {
                 let fields = shortened(&names.join(", "));
-                refused(path, line, format!("the header {why} {name:?}; its fields are {fields}"))
+                let why = format!("the header {why} {name:?}; its fields are {fields}");
+                refused(&rows.path, line, why)
             };
             rows.columns.push(places.next().ok_or_else(|| refuse("has no field"))?);
             if places.next().is_some() {
@@ -64,11 +56,8 @@ impl CsvRows {
         let (has, needs) = (self.record.fields, self.header.0);
         if has != needs {
             let s = if has == 1 { "" } else { "s" };
-            return Err(refused(
-                &self.path,
-                line,
-                format!("it has {has} field{s}, the header has {needs}"),
-            ));
+            let why = format!("it has {has} field{s}, the header has {needs}");
+            return Err(refused(&self.path, line, why));
         }
         let texts = self.columns.iter().map(|column| self.record.field(*column));
         let values =
@@ -83,12 +72,9 @@ impl CsvRows {
         let mut bytes = 0;
         loop {
             let Some((number, line)) = self.lines.next_line()? else {
-                return match first {
-                    None => Ok(None),
-                    Some(first) => {
-                        Err(refused(&self.path, first, "its last quote is not closed".to_owned()))
-                    }
-                };
+                let unclosed = "its last quote is not closed";
+                let refuse = |first| Err(refused(&self.path, first, unclosed.to_owned()));
+                return first.map_or(Ok(None), refuse);
             };
             if first.is_none() && line.trim_ascii().is_empty() {
                 continue;
@@ -96,11 +82,8 @@ impl CsvRows {
             let first = *first.get_or_insert(number);
             bytes += line.len() as u64 + 1;
             if bytes > MAX_RECORD_BYTES {
-                return Err(refused(
-                    &self.path,
-                    first,
-                    format!("{}; a quote may be unclosed", records::too_long()),
-                ));
+                let why = format!("{}; a quote may be unclosed", records::too_long());
+                return Err(refused(&self.path, first, why));
             }
             if self.record.push(line) {
                 return Ok(Some(first));

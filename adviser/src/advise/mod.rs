@@ -17,7 +17,6 @@ mod over_time;
 mod passes;
 mod picture;
 mod report;
-mod row;
 mod rows;
 mod seconds;
 mod series;
@@ -87,9 +86,6 @@ pub(crate) enum AdviseError {
 
 /// Reads the file, judges its partition key, and reports the advice. Draws the picture, if it is
 /// asked for.
-///
-/// # Errors
-/// As [`advise`]; or the picture cannot be written.
 pub(crate) fn report(options: &AdviseOptions) -> Result<Report, Box<dyn Error>> {
     let advice = advise(options)?;
     if let Some(path) = &options.svg {
@@ -99,9 +95,6 @@ pub(crate) fn report(options: &AdviseOptions) -> Result<Report, Box<dyn Error>> 
 }
 
 /// Reads the file and judges its partition key.
-///
-/// # Errors
-/// [`AdviseError`] if the file cannot be read, has no item, or has an invalid line.
 pub(crate) fn advise(options: &AdviseOptions) -> Result<Advice, AdviseError> {
     advise_within(options, &Bounds::default())
 }
@@ -111,7 +104,7 @@ fn advise_within(options: &AdviseOptions, bounds: &Bounds) -> Result<Advice, Adv
     let source = Source::open(&options.file).map_err(AdviseError::Records)?;
     let totals = passes::count(&source, &roles, bounds).map_err(AdviseError::Records)?;
     if totals.items == 0 {
-        return Err(AdviseError::Empty { path: source.path().to_owned() });
+        return Err(AdviseError::Empty { path: source.path });
     }
     let hottest = passes::analyze_hottest(&source, &roles, options, bounds, &totals)
         .map_err(AdviseError::Records)?;

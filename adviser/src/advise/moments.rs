@@ -71,11 +71,8 @@ impl Moments {
         self.lines += 1;
         self.late_lines += u64::from(second < self.latest - TOLERANCE_SECONDS);
         self.latest = self.latest.max(second);
-        let halves = self
-            .stretch
-            .entry(BuildHasherDefault::<DefaultHasher>::default().hash_one(key))
-            .or_default();
-        let [one, other] = halves;
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
+        let [one, other] = self.stretch.entry(hash).or_default();
         *(if coin(self.lines) { other } else { one }) += units;
         self.stretch_lines += 1;
         self.stretch_units += units;

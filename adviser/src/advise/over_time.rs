@@ -1,5 +1,7 @@
 //! The results over time: peaks, keys that exceed a partition, and series for the picture.
 
+use std::cmp::Reverse;
+
 use serde::Serialize;
 
 use super::capacity::{fewest_shards, shards_by_policy};
@@ -81,24 +83,18 @@ pub(super) fn over_time(
     units: u64,
     keys: &[(String, Count)],
 ) -> OverTime {
-    let names = || keys.iter().map(|(key, _)| key);
-    let mut overloads: Vec<Overload> = names()
-        .zip(rates.keys.iter().skip(1))
-        .filter_map(|(key, rate)| overload(key, rate))
-        .collect();
-    overloads.sort_by(|a, b| {
-        let peaks = b.peak.write_units_per_second.cmp(&a.peak.write_units_per_second);
-        peaks.then_with(|| a.partition_key.cmp(&b.partition_key))
+    let over = keys.iter().zip(rates.keys.iter().skip(1)).filter(|(_, rate)| rate.seconds_over > 0);
+    let mut overloads: Vec<Overload> = over.map(|((key, _), rate)| overload(key, rate)).collect();
+    overloads.sort_by_cached_key(|overload| {
+        (Reverse(overload.peak.write_units_per_second), overload.partition_key.clone())
     });
-    let mut series: Vec<RateSeries> = names()
-        .enumerate()
-        .map(|(number, key)| RateSeries {
-            partition_key: Some(key.clone()),
-            peaks: rates.series.of(number + 1),
-        })
-        .take_while(|series| !series.peaks.is_empty())
+    let mut series: Vec<RateSeries> = (1..)
+        .zip(keys)
+        .map(|(at, (key, _))| (Some(key.clone()), rates.series.of(at)))
+        .take_while(|(_, peaks)| !peaks.is_empty())
+        .map(|(partition_key, peaks)| RateSeries { partition_key, peaks })
         .collect();
-    series.sort_by_key(|series| std::cmp::Reverse(series.highest()));
+    series.sort_by_key(|series| Reverse(series.highest()));
     series.truncate(REPORTED_SERIES);
     series.insert(0, RateSeries { partition_key: None, peaks: rates.series.of(0) });
     OverTime {
@@ -114,12 +110,12 @@ pub(super) fn over_time(
     }
 }
 
-fn overload(key: &str, rate: &KeyRate) -> Option<Overload> {
-    (rate.seconds_over > 0).then(|| Overload {
+pub(super) fn overload(key: &str, rate: &KeyRate) -> Overload {
+    Overload {
         partition_key: key.to_owned(),
         peak: Peak::of(rate),
         seconds: rate.seconds_over,
         fewest_shards: fewest_shards(rate.peak_units),
         shards_by_policy: shards_by_policy(rate.peak_units),
-    })
+    }
 }

@@ -72,13 +72,8 @@ pub(super) fn count(
             span = Some((second.min(first), second.max(last)));
         }
     })?;
-    Ok(Totals {
-        items,
-        units,
-        span,
-        momentary: moments.finish(),
-        ranking: counts.rank(bounds.followed),
-    })
+    let (momentary, ranking) = (moments.finish(), counts.rank(bounds.followed));
+    Ok(Totals { items, units, span, momentary, ranking })
 }
 
 /// Reads the file again for the hottest keys, unless the first pass has all results.
@@ -91,11 +86,8 @@ pub(super) fn analyze_hottest(
 ) -> Result<HottestKeys, RecordsError> {
     let ranking = &totals.ranking;
     if ranking.is_exact && options.time.is_none() && options.sort_key.is_empty() {
-        return Ok(HottestKeys {
-            keys: ranking.heaviest.clone(),
-            rates: None,
-            spreads: Vec::new(),
-        });
+        let keys = ranking.heaviest.clone();
+        return Ok(HottestKeys { keys, rates: None, spreads: Vec::new() });
     }
     let numbers: HashMap<&str, KeyNumber> =
         ranking.heaviest.iter().map(|(key, _)| key.as_str()).zip(0..).collect();
@@ -139,12 +131,9 @@ fn each(
     mut take: impl FnMut(Write),
 ) -> Result<(), RecordsError> {
     let (mut rows, bar) = source.rows(activity, roles.names())?;
-    let mut left = most;
-    while left > 0
-        && let Some(row) = rows.next()?
-    {
-        take(roles.write(&row).map_err(|why| refused(source.path(), row.line, why))?);
-        left -= 1;
+    for _ in 0..most {
+        let Some(row) = rows.next()? else { break };
+        take(roles.write(&row).map_err(|why| refused(&source.path, row.line, why))?);
     }
     bar.finish_and_clear();
     Ok(())

@@ -44,8 +44,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub(crate) fn render_svg(advice: &Advice, path: &Path) -> Result<(), Box<dyn Error>> {
     let mut svg = String::new();
     draw(advice, &mut svg)?;
-    std::fs::write(path, svg).map_err(|error| format!("{}: {error}", path.display()))?;
-    Ok(())
+    Ok(std::fs::write(path, svg).map_err(|error| format!("{}: {error}", path.display()))?)
 }
 
 fn draw(advice: &Advice, svg: &mut String) -> Result<(), Box<dyn Error>> {
@@ -67,33 +66,23 @@ fn draw(advice: &Advice, svg: &mut String) -> Result<(), Box<dyn Error>> {
 fn draw_shares(advice: &Advice, area: &Area<'_>) -> Result<(), Box<dyn Error>> {
     let (keys, drawn) = (advice.partition_keys.distinct, advice.hottest_keys.len() as u64);
     let units = counted(advice.write_units, "write unit");
-    title(
-        area,
-        &format!("The hottest of {}, by share of {units}", counted(keys, "partition key")),
-    )?;
+    let of = counted(keys, "partition key");
+    title(area, &format!("The hottest of {of}, by share of {units}"))?;
     let bars = advice.hottest_keys.iter().map(|key| (plain(&key.partition_key), key.share, true));
     let others = keys.saturating_sub(drawn);
     // The row of the other keys has only the number, because its bar would dwarf all others.
-    let rest = (
-        format!("{} together", counted(others, "other key")),
-        1.0 - advice.partition_keys.ten_hottest_share,
-        false,
-    );
+    let share_of_others = 1.0 - advice.partition_keys.ten_hottest_share;
+    let rest = (format!("{} together", counted(others, "other key")), share_of_others, false);
     let widest = advice.partition_keys.hottest_share.max(f64::MIN_POSITIVE);
     let room = f64::from(WIDTH) - f64::from(NAMES_WIDTH) - 90.0;
     for (row, (name, share, has_bar)) in (0..).zip(bars.chain((others > 0).then_some(rest))) {
         let (top, middle) = (48 + row * 29, 59 + row * 29);
         let length = if has_bar { (share / widest * room) as i32 } else { 0 };
-        area.draw(&Rectangle::new(
-            [(NAMES_WIDTH, top), (NAMES_WIDTH + length, top + 22)],
-            BAR.filled(),
-        ))?;
+        let end = NAMES_WIDTH + length;
+        area.draw(&Rectangle::new([(NAMES_WIDTH, top), (end, top + 22)], BAR.filled()))?;
         area.draw(&Text::new(name, (NAMES_WIDTH - 8, middle), label(HPos::Right)))?;
-        area.draw(&Text::new(
-            percent(share.max(0.0)),
-            (NAMES_WIDTH + length + 8, middle),
-            label(HPos::Left),
-        ))?;
+        let share = percent(share.max(0.0));
+        area.draw(&Text::new(share, (end + 8, middle), label(HPos::Left)))?;
     }
     Ok(())
 }

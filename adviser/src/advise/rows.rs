@@ -10,9 +10,24 @@ use serde_json::error::Category;
 use serde_json::value::RawValue;
 
 use super::csv_rows::CsvRows;
-use super::row::{Row, Scalar};
 use super::shown::shortened;
 use cli::records::{self, RecordsError, refused};
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Scalar<'a> {
+    pub(super) text: Cow<'a, str>,
+    /// Whether it is a JSON number. CSV has only texts.
+    pub(super) is_number: bool,
+}
+
+/// A line's wanted fields, in the order in which they were requested.
+#[derive(Debug)]
+pub(super) struct Row<'a> {
+    pub(super) line: u64,
+    pub(super) values: Vec<Scalar<'a>>,
+    /// The length of the JSON text, or of all names and values of a CSV record.
+    pub(super) bytes: u64,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -30,16 +45,10 @@ impl FileFormat {
         let name = path.to_string_lossy().to_ascii_lowercase();
         let name = name.strip_suffix(".gz").unwrap_or(&name);
         let ends = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
-        if ends(&[".csv"]) {
-            return Self::Csv;
-        }
         let start = start.strip_prefix("\u{feff}".as_bytes()).unwrap_or(start).trim_ascii_start();
-        if ends(&[".json", ".jsonl", ".ndjson"])
-            || matches!(start.first(), None | Some(b'{' | b'['))
-        {
-            return Self::JsonLines;
-        }
-        Self::Csv
+        let is_json = ends(&[".json", ".jsonl", ".ndjson"])
+            || (!ends(&[".csv"]) && matches!(start.first(), None | Some(b'{' | b'[')));
+        if is_json { Self::JsonLines } else { Self::Csv }
     }
 }
 
@@ -56,17 +65,11 @@ impl Rows {
         reader: Box<dyn BufRead + Send>,
         wanted: &[String],
     ) -> Result<Self, RecordsError> {
-        let wanted = wanted.to_vec();
-        match format {
-            FileFormat::JsonLines => Ok(Self::JsonLines {
-                path: path.to_owned(),
-                lines: records::Lines::new(path, reader),
-                wanted,
-            }),
-            FileFormat::Csv => {
-                CsvRows::new(path, reader, &wanted).map(|rows| Self::Csv(Box::new(rows)))
-            }
+        if format == FileFormat::Csv {
+            return CsvRows::new(path, reader, wanted).map(|rows| Self::Csv(Box::new(rows)));
         }
+        let lines = records::Lines::new(path, reader);
+        Ok(Self::JsonLines { path: path.to_owned(), lines, wanted: wanted.to_vec() })
     }
 
     /// The next line that is not blank.
@@ -90,8 +93,7 @@ fn json_values<'a>(text: &'a str, wanted: &[String]) -> Result<Vec<Scalar<'a>>, 
         Category::Io | Category::Syntax | Category::Eof => {
             // The text is one line, so the line number of serde_json is always 1 and is removed.
             let message = error.to_string();
-            let reason =
-                message.rsplit_once(" at line ").map_or(message.as_str(), |(reason, _)| reason);
+            let reason = message.rsplit_once(" at line ").map_or(&*message, |(reason, _)| reason);
             format!("it is not JSON: {reason}, column {}", error.column())
         }
     })?;
@@ -177,10 +179,8 @@ mod tests {
         ];
         assert_eq!(read("f", json.as_bytes(), &["a", "b"]), Ok(expected.clone()));
         assert_eq!(read("f", csv.as_bytes(), &["a", "b"]), Ok(expected));
-        assert_eq!(
-            read("f.csv", b"\xef\xbb\xbfa,b\n1,2\n", &["a"]),
-            Ok(vec![vec!["1".to_owned()]])
-        );
+        let marked = read("f.csv", b"\xef\xbb\xbfa,b\n1,2\n", &["a"]);
+        assert_eq!(marked, Ok(vec![vec!["1".to_owned()]]));
     }
 
     #[test]
@@ -206,12 +206,8 @@ mod tests {
         ];
         for (name, content, line, why) in rows {
             let start = String::from_utf8_lossy(&content[..content.len().min(80)]).into_owned();
-            match read(name, content, &["a", "b"]) {
-                Err((at, message)) => {
-                    assert!(at == *line && message.contains(why), "{start}: line {at}: {message}")
-                }
-                Ok(rows) => panic!("{start}: {rows:?}"),
-            }
+            let (at, message) = read(name, content, &["a", "b"]).unwrap_err();
+            assert!(at == *line && message.contains(why), "{start}: line {at}: {message}");
         }
     }
 }

@@ -120,10 +120,8 @@ mod tests {
         fn with_room_for_all_peaks_are_exact(writes in writes()) {
             let rates = rates(&writes, 1_200);
             prop_assert!(rates.are_exact);
-            prop_assert_eq!(
-                rates.keys.iter().map(|rate| rate.peak_units).collect::<Vec<_>>(),
-                peaks(&writes),
-            );
+            let found: Vec<u64> = rates.keys.iter().map(|rate| rate.peak_units).collect();
+            prop_assert_eq!(found, peaks(&writes));
         }
 
         #[test]
@@ -146,22 +144,15 @@ mod tests {
             assert!(counts.counts.len() <= 100, "{}", counts.counts.len());
         }
         let rates = counts.finish();
-        assert_eq!(
-            (rates.keys[0].peak_units, rates.keys[0].peak_at, rates.are_exact),
-            (900, 1_234, true)
-        );
+        let peak = &rates.keys[0];
+        assert_eq!((peak.peak_units, peak.peak_at, rates.are_exact), (900, 1_234, true));
     }
 
     #[test]
     fn seconds_above_the_limit_are_counted() {
-        let rows = [
-            (0, 10, 1_001),
-            (0, 11, 2_000),
-            (0, 12, 1_000),
-            (0, 13, 1_500),
-            (1, 12, 9_000),
-            (0, 11, 1),
-        ];
+        let of_first = [(10, 1_001), (11, 2_000), (12, 1_000), (13, 1_500), (11, 1)];
+        let mut rows = of_first.map(|(second, units)| (0, second, units)).to_vec();
+        rows.push((1, 12, 9_000));
         let rates = rates(&rows, 100);
         assert_eq!([0, 1, 2].map(|key| rates.keys[key].seconds_over), [3, 1, 0]);
         assert_eq!((rates.keys[0].peak_units, rates.keys[0].peak_at), (2_001, 11));

@@ -49,10 +49,8 @@ mod tests {
     #[test]
     fn a_key_cannot_control_the_terminal() {
         assert_eq!(plain("a\u{1b}[2J\nb"), "a\\u{1b}[2J\\nb");
-        assert_eq!(
-            plain("a\u{202e}b\u{2066}\u{fffe}\u{2028}é"),
-            "a\\u{202e}b\\u{2066}\\u{fffe}\\u{2028}é"
-        );
+        let harmful = "a\u{202e}b\u{2066}\u{fffe}\u{2028}é";
+        assert_eq!(plain(harmful), "a\\u{202e}b\\u{2066}\\u{fffe}\\u{2028}é");
         assert_eq!(plain(&"é".repeat(60)).chars().count(), KEY_CHARACTERS + 1);
     }
 }

@@ -12,40 +12,28 @@ use cli::records::{self, RecordsError};
 
 /// A file that can be read again from its start.
 pub(super) struct Source {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     file: File,
-    format: FileFormat,
+    pub(super) format: FileFormat,
 }
 
 impl Source {
     /// Opens the file. Standard input (`-`), and any other source that cannot be read twice, is
     /// copied to an unnamed temporary file.
     pub(super) fn open(path: &Path) -> Result<Self, RecordsError> {
-        let (path, file) = if path == Path::new("-") {
-            let shown = PathBuf::from("standard input");
-            let copied = copy(io::stdin().lock());
-            (shown.clone(), copied.map_err(|cause| RecordsError::File { path: shown, cause })?)
+        let (path, opened) = if path == Path::new("-") {
+            (PathBuf::from("standard input"), copy(io::stdin().lock()))
         } else {
             let opened = File::open(path)
                 .and_then(|file| if file.metadata()?.is_file() { Ok(file) } else { copy(file) });
-            (
-                path.to_owned(),
-                opened.map_err(|cause| RecordsError::File { path: path.to_owned(), cause })?,
-            )
+            (path.to_owned(), opened)
         };
+        let file = opened.map_err(|cause| RecordsError::File { path: path.clone(), cause })?;
         let mut source = Self { path, file, format: FileFormat::JsonLines };
         let mut reader = source.reader(None)?;
         let start = reader.fill_buf().map_err(|cause| source.failed(cause))?;
         source.format = FileFormat::of(&source.path, start);
         Ok(source)
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub(super) fn format(&self) -> FileFormat {
-        self.format
     }
 
     /// Returns the rows from the start of the file, with a progress bar that names the activity.
@@ -54,9 +42,8 @@ impl Source {
         activity: &str,
         wanted: &[String],
     ) -> Result<(Rows, ProgressBar), RecordsError> {
-        let bar = ProgressBar::new(0)
-            .with_style(bar_style("{msg} {wide_bar} {bytes}/{total_bytes} {eta}"));
-        let bar = bar.with_message(activity.to_owned());
+        let style = bar_style("{msg} {wide_bar} {bytes}/{total_bytes} {eta}");
+        let bar = ProgressBar::new(0).with_style(style).with_message(activity.to_owned());
         let reader = self.reader(Some(&bar))?;
         Ok((Rows::new(&self.path, self.format, reader, wanted)?, bar))
     }

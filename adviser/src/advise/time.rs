@@ -14,18 +14,13 @@ const END: i64 = 253_402_300_800;
 /// # Errors
 /// The allowed formats, if the text has none of them.
 pub(super) fn epoch_second(text: &str) -> Result<i64, String> {
-    let number = text
-        .bytes()
-        .next()
-        .is_some_and(|byte| byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.'));
+    let is_number = text.starts_with(|first: char| first.is_ascii_digit() || "-+.".contains(first));
     let second = match text.parse::<f64>() {
-        Ok(number) if number < FIRST_MILLISECONDS => Some(number.floor()),
-        Ok(milliseconds) => Some((milliseconds / 1_000.0).floor()),
-        Err(_) => None,
-    };
-    let second = match second {
         // A float is exact for every second of the range that is checked below.
-        Some(second) if number && second.is_finite() => Some(second as i64),
+        Ok(number) if is_number && number.is_finite() => {
+            let seconds = if number < FIRST_MILLISECONDS { number } else { number / 1_000.0 };
+            Some(seconds.floor() as i64)
+        }
         _ => OffsetDateTime::parse(text, &Rfc3339).ok().map(OffsetDateTime::unix_timestamp),
     };
     second.filter(|second| (0..END).contains(second)).ok_or_else(|| {
@@ -38,18 +33,10 @@ pub(super) fn epoch_second(text: &str) -> Result<i64, String> {
 pub(super) fn rfc3339(second: i64) -> String {
     // Formatted by hand, because the feature `formatting` of `time` would be compiled for every
     // function.
-    OffsetDateTime::from_unix_timestamp(second).map_or_else(
-        |_| second.to_string(),
-        |at| {
-            let (year, month, day) = (at.year(), u8::from(at.month()), at.day());
-            format!(
-                "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
-                at.hour(),
-                at.minute(),
-                at.second()
-            )
-        },
-    )
+    let Ok(at) = OffsetDateTime::from_unix_timestamp(second) else { return second.to_string() };
+    let ((year, month, day), (hour, minute, second)) = (at.to_calendar_date(), at.to_hms());
+    let month = u8::from(month);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
 #[cfg(test)]

@@ -127,11 +127,9 @@ impl Facts<'_> {
         let (hottest, share) = (quoted(self.hottest), percent(self.hottest_share));
         let keys = count(self.distinct);
         let by_share = match self.cause() {
-            _ if self.share() <= GOOD_SHARE => {
-                format!(
-                    "of {keys} partition keys, the hottest, {hottest}, takes {share} of the writes"
-                )
-            }
+            _ if self.share() <= GOOD_SHARE => format!(
+                "of {keys} partition keys, the hottest, {hottest}, takes {share} of the writes"
+            ),
             Cause::ByTurns => {
                 let momentary = percent(self.momentary_share.unwrap_or(0.0));
                 format!(
@@ -142,16 +140,12 @@ impl Facts<'_> {
             Cause::FewValues if self.distinct == 1 => {
                 format!("there is only one partition key, {hottest}")
             }
-            Cause::FewValues => {
-                format!(
-                    "there are only {keys} partition keys, and the hottest, {hottest}, takes {share} of the writes"
-                )
-            }
-            Cause::OneDominates if self.hottest_share >= self.next_share * FAR_MORE => {
-                format!(
-                    "{hottest} takes {share} of the writes, far more than any other of {keys} partition keys"
-                )
-            }
+            Cause::FewValues => format!(
+                "there are only {keys} partition keys, and the hottest, {hottest}, takes {share} of the writes"
+            ),
+            Cause::OneDominates if self.hottest_share >= self.next_share * FAR_MORE => format!(
+                "{hottest} takes {share} of the writes, far more than any other of {keys} partition keys"
+            ),
             Cause::OneDominates => {
                 let times = count((self.hottest_share * self.distinct as f64).round() as u64);
                 format!(
@@ -201,10 +195,8 @@ impl Facts<'_> {
         }
         if self.items < FEW_ITEMS {
             let are = if self.items == 1 { "is" } else { "are" };
-            advice.push(format!(
-                "Be careful: {} {are} too few for a reliable verdict.",
-                counted(self.items, "item")
-            ));
+            let items = counted(self.items, "item");
+            advice.push(format!("Be careful: {items} {are} too few for a reliable verdict."));
         }
         advice
     }
@@ -256,6 +248,8 @@ pub(super) fn verdict(facts: &Facts<'_>) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::advise::over_time::overload;
+    use crate::advise::seconds::KeyRate;
     use proptest::prelude::*;
 
     fn facts(distinct: u64, hottest_share: f64, next_share: f64) -> Facts<'static> {
@@ -292,17 +286,6 @@ mod tests {
         }
     }
 
-    fn overload(units: u64) -> Overload {
-        let peak = crate::advise::over_time::Peak { write_units_per_second: units, at: 7 };
-        Overload {
-            partition_key: "k".into(),
-            peak,
-            seconds: 1,
-            fewest_shards: crate::advise::capacity::fewest_shards(units),
-            shards_by_policy: crate::advise::capacity::shards_by_policy(units),
-        }
-    }
-
     #[test]
     fn the_shards_of_a_key_are_reported_if_it_needs_more_than_one() {
         let needs = "needs at least 2 shards, and would get";
@@ -312,20 +295,14 @@ mod tests {
             (90_000, Uniformity::Bad, "k\" took 90,000 write units", "Raise MAX_SHARDS"),
         ];
         for (units, uniformity, reason, advice) in rows {
-            let overloads = [overload(units)];
-            let facts = Facts {
-                peak_units: Some(units),
-                overloads: &overloads,
-                ..facts(5_000, 0.001, 0.001)
-            };
-            let verdict = verdict(&facts);
+            let rate = KeyRate { peak_units: units, peak_at: 7, seconds_over: 1 };
+            let overloads = [overload("k", &rate)];
+            let facts = facts(5_000, 0.001, 0.001);
+            let verdict =
+                verdict(&Facts { peak_units: Some(units), overloads: &overloads, ..facts });
             assert_eq!(verdict.uniformity, uniformity, "{units}");
             assert!(verdict.reason.contains(reason), "{}", verdict.reason);
-            assert!(
-                verdict.advice.iter().any(|line| line.contains(advice)),
-                "{:?}",
-                verdict.advice
-            );
+            assert!(verdict.advice.join("\n").contains(advice), "{:?}", verdict.advice);
         }
     }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use sharding::{MAX_ITEM_BYTES, PartitionKey, SortKey, SortKeyType};
 
 use super::AdviseOptions;
-use super::row::{Row, Scalar};
+use super::rows::{Row, Scalar};
 use super::shown::shortened;
 use super::time::epoch_second;
 use crate::plan::started_kbs;
@@ -50,19 +50,10 @@ impl Roles {
 
     /// Converts a row with the fields of [`names`](Self::names).
     pub(super) fn write(&self, row: &Row<'_>) -> Result<Write, String> {
-        let (partition_key, text) = self.value(row, self.partition_key)?;
-        let key = PartitionKey::new(&text.text)
-            .map_err(|error| self.wrong(partition_key, &text.text, &error.to_string()))?;
-        let second = match self.time {
-            None => None,
-            Some(time) => {
-                let (name, value) = self.value(row, time)?;
-                Some(
-                    epoch_second(&value.text)
-                        .map_err(|allowed| self.wrong(name, &value.text, &allowed))?,
-                )
-            }
-        };
+        let partition_key = self.parsed(row, self.partition_key, |text| {
+            PartitionKey::new(text).map_err(|error| error.to_string())
+        })?;
+        let second = self.time.map(|time| self.parsed(row, time, epoch_second)).transpose()?;
         let bytes = match self.size {
             None if row.bytes > MAX_ITEM_BYTES as u64 => {
                 return Err(format!(
@@ -72,25 +63,15 @@ impl Roles {
                 ));
             }
             None => row.bytes,
-            Some(size) => {
-                let (name, value) = self.value(row, size)?;
-                let bytes =
-                    value.text.parse::<u64>().ok().filter(|bytes| *bytes <= MAX_ITEM_BYTES as u64);
-                bytes.ok_or_else(|| {
-                    self.wrong(
-                        name,
-                        &value.text,
-                        &format!("whole bytes from 0 to {MAX_ITEM_BYTES}, the maximum of an item, are allowed"),
-                    )
-                })?
-            }
+            Some(size) => self.parsed(row, size, |text| {
+                let most = MAX_ITEM_BYTES as u64;
+                text.parse::<u64>().ok().filter(|bytes| *bytes <= most).ok_or_else(|| {
+                    format!("whole bytes from 0 to {most}, the maximum of an item, are allowed")
+                })
+            })?,
         };
-        Ok(Write {
-            partition_key: key,
-            sort_key: self.sort_key(row)?,
-            second,
-            units: started_kbs(bytes),
-        })
+        let (sort_key, units) = (self.sort_key(row)?, started_kbs(bytes));
+        Ok(Write { partition_key, sort_key, second, units })
     }
 
     /// Creates the sort key as `load` does: a number in one field stays a number, and several
@@ -116,9 +97,19 @@ impl Roles {
                 (names.join("#"), Cow::Owned(joined), SortKeyType::String)
             }
         };
-        SortKey::parse(key_type, &text)
-            .map(Some)
-            .map_err(|error| self.wrong(&name, &text, &error.to_string()))
+        let parsed = SortKey::parse(key_type, &text).map(Some);
+        parsed.map_err(|error| wrong(&name, &text, &error.to_string()))
+    }
+
+    /// The value of a field as `parse` reads it.
+    fn parsed<T>(
+        &self,
+        row: &Row<'_>,
+        place: usize,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<T, String> {
+        let (name, value) = self.value(row, place)?;
+        parse(&value.text).map_err(|why| wrong(name, &value.text, &why))
     }
 
     fn value<'r, 'v>(
@@ -127,15 +118,13 @@ impl Roles {
         place: usize,
     ) -> Result<(&str, &'r Scalar<'v>), String> {
         let name = self.names.get(place).map_or("", String::as_str);
-        row.values
-            .get(place)
-            .map(|value| (name, value))
-            .ok_or_else(|| format!("it has no field {name:?}"))
+        let value = row.values.get(place).map(|value| (name, value));
+        value.ok_or_else(|| format!("it has no field {name:?}"))
     }
+}
 
-    fn wrong(&self, name: &str, value: &str, why: &str) -> String {
-        format!("its field {name:?} is \"{}\": {why}", shortened(value))
-    }
+fn wrong(name: &str, value: &str, why: &str) -> String {
+    format!("its field {name:?} is \"{}\": {why}", shortened(value))
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub(super) struct Profile {
     encrypted_by_kms: bool,
 }
 
-/// The columns of `Settings` in template.yaml.
+/// The columns of `Settings` in template.yaml, in the order of [`ProfileName`].
 static PROFILES: [Profile; 3] = [
     profile("development", false, false, 7),
     profile("standard", false, true, 30),
@@ -52,12 +52,7 @@ const fn profile(name: &'static str, canary: bool, dashboard: bool, log_days: u3
 
 impl Profile {
     pub(super) fn of(name: ProfileName) -> &'static Self {
-        let [development, standard, production] = &PROFILES;
-        match name {
-            ProfileName::Development => development,
-            ProfileName::Standard => standard,
-            ProfileName::Production => production,
-        }
+        &PROFILES[name as usize]
     }
 }
 

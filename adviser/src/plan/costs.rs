@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 
-use super::at_rest::MONTH_DAYS;
+use super::at_rest::{MONTH_DAYS, Profile};
 use super::options::CapacityMode;
 use super::prices::{HOUR_SECONDS, MONTH_HOURS, Price, Prices};
 use super::usage::Usage;
@@ -70,69 +70,53 @@ pub(crate) struct MonthlyCost {
 }
 
 pub(super) fn month(usage: &Usage<'_>, prices: &Prices) -> MonthlyCost {
-    let own_service = sharded(usage, prices);
+    let mut own_service = table(usage, usage.page.units.uneven, prices);
+    // The metadata table is always on demand. Every busy instance renews its pages.
+    let directory = usage.directory_read_units() * MONTH_HOURS * HOUR_SECONDS;
+    let price = &prices.dynamodb_read_request_units;
+    own_service.push(line(DYNAMODB, "directory", directory, price));
     let functions = own_service.iter().cloned().chain(around(usage, prices)).collect();
     let items = usage.demand.writes_per_second * MONTH_HOURS * HOUR_SECONDS;
     let stored = items * (f64::from(usage.demand.item_bytes) + STORED_WITH_ITEM) / GB;
+    let unsharded = table(usage, usage.page.units.unsharded, prices);
     MonthlyCost {
-        unsharded: bill(
-            "plain DynamoDB, one partition key",
-            table(usage, usage.page.units.unsharded, prices),
-        ),
+        unsharded: bill("plain DynamoDB, one partition key", unsharded),
         own_service: bill("the crate in a service of one's own", own_service),
         functions: bill("the functions behind API Gateway", functions),
         storage_of_a_months_items: line(DYNAMODB, "storage", stored, &prices.dynamodb_storage),
     }
 }
 
-fn sharded(usage: &Usage<'_>, prices: &Prices) -> Vec<Line> {
-    let mut lines = table(usage, usage.page.units.uneven, prices);
-    lines.push(directory_reads(usage, prices));
-    lines
-}
-
 /// The lines of the table: writes, which cost the same sharded or not, and pages of these read
 /// units.
 fn table(usage: &Usage<'_>, units_of_page: f64, prices: &Prices) -> Vec<Line> {
-    let units = usage.pages_per_second * units_of_page;
-    let (price, each) = match usage.capacity {
-        CapacityMode::OnDemand => (&prices.dynamodb_read_request_units, MONTH_HOURS * HOUR_SECONDS),
-        CapacityMode::Provisioned => {
-            (&prices.dynamodb_read_capacity_hours, MONTH_HOURS / TARGET_UTILISATION)
-        }
+    let (write, read, each) = match usage.options.capacity {
+        CapacityMode::OnDemand => (
+            &prices.dynamodb_write_request_units,
+            &prices.dynamodb_read_request_units,
+            MONTH_HOURS * HOUR_SECONDS,
+        ),
+        CapacityMode::Provisioned => (
+            &prices.dynamodb_write_capacity_hours,
+            &prices.dynamodb_read_capacity_hours,
+            MONTH_HOURS / TARGET_UTILISATION,
+        ),
     };
-    vec![writes(usage, prices), line(DYNAMODB, "reads", units * each, price)]
-}
-
-fn writes(usage: &Usage<'_>, prices: &Prices) -> Line {
-    let (price, each) = match usage.capacity {
-        CapacityMode::OnDemand => {
-            (&prices.dynamodb_write_request_units, MONTH_HOURS * HOUR_SECONDS)
-        }
-        CapacityMode::Provisioned => {
-            (&prices.dynamodb_write_capacity_hours, MONTH_HOURS / TARGET_UTILISATION)
-        }
-    };
-    line(DYNAMODB, "writes", usage.demand.write_units_per_second * each, price)
-}
-
-/// The line of the metadata table, which is always on demand. Every busy instance renews its pages
-/// of the directory.
-fn directory_reads(usage: &Usage<'_>, prices: &Prices) -> Line {
-    let units = usage.directory_read_units() * MONTH_HOURS * HOUR_SECONDS;
-    line(DYNAMODB, "directory", units, &prices.dynamodb_read_request_units)
+    let reads = usage.pages_per_second() * units_of_page * each;
+    let writes = usage.demand.write_units_per_second * each;
+    vec![line(DYNAMODB, "writes", writes, write), line(DYNAMODB, "reads", reads, read)]
 }
 
 fn around(usage: &Usage<'_>, prices: &Prices) -> Vec<Line> {
     let seconds = MONTH_HOURS * HOUR_SECONDS;
-    let (writes, pages) = (usage.requests_of_writer(), usage.pages_per_second);
+    let (writes, pages) = (usage.requests_of_writer(), usage.pages_per_second());
     let gb_seconds = MEMORY_GB
         * (writes * billed(usage.seconds_of_writer()) + pages * billed(usage.seconds_of_reader()));
     let steps = |items: u32| {
         (f64::from(items) * f64::from(usage.demand.item_bytes) / METERED_BYTES).ceil().max(1.0)
     };
-    let metered = writes * steps(usage.items_per_request) + pages * steps(usage.page.items);
-    let throttles = usage.demand.writes_per_second * usage.throttled;
+    let metered = writes * steps(usage.options.items_per_request) + pages * steps(usage.page.items);
+    let throttles = usage.demand.writes_per_second * usage.throttled * seconds;
     let logs = (writes + pages) * LOG_BYTES * seconds / GB;
     let mut lines = vec![
         line(LAMBDA, "requests", (writes + pages) * seconds, &prices.lambda_requests),
@@ -140,14 +124,9 @@ fn around(usage: &Usage<'_>, prices: &Prices) -> Vec<Line> {
         line(API_GATEWAY, "requests", metered * seconds, &prices.http_api_requests),
         line(CLOUDWATCH, "logs", logs, &prices.log_ingestion),
         line(CLOUDWATCH, "Contributor Insights", INSIGHT_RULES, &prices.contributor_insights_rules),
-        line(
-            CLOUDWATCH,
-            "throttles counted",
-            throttles * seconds,
-            &prices.contributor_insights_events,
-        ),
+        line(CLOUDWATCH, "throttles counted", throttles, &prices.contributor_insights_events),
     ];
-    if let Some(profile) = usage.profile {
+    if let Some(profile) = usage.options.profile.map(Profile::of) {
         let stored = logs * f64::from(profile.log_days) / MONTH_DAYS;
         lines.push(line(CLOUDWATCH, STORED_LOGS, stored, &prices.log_storage));
         if profile.traced {
@@ -174,21 +153,19 @@ fn bill(name: &'static str, lines: Vec<Line>) -> Bill {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::at_rest::Profile;
     use crate::plan::demand::Demand;
-    use crate::plan::options::ProfileName;
+    use crate::plan::options::{PlanOptions, ProfileName};
     use crate::plan::reads::page;
 
-    fn cost(capacity: CapacityMode, items: u32, profile: Option<ProfileName>) -> MonthlyCost {
-        let usage = Usage {
-            demand: &Demand::new(5_000, 1_024, 1),
-            pages_per_second: 20.0,
-            page: &page(100, 1_024, 16, false),
-            throttled: 0.01,
-            capacity,
-            items_per_request: items,
-            profile: profile.map(Profile::of),
-        };
+    fn cost(
+        capacity: CapacityMode,
+        items_per_request: u32,
+        profile: Option<ProfileName>,
+    ) -> MonthlyCost {
+        let of_rate = PlanOptions::of(5_000, None);
+        let options = PlanOptions { capacity, items_per_request, profile, ..of_rate };
+        let (demand, page) = (Demand::new(5_000, 1_024, 1), page(100, 1_024, 16, false));
+        let usage = Usage { options: &options, demand: &demand, page: &page, throttled: 0.01 };
         month(&usage, &Prices::published())
     }
 

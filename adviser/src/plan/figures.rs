@@ -56,26 +56,14 @@ pub(crate) fn plan(options: &PlanOptions) -> Plan {
     let partitions = partitions(options, &demand);
     let shards = shard_choice(options, &demand, &partitions);
     let page = reads::page(options.page_size, options.item_size, shards.judged, options.consistent);
-    let unsharded = throttled(&demand, 1, partitions.count);
     let reads = reads(options, &page, partitions.read_units);
-    let usage = Usage {
-        demand: &demand,
-        pages_per_second: f64::from(options.read_rate),
-        page: &page,
-        throttled: shards.throttled,
-        capacity: options.capacity,
-        items_per_request: options.items_per_request,
-        profile: options.profile.map(at_rest::Profile::of),
-    };
+    let usage = Usage { options, demand: &demand, page: &page, throttled: shards.throttled };
     let monthly_cost = costs::month(&usage, &prices);
     let case = Case {
         demand: &demand,
-        rate: partitions.write_units,
-        partitions: partitions.count,
-        unsharded,
-        shards: shards.judged,
-        throttled: shards.throttled,
-        fewest_shards: shards.fewest,
+        partitions: &partitions,
+        shards: &shards,
+        unsharded: throttled(&demand, 1, partitions.count),
         enough: policy::enough(&demand, partitions.count),
         usd_per_warm_unit: prices.dynamodb_warm_write_units.of(1.0),
         reads: &reads,
@@ -99,10 +87,8 @@ pub(crate) fn plan(options: &PlanOptions) -> Plan {
 
 fn notes(options: &PlanOptions, demand: &Demand, page: &PageCost) -> Vec<String> {
     let quota = (demand.write_units_per_second > TABLE_QUOTA).then(|| {
-        format!(
-            "A table serves {} write units a second until its quota is raised.",
-            whole(TABLE_QUOTA)
-        )
+        let quota = whole(TABLE_QUOTA);
+        format!("A table serves {quota} write units a second until its quota is raised.")
     });
     let units = demand.units_per_write;
     let large = (units >= LARGE_WRITE).then(|| {
@@ -174,45 +160,19 @@ fn neighbours(shards: &ShardChoice) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::options::CapacityMode;
     use crate::plan::verdict::VerdictKind;
-
-    /// Options with items of 1,000 bytes, and 20 pages of 100 items per second.
-    fn options(write_rate: u32, partitions: Option<u32>) -> PlanOptions {
-        PlanOptions {
-            write_rate,
-            item_size: 1_000,
-            read_rate: 20,
-            page_size: 100,
-            partitions,
-            keys: 1,
-            consistent: false,
-            shards: None,
-            capacity: CapacityMode::OnDemand,
-            items_per_request: 1,
-            profile: None,
-        }
-    }
-
-    fn text_of(plan: &Plan) -> String {
-        plan.report().to_string()
-    }
 
     #[test]
     fn each_case_has_its_verdict() {
         use VerdictKind::{Leave, ReadsOverrun, Shard, ShortOfPartitions, TooMuch};
-        let of = |rate, partitions| options(rate, partitions);
+        let of = PlanOptions::of;
         let large = PlanOptions { item_size: 2_000, ..of(1_000_000, None) };
         let short = PlanOptions { shards: Some(5), ..of(10_000, Some(8)) };
         let eight = PlanOptions { keys: 8, ..of(2_400, None) };
         let read = PlanOptions { read_rate: 5_000, ..of(300, None) };
         let both = PlanOptions { read_rate: 5_000, shards: Some(2), ..of(5_000, None) };
         let rows = [
-            (
-                of(300, None),
-                Leave,
-                "one partition takes 1,000 write units a second, and this key needs 300",
-            ),
+            (of(300, None), Leave, "takes 1,000 write units a second, and this key needs 300"),
             (of(1_005, None), Leave, "Retries absorb the small excess"),
             (of(5_000, None), Shard, "this key needs 5,000 write units a second"),
             (of(5_000, Some(1)), ShortOfPartitions, "1 partition gives 1,000 write units a second"),
@@ -221,32 +181,24 @@ mod tests {
             (of(1_000_000, Some(100_000)), Shard, "1,000,000"),
             (of(210_000, Some(3_000)), Shard, "(if MAX_SHARDS is raised: it is 200)"),
             (large, TooMuch, "take 1,000,000."),
-            (
-                short,
-                ShortOfPartitions,
-                "on 30 partitions would be enough: before the peak, raise the table's warm",
-            ),
+            (short, ShortOfPartitions, "on 30 partitions would be enough: before the peak, raise"),
             (eight, Shard, "each of these keys needs 300"),
-            (
-                read,
-                ReadsOverrun,
-                "the pages of the key take 62,500 read units a second, and one partition serves",
-            ),
+            (read, ReadsOverrun, "the pages of the key take 62,500 read units a second, and one"),
             (both, Shard, "Reads also exceed a partition: the pages of each shard take"),
         ];
         for (options, kind, part) in rows {
             let plan = plan(&options);
             assert_eq!(plan.verdict.kind, kind, "{options:?}: {}", plan.verdict.text);
             assert!(plan.verdict.text.contains(part), "{}", plan.verdict.text);
-            assert!(text_of(&plan).starts_with(&plan.verdict.text));
+            assert!(plan.report().to_string().starts_with(&plan.verdict.text));
         }
     }
 
     #[test]
     fn the_requested_number_is_judged() {
-        let report = plan(&PlanOptions { shards: Some(5), ..options(5_000, Some(8)) });
+        let report = plan(&PlanOptions { shards: Some(5), ..PlanOptions::of(5_000, Some(8)) });
         assert_eq!((report.shards.judged, report.page.shards), (5, 5));
-        let text = text_of(&report);
+        let text = report.report().to_string();
         let verdict = "With 5 shards it is 22.1 %, and under 2 % with";
         for part in [verdict, "5, as requested", "| > 5 ", "| 2 ", "| 10 ", "| 20 "] {
             assert!(text.contains(part), "{part}: {text}");
@@ -255,17 +207,17 @@ mod tests {
 
     #[test]
     fn a_plan_has_notes() {
-        let large = PlanOptions { item_size: 102_400, ..options(50_000, None) };
+        let large = PlanOptions { item_size: 102_400, ..PlanOptions::of(50_000, None) };
         let notes = plan(&large).notes.join("\n");
         for part in ["40,000 write units", "writes of 100 units", "20 of the 100 items"] {
             assert!(notes.contains(part), "{part}: {notes}");
         }
-        assert_eq!(plan(&options(300, None)).notes, Vec::<String>::new());
+        assert_eq!(plan(&PlanOptions::of(300, None)).notes, Vec::<String>::new());
     }
 
     #[test]
     fn the_json_has_every_part() {
-        let json = serde_json::to_value(plan(&options(5_000, None))).unwrap();
+        let json = serde_json::to_value(plan(&PlanOptions::of(5_000, None))).unwrap();
         for path in [
             "/verdict/kind",
             "/demand/write_units_per_second",

@@ -52,6 +52,26 @@ pub(crate) struct PlanOptions {
     pub(crate) profile: Option<ProfileName>,
 }
 
+#[cfg(test)]
+impl PlanOptions {
+    /// Creates options with items of 1,000 bytes, and 20 pages of 100 items per second.
+    pub(super) fn of(write_rate: u32, partitions: Option<u32>) -> Self {
+        Self {
+            write_rate,
+            item_size: 1_000,
+            read_rate: 20,
+            page_size: 100,
+            partitions,
+            keys: 1,
+            consistent: false,
+            shards: None,
+            capacity: CapacityMode::OnDemand,
+            items_per_request: 1,
+            profile: None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum CapacityMode {

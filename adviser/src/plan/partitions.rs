@@ -35,10 +35,9 @@ pub(crate) fn kept_partitions(write_units_per_second: f64) -> u32 {
 
 /// The given partitions, or those of a table that has served the demand before.
 pub(super) fn partitions(options: &PlanOptions, demand: &Demand) -> TablePartitions {
-    let assumed = options.partitions.is_none();
     TablePartitions {
         count: options.partitions.unwrap_or_else(|| kept_partitions(demand.write_units_per_second)),
-        assumed,
+        assumed: options.partitions.is_none(),
         write_units: PARTITION_WRITE_UNITS as f64,
         read_units: PARTITION_READ_UNITS as f64,
     }

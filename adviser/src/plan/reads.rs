@@ -69,28 +69,26 @@ const MEASURED: [[f64; 5]; 4] = [
 
 /// Calculates the cost of a page of items of this size over this number of shards.
 pub(super) fn page(items: u32, item_bytes: u32, shards: u32, consistent: bool) -> PageCost {
-    let fitting =
-        u32::try_from((PAGE_BYTES / u64::from(item_bytes.max(1))).max(1)).unwrap_or(u32::MAX);
-    let requested = items;
-    let items = items.min(fitting);
+    let fitting = (PAGE_BYTES / u64::from(item_bytes.max(1))).max(1) as u32;
+    let (ends_early, items) = (fitting < items, items.min(fitting));
     let per_unit = if consistent { 1.0 } else { 0.5 };
     let (requests, unsharded) = query(u64::from(items), item_bytes);
-    let mut of_shard = (0.0, 0.0);
+    let (mut requests_of_shard, mut units_of_shard) = (0.0, 0.0);
     for (count, probability) in binomial(u64::from(items), 1.0 / f64::from(shards)) {
         let (requests, units) = query(count, item_bytes);
-        of_shard =
-            (of_shard.0 + probability * requests as f64, of_shard.1 + probability * units as f64);
+        requests_of_shard += probability * requests as f64;
+        units_of_shard += probability * units as f64;
     }
-    let least = of_shard.1 * f64::from(shards) * per_unit;
+    let least = units_of_shard * f64::from(shards) * per_unit;
     let [_, units_even, units_uneven, latency_even, latency_uneven] = measured(shards);
     // More shards than the fan-out are queried in several rounds.
     let rounds = f64::from(shards.div_ceil(FAN_OUT));
     PageCost {
         items,
-        ends_early: items < requested,
+        ends_early,
         shards,
         unsharded_requests: u32::try_from(requests).unwrap_or(u32::MAX),
-        requests: (of_shard.0 * f64::from(shards)).round() as u32,
+        requests: (requests_of_shard * f64::from(shards)).round() as u32,
         units: PageUnits {
             unsharded: unsharded as f64 * per_unit,
             least,

@@ -54,20 +54,10 @@ fn refused(units_per_second: f64) -> f64 {
 /// More shards never throttle more: smaller parts of the same demand spread more evenly, and the
 /// units that a partition refuses are convex in its demand.
 pub(super) fn fewest_shards(demand: &Demand, partitions: u32) -> Option<u32> {
-    let suffices = |shards| throttled(demand, shards, partitions) < NEGLIGIBLE;
-    if !suffices(MOST_SHARDS) {
-        return None;
-    }
-    let (mut too_few, mut enough) = (0, MOST_SHARDS);
-    while enough - too_few > 1 {
-        let middle = too_few + (enough - too_few) / 2;
-        if suffices(middle) {
-            enough = middle;
-        } else {
-            too_few = middle;
-        }
-    }
-    Some(enough)
+    let numbers: Vec<u32> = (1..=MOST_SHARDS).collect();
+    let too_few =
+        numbers.partition_point(|shards| throttled(demand, *shards, partitions) >= NEGLIGIBLE);
+    numbers.get(too_few).copied()
 }
 
 #[cfg(test)]
@@ -132,10 +122,8 @@ mod tests {
             prop_assert!(fewest.is_some() || rate >= partitions * 500);
             if let Some(shards) = fewest {
                 prop_assert!(throttled(&demand, shards, partitions) < NEGLIGIBLE);
-                prop_assert!(
-                    shards == 1
-                        || throttled(&demand, shards - 1, partitions) >= NEGLIGIBLE
-                );
+                let fewer = (shards > 1).then(|| throttled(&demand, shards - 1, partitions));
+                prop_assert!(fewer.is_none_or(|throttled| throttled >= NEGLIGIBLE));
             }
         }
     }

@@ -2,9 +2,8 @@
 
 use sharding::internal::{protocol::directory::PAGES, protocol::view::MAX_LEASE};
 
-use super::at_rest::Profile;
 use super::demand::Demand;
-use super::options::CapacityMode;
+use super::options::PlanOptions;
 use super::reads::PageCost;
 
 /// The time that a function waits for one DynamoDB request. Assumed: "single-digit milliseconds".
@@ -23,14 +22,10 @@ const KEYS_PER_UNIT: u32 = 25;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Usage<'a> {
+    pub(super) options: &'a PlanOptions,
     pub(super) demand: &'a Demand,
-    pub(super) pages_per_second: f64,
     pub(super) page: &'a PageCost,
     pub(super) throttled: f64,
-    pub(super) capacity: CapacityMode,
-    pub(super) items_per_request: u32,
-    /// The profile of the functions' stack, if its own costs are wanted.
-    pub(super) profile: Option<&'static Profile>,
 }
 
 impl Usage<'_> {
@@ -38,7 +33,11 @@ impl Usage<'_> {
     /// of each. (AWS Lambda developer guide, "Understanding Lambda function scaling".)
     fn busy_instances(&self) -> f64 {
         self.requests_of_writer() * self.seconds_of_writer()
-            + self.pages_per_second * self.seconds_of_reader()
+            + self.pages_per_second() * self.seconds_of_reader()
+    }
+
+    pub(super) fn pages_per_second(&self) -> f64 {
+        self.options.read_rate.into()
     }
 
     /// Read units of the directory per second. A busy instance renews each page that lists a hot
@@ -48,7 +47,7 @@ impl Usage<'_> {
         let units = self.demand.keys.div_ceil(pages).div_ceil(KEYS_PER_UNIT).max(1);
         let renewed_after = MAX_LEASE.as_secs_f64() * RENEWAL_SHARE;
         let renewals = self.busy_instances() * f64::from(pages) / renewed_after;
-        renewals.min(self.requests_of_writer() + self.pages_per_second) * f64::from(units)
+        renewals.min(self.requests_of_writer() + self.pages_per_second()) * f64::from(units)
     }
 
     /// Traces that X-Ray records per second. Each function samples one request a second, and 5
@@ -56,15 +55,15 @@ impl Usage<'_> {
     /// using AWS X-Ray".)
     pub(super) fn traces(&self) -> f64 {
         let sampled = |requests: f64| requests.min(1.0) + 0.05 * (requests - 1.0).max(0.0);
-        sampled(self.requests_of_writer()) + sampled(self.pages_per_second)
+        sampled(self.requests_of_writer()) + sampled(self.pages_per_second())
     }
 
     pub(super) fn requests_of_writer(&self) -> f64 {
-        self.demand.writes_per_second / f64::from(self.items_per_request.max(1))
+        self.demand.writes_per_second / f64::from(self.options.items_per_request.max(1))
     }
 
     pub(super) fn seconds_of_writer(&self) -> f64 {
-        REQUEST_SECONDS * f64::from(self.items_per_request.div_ceil(WRITE_CONCURRENCY))
+        REQUEST_SECONDS * f64::from(self.options.items_per_request.div_ceil(WRITE_CONCURRENCY))
             + OWN_SECONDS
     }
 
@@ -85,15 +84,8 @@ mod tests {
         // times a second: one unit for each 25 keys of a page, on four pages.
         for (keys, units) in [(1, 37.5), (4, 150.0), (100, 150.0), (101, 300.0), (1_000, 1_500.0)] {
             let (demand, page) = (Demand::new(5_000, 1_024, keys), page(100, 1_024, 1, false));
-            let usage = Usage {
-                demand: &demand,
-                pages_per_second: 0.0,
-                page: &page,
-                throttled: 0.0,
-                capacity: CapacityMode::OnDemand,
-                items_per_request: 1,
-                profile: None,
-            };
+            let options = PlanOptions { read_rate: 0, ..PlanOptions::of(5_000, None) };
+            let usage = Usage { options: &options, demand: &demand, page: &page, throttled: 0.0 };
             let found = usage.directory_read_units();
             assert!((found - units).abs() < 1e-6, "{keys}: {found}");
         }

@@ -5,6 +5,8 @@ use sharding::PARTITION_WRITE_UNITS;
 use sharding::internal::policy::rules::ScalingPolicy;
 
 use super::demand::Demand;
+use super::figures::ShardChoice;
+use super::partitions::TablePartitions;
 use super::policy::Enough;
 use super::throttling::{MOST_SHARDS, NEGLIGIBLE};
 use cli::numbers::{counted, dollars, percent, whole};
@@ -32,14 +34,10 @@ pub(crate) struct Verdict {
 
 pub(super) struct Case<'a> {
     pub(super) demand: &'a Demand,
-    pub(super) rate: f64,
-    pub(super) partitions: u32,
+    pub(super) partitions: &'a TablePartitions,
+    pub(super) shards: &'a ShardChoice,
     /// The throttled share of the first attempts with one shard.
     pub(super) unsharded: f64,
-    pub(super) shards: u32,
-    /// The throttled share of the first attempts with these shards.
-    pub(super) throttled: f64,
-    pub(super) fewest_shards: Option<u32>,
     /// Partitions and shards that would be enough, on a table with more partitions.
     pub(super) enough: Option<Enough>,
     /// The one-time price of a write unit of warm throughput in dollars.
@@ -82,25 +80,25 @@ impl Reads {
 pub(super) fn judge(case: &Case<'_>) -> Verdict {
     let (kind, text) = if case.unsharded < NEGLIGIBLE {
         unthrottled(case)
-    } else if case.demand.units_per_key() > f64::from(MOST_SHARDS) * case.rate {
+    } else if case.demand.units_per_key() > f64::from(MOST_SHARDS) * case.rate() {
         (VerdictKind::TooMuch, too_much(case))
-    } else if case.fewest_shards.is_none() {
+    } else if case.shards.fewest.is_none() {
         (VerdictKind::ShortOfPartitions, short_of_partitions(case))
     } else {
         (VerdictKind::Shard, shard(case))
     };
-    let also = match kind {
-        VerdictKind::Leave | VerdictKind::ReadsOverrun => None,
-        VerdictKind::Shard | VerdictKind::ShortOfPartitions | VerdictKind::TooMuch => {
-            case.reads.overrun("each shard")
-        }
-    };
+    let is_sharded = !matches!(kind, VerdictKind::Leave | VerdictKind::ReadsOverrun);
+    let also = case.reads.overrun("each shard").filter(|_| is_sharded);
     let also = also.map(|reads| format!(" Reads also exceed a partition: {reads}"));
-    let text = text + &also.unwrap_or_default();
-    Verdict { kind, text }
+    Verdict { kind, text: text + &also.unwrap_or_default() }
 }
 
 impl Case<'_> {
+    /// The write units per second of a partition.
+    fn rate(&self) -> f64 {
+        self.partitions.write_units
+    }
+
     /// What a key needs, in words.
     fn need(&self) -> String {
         let whose =
@@ -110,32 +108,22 @@ impl Case<'_> {
 }
 
 fn unthrottled(case: &Case<'_>) -> (VerdictKind, String) {
-    let over = if case.demand.units_per_key() > case.rate {
-        " Retries absorb the small excess."
-    } else {
-        ""
-    };
-    let writes = format!(
-        "one partition takes {} write units a second, and {}.{over}",
-        whole(case.rate),
-        case.need()
-    );
-    let whose = match (case.shards, case.demand.keys) {
+    let is_over = case.demand.units_per_key() > case.rate();
+    let over = if is_over { " Retries absorb the small excess." } else { "" };
+    let (rate, need) = (whole(case.rate()), case.need());
+    let writes = format!("one partition takes {rate} write units a second, and {need}.{over}");
+    let whose = match (case.shards.judged, case.demand.keys) {
         // If the user requested shards, they share the reads.
         (2.., _) => "each shard",
         (_, 1) => "the key",
         (_, _) => "each key",
     };
-    match case.reads.overrun(whose) {
-        Some(reads) => (
-            VerdictKind::ReadsOverrun,
-            format!("Reads exceed a partition: {reads} Writes need no change: {writes}"),
-        ),
-        None => (
-            VerdictKind::Leave,
-            format!("Leave it: {writes} This product would keep it at one shard."),
-        ),
+    if let Some(reads) = case.reads.overrun(whose) {
+        let text = format!("Reads exceed a partition: {reads} Writes need no change: {writes}");
+        return (VerdictKind::ReadsOverrun, text);
     }
+    let text = format!("Leave it: {writes} This product would keep it at one shard.");
+    (VerdictKind::Leave, text)
 }
 
 fn too_much(case: &Case<'_>) -> String {
@@ -144,14 +132,14 @@ fn too_much(case: &Case<'_>) -> String {
         "Too much for one key: {need} write units a second. This product gives a key at most {}, which take {}. Divide the items \
          among several keys.",
         counted(MOST_SHARDS, "shard"),
-        whole(f64::from(MOST_SHARDS) * case.rate),
+        whole(f64::from(MOST_SHARDS) * case.rate()),
     )
 }
 
 fn short_of_partitions(case: &Case<'_>) -> String {
     let enough = case.enough.map_or_else(String::new, |Enough { shards, partitions }| {
         let units = u64::from(partitions) * PARTITION_WRITE_UNITS;
-        let added = partitions.saturating_sub(case.partitions);
+        let added = partitions.saturating_sub(case.partitions.count);
         let usd = f64::from(added) * PARTITION_WRITE_UNITS as f64 * case.usd_per_warm_unit;
         format!(
             " {} on {} would be enough{}: before the peak, raise the table's warm throughput to {} write units a \
@@ -166,31 +154,28 @@ fn short_of_partitions(case: &Case<'_>) -> String {
     format!(
         "Short of partitions: {} {} {} write units a second, and even with {} of each key more than 2 % of \
          {} is throttled.{enough}",
-        counted(case.partitions, "partition"),
-        if case.partitions == 1 { "gives" } else { "give" },
-        whole(f64::from(case.partitions) * case.rate),
+        counted(case.partitions.count, "partition"),
+        if case.partitions.count == 1 { "gives" } else { "give" },
+        whole(f64::from(case.partitions.count) * case.rate()),
         counted(MOST_SHARDS, "shard"),
         whole(case.demand.write_units_per_second),
     )
 }
 
 fn shard(case: &Case<'_>) -> String {
-    let (rate, need) = (whole(case.rate), case.need());
-    let why = if case.demand.units_per_key() > case.rate {
-        ", so"
-    } else {
-        ", but keys share partitions:"
-    };
+    let (rate, need) = (whole(case.rate()), case.need());
+    let is_over = case.demand.units_per_key() > case.rate();
+    let why = if is_over { ", so" } else { ", but keys share partitions:" };
+    let more = case.shards.fewest.filter(|fewest| *fewest > case.shards.judged);
     format!(
         "Shard it: {need} write units a second, one partition takes {rate}{why} {} of the writes are throttled. \
          With {} it is {}{}.",
         percent(case.unsharded),
-        counted(case.shards, "shard"),
-        percent(case.throttled),
-        case.fewest_shards.filter(|fewest| *fewest > case.shards).map_or_else(
-            String::new,
-            |fewest| format!(", and under 2 % with {fewest}{}", raised(fewest))
-        ),
+        counted(case.shards.judged, "shard"),
+        percent(case.shards.throttled),
+        more.map_or_else(String::new, |fewest| {
+            format!(", and under 2 % with {fewest}{}", raised(fewest))
+        }),
     )
 }
 

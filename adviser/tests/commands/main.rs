@@ -27,7 +27,8 @@ fn a_closed_pipe_is_not_an_error() {
     let lines: String = (0..1_000).map(|i| format!("{{\"status\":\"{i}\"}}\n")).collect();
     std::fs::write(&file, lines).expect("it is written");
     let advise = ["advise", file.to_str().expect("a path"), "--partition-key", "status"];
-    for arguments in [&[&advise[..], &["--format", "json"]].concat(), &advise[..], &plan::SMALL] {
+    let as_json = [&advise[..], &["--format", "json"]].concat();
+    for arguments in [as_json, advise.to_vec(), plan::with_rate("300")] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_adviser"));
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("it starts");

@@ -2,23 +2,15 @@
 
 use crate::{run, text_of};
 
-pub(crate) const SMALL: [&str; 9] = [
-    "plan",
-    "--write-rate",
-    "300",
-    "--item-size",
-    "1024",
-    "--read-rate",
-    "10",
-    "--page-size",
-    "100",
-];
+/// The arguments of a plan for this rate of writes.
+pub(crate) fn with_rate(rate: &'static str) -> Vec<&'static str> {
+    let others = ["--item-size", "1024", "--read-rate", "10", "--page-size", "100"];
+    [&["plan", "--write-rate", rate], &others[..]].concat()
+}
 
 #[test]
 fn text_begins_with_the_verdict_and_has_every_part() {
-    let mut arguments = SMALL;
-    arguments[2] = "5000";
-    let output = run(&arguments, "");
+    let output = run(&with_rate("5000"), "");
     assert!(output.status.success() && output.stderr.is_empty(), "{}", text_of(&output.stderr));
     let text = text_of(&output.stdout);
     let verdict = "Shard it: this key needs 5,000 write units a second, one partition takes 1,000,";
@@ -32,9 +24,7 @@ fn text_begins_with_the_verdict_and_has_every_part() {
 
 #[test]
 fn a_wrong_value_is_refused_with_what_is_allowed() {
-    let mut arguments = SMALL;
-    arguments[2] = "0";
-    let output = run(&arguments, "");
+    let output = run(&with_rate("0"), "");
     assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.is_empty());
     let error = text_of(&output.stderr);

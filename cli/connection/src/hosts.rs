@@ -12,14 +12,12 @@ pub struct Hosts(Arc<[String]>);
 
 impl Hosts {
     /// Accepts `localhost` and these names.
-    #[must_use]
     pub fn new(names: &[String]) -> Self {
         let names = names.iter().map(|name| name.to_ascii_lowercase());
         Self(names.chain(["localhost".to_owned()]).collect())
     }
 
     /// Whether a `Host` header names this machine.
-    #[must_use]
     pub fn accepts(&self, host: &str) -> bool {
         let Ok(authority) = host.parse::<Authority>() else { return false };
         let name =

@@ -19,26 +19,17 @@ pub const LOCAL_PATTERN_LEASE: Duration = Duration::from_secs(4);
 pub async fn configuration_for(endpoint_url: &str) -> SdkConfig {
     let config = aws_configuration().await.into_builder().endpoint_url(endpoint_url);
     if is_on_this_machine(endpoint_url) && std::env::var_os("AWS_ACCESS_KEY_ID").is_none() {
-        let credentials = SharedCredentialsProvider::new(placeholder_credentials());
+        let placeholders = Credentials::new("local", "local", None, None, "local");
+        let credentials = SharedCredentialsProvider::new(placeholders);
         return config.region(LOCAL_REGION).credentials_provider(credentials).build();
     }
     config.build()
 }
 
-/// Credentials for servers that accept any credentials.
-fn placeholder_credentials() -> Credentials {
-    Credentials::new("local", "local", None, None, "local")
-}
-
 /// Whether a URL names a loopback address.
-#[must_use]
 pub fn is_on_this_machine(endpoint_url: &str) -> bool {
-    let host = endpoint_url
-        .parse::<http::Uri>()
-        .ok()
-        .and_then(|uri| uri.host().map(str::to_owned))
-        .unwrap_or_default();
-    let host = host.trim_matches(['[', ']']);
+    let uri = endpoint_url.parse::<http::Uri>().unwrap_or_default();
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost"
         || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
