@@ -1,6 +1,6 @@
 //! `BatchGetItem` and `BatchWriteItem`: items of armed keys one by one, all others as they came.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::item;
 use crate::read::get;
 use crate::reply::{Failure, Members, Reply};
-use crate::service::Service;
+use crate::service::{Call, Service};
 use crate::table::ServedTable;
 use crate::upstream::answered;
 use crate::write::{ClientWrite, check_members};
@@ -25,16 +25,9 @@ const MAX_READS: usize = 100;
 /// The largest response. (DynamoDB developer guide, "BatchGetItem".)
 const MAX_BATCH_BYTES: usize = 16 * 1_024 * 1_024;
 
-/// What became of a batch.
-pub(crate) enum Batch {
-    Answered(Reply),
-    /// No key of it is armed, by these patterns: it passes as it came.
-    Native(Vec<Patterns>),
-}
-
 /// A part of a batch that is an armed key's.
-struct Part {
-    table: ServedTable,
+struct Part<'a> {
+    table: &'a ServedTable,
     /// The table as the client names it.
     name: String,
     key: PartitionKey,
@@ -44,42 +37,109 @@ struct Part {
     sent: Value,
 }
 
-impl Part {
-    fn written<'a>(
-        &'a self,
-        service: &'a Service,
-        deadline: Instant,
-    ) -> BoxFuture<'a, Result<Reply, Failure>> {
-        let of = (&self.table, &service.upstream);
-        let write = ClientWrite::read(of, self.operation, &self.key, &self.body, deadline);
-        async move { write?.run().await }.boxed()
+impl Part<'_> {
+    fn write(&self, deadline: Instant) -> Result<ClientWrite<'_>, Failure> {
+        ClientWrite::read(self.table, self.operation, &self.key, &self.body, deadline)
     }
 
-    fn found<'a>(
-        &'a self,
-        service: &'a Service,
-        deadline: Instant,
-    ) -> BoxFuture<'a, Result<Reply, Failure>> {
-        get((&self.table, &service.upstream), &self.key, &self.body, deadline).boxed()
+    fn reply(&self, deadline: Instant) -> BoxFuture<'_, Result<Reply, Failure>> {
+        if self.operation == "GetItem" {
+            return get(self.table, &self.key, &self.body, deadline).boxed();
+        }
+        let write = self.write(deadline);
+        async move { write?.run().await }.boxed()
     }
 }
 
-fn refused(operation: &str, sizes: usize, most: usize) -> Option<Failure> {
-    let why = match sizes {
-        0 => format!("{operation} cannot have a null or no requests set"),
-        _ if sizes > most => format!("Too many items requested for the {operation} call"),
-        _ => return None,
-    };
-    Some(Failure::validation(why))
+/// The replies to the parts, in their order.
+async fn replies(parts: &[Part<'_>], deadline: Instant) -> Vec<Result<Reply, Failure>> {
+    let replies: Vec<_> = parts.iter().map(|part| part.reply(deadline)).collect();
+    stream::iter(replies).buffered(CONCURRENCY).collect().await
+}
+
+/// A batch, divided by whether keys are armed.
+#[derive(Default)]
+struct Divided<'a> {
+    parts: Vec<Part<'a>>,
+    /// The items of keys that are not armed, in the form of the request, and by which patterns.
+    native: Members,
+    patterns: Vec<Patterns>,
+}
+
+impl<'a> Divided<'a> {
+    /// Divides a batch, and refuses one with too many items. Without a part, it passes as it came.
+    async fn of(service: &'a Service, call: &Call<'_>, most: usize) -> Result<Self, Failure> {
+        let (operation, mut divided, mut count) = (call.operation, Self::default(), 0);
+        let is_read = operation == "BatchGetItem";
+        for (name, of_table) in item::map(&call.body, "RequestItems") {
+            // A read has its keys beside members for all of them.
+            let mut how = of_table.as_object().cloned().unwrap_or_default();
+            let keys = how.remove("Keys");
+            let requests = if is_read { keys.as_ref() } else { Some(&of_table) };
+            let requests = requests.and_then(Value::as_array).cloned().unwrap_or_default();
+            count += requests.len();
+            let Some((table, patterns)) = service.patterns_of(&name, call.deadline).await? else {
+                divided.native.insert(name, of_table);
+                continue;
+            };
+            let mut left = Vec::new();
+            for request in requests {
+                let put = request.pointer("/PutRequest/Item");
+                let (operation, of, item) = match put {
+                    _ if is_read => ("GetItem", "Key", Some(&request)),
+                    Some(_) => ("PutItem", "Item", put),
+                    None => ("DeleteItem", "Key", request.pointer("/DeleteRequest/Key")),
+                };
+                let item = item.and_then(Value::as_object).cloned().unwrap_or_default();
+                let Some(key) = table.armed(&patterns, &item)? else {
+                    left.push(request);
+                    continue;
+                };
+                let mut body = how.clone();
+                body.insert("TableName".to_owned(), Value::from(table.name.as_str()));
+                body.insert(of.to_owned(), Value::Object(item));
+                let name = name.clone();
+                divided.parts.push(Part { table, name, key, operation, body, sent: request });
+            }
+            divided.patterns.push(patterns);
+            if left.is_empty() {
+                continue;
+            }
+            let mut left = Value::Array(left);
+            if is_read {
+                how.insert("Keys".to_owned(), left);
+                left = Value::Object(how);
+            }
+            divided.native.insert(name, left);
+        }
+        if !divided.parts.is_empty() {
+            if count > most {
+                let why = format!("Too many items requested for the {operation} call");
+                return Err(Failure::validation(why));
+            }
+            check_members(operation, &call.body, &[&["RequestItems", "ReturnConsumedCapacity"]])?;
+        }
+        Ok(divided)
+    }
+
+    /// The reply to the items of keys that are not armed: a success or a throttle.
+    async fn native_reply(&self, service: &Service, call: &Call<'_>) -> Result<Reply, Failure> {
+        let mut request = call.body.clone();
+        request.insert("RequestItems".to_owned(), Value::Object(self.native.clone()));
+        let lasts = || self.patterns.iter().all(Patterns::last);
+        let reply = answered(service.upstream.call(call.operation, &request, &lasts).await)?;
+        service.observe(call.operation, &request, &reply);
+        let is_error = !reply.is_ok() && reply.throttled().is_none();
+        if is_error { Err(Failure::of(reply)) } else { Ok(reply) }
+    }
 }
 
 /// Refuses two requests about one item of an armed key.
-fn check_duplicates(parts: &[Part]) -> Result<(), Failure> {
+fn check_duplicates(parts: &[Part<'_>]) -> Result<(), Failure> {
     let mut different = HashSet::new();
     for part in parts {
-        let item = part.body.get("Item").or_else(|| part.body.get("Key"));
-        let item = item.and_then(Value::as_object).cloned().unwrap_or_default();
-        let sort_key = item::sort_key(&part.table, &item)?;
+        let of = if part.operation == "PutItem" { "Item" } else { "Key" };
+        let sort_key = item::sort_key(part.table, &item::map(&part.body, of))?;
         if !different.insert((part.table.name.as_str(), &part.key, sort_key)) {
             return Err(Failure::validation("Provided list of item keys contains duplicates"));
         }
@@ -89,12 +149,12 @@ fn check_duplicates(parts: &[Part]) -> Result<(), Failure> {
 
 /// The reads without those of the same item: DynamoDB refuses two equal keys, and of two spellings
 /// of a number it returns the item once.
-fn without_twins(parts: Vec<Part>) -> Result<Vec<Part>, Failure> {
+fn without_twins(parts: Vec<Part<'_>>) -> Result<Vec<Part<'_>>, Failure> {
     let (mut spelled, mut different) = (HashSet::new(), HashSet::new());
     let mut kept = Vec::with_capacity(parts.len());
     for part in parts {
-        let key = part.body.get("Key").and_then(Value::as_object).cloned().unwrap_or_default();
-        let sort_key = item::sort_key(&part.table, &key)?;
+        let key = item::map(&part.body, "Key");
+        let sort_key = item::sort_key(part.table, &key)?;
         let spelling = key.get(part.table.sort_key_name()).map(Value::to_string);
         if !spelled.insert((part.name.clone(), part.key.clone(), spelling)) {
             return Err(Failure::validation("Provided list of item keys contains duplicates"));
@@ -107,9 +167,9 @@ fn without_twins(parts: Vec<Part>) -> Result<Vec<Part>, Failure> {
 }
 
 /// Refuses an item that DynamoDB would refuse, before anything of the batch is stored.
-fn check_item(part: &Part) -> Result<(), Failure> {
+fn check_item(part: &Part<'_>) -> Result<(), Failure> {
     let Some(item) = part.body.get("Item").and_then(Value::as_object) else { return Ok(()) };
-    let attributes = item::attributes(&part.table, item).ok_or_else(|| {
+    let attributes = item::attributes(part.table, item).ok_or_else(|| {
         Failure::validation("Supplied AttributeValue has a wrong type, or more than one")
     })?;
     if attributes.size() + part.key.as_str().len() > MAX_ITEM_BYTES {
@@ -119,85 +179,33 @@ fn check_item(part: &Part) -> Result<(), Failure> {
 }
 
 /// `BatchWriteItem`.
-pub(crate) async fn write(
-    service: &Service,
-    body: &Members,
-    deadline: Instant,
-) -> Result<Batch, Failure> {
-    let of_tables =
-        body.get("RequestItems").and_then(Value::as_object).cloned().unwrap_or_default();
-    let (mut native, mut parts, mut count) = (Members::new(), Vec::new(), 0);
-    let mut lasting = Vec::new();
-    for (name, requests) in of_tables {
-        let requests = requests.as_array().cloned().unwrap_or_default();
-        count += requests.len();
-        let Some((table, patterns)) = service.patterns_of(&name, deadline).await? else {
-            native.insert(name, Value::Array(requests));
-            continue;
-        };
-        let mut left = Vec::new();
-        for request in requests {
-            let put = request.get("PutRequest").and_then(|it| it.get("Item"));
-            let delete = request.get("DeleteRequest").and_then(|it| it.get("Key"));
-            let item = put.or(delete).and_then(Value::as_object).cloned().unwrap_or_default();
-            let armed = Service::armed(&table, &patterns, &item)?;
-            let Some(key) = armed else {
-                left.push(request);
-                continue;
-            };
-            let (operation, of) =
-                if put.is_some() { ("PutItem", "Item") } else { ("DeleteItem", "Key") };
-            let mut body = Members::new();
-            body.insert("TableName".to_owned(), Value::from(table.name.as_str()));
-            body.insert(of.to_owned(), Value::Object(item));
-            let (table, name) = (table.clone(), name.clone());
-            parts.push(Part { table, name, key, operation, body, sent: request });
-        }
-        lasting.push(patterns);
-        if !left.is_empty() {
-            native.insert(name, Value::Array(left));
-        }
+pub(crate) async fn write(service: &Service, call: &Call<'_>) -> Result<Reply, Failure> {
+    let batch = Divided::of(service, call, MAX_WRITES).await?;
+    if batch.parts.is_empty() {
+        return service.pass(call, batch.patterns).await;
     }
-    if parts.is_empty() {
-        return Ok(Batch::Native(lasting));
-    }
-    if let Some(failure) = refused("BatchWriteItem", count, MAX_WRITES) {
-        return Err(failure);
-    }
-    check_members("BatchWriteItem", body, &["RequestItems", "ReturnConsumedCapacity"])?;
-    check_duplicates(&parts)?;
-    for part in &parts {
-        let of = (&part.table, &service.upstream);
-        ClientWrite::read(of, part.operation, &part.key, &part.body, deadline)?;
+    check_duplicates(&batch.parts)?;
+    for part in &batch.parts {
+        part.write(call.deadline)?;
         check_item(part)?;
     }
-    let (mut unprocessed, mut throttled, mut done) = (Members::new(), None, 0);
-    let mut answer = Members::new();
+    let (mut answer, mut unprocessed) = (Members::new(), Members::new());
+    let (mut throttled, mut done) = (None, 0);
     // First, so that DynamoDB refuses it before anything is stored.
-    if !native.is_empty() {
-        let mut request = body.clone();
-        request.insert("RequestItems".to_owned(), Value::Object(native.clone()));
-        let lasts = || lasting.iter().all(|patterns| patterns.last());
-        let reply = answered(service.upstream.call("BatchWriteItem", &request, &lasts).await)?;
-        service.observe(("BatchWriteItem", &request), &reply);
+    if !batch.native.is_empty() {
+        let reply = batch.native_reply(service, call).await?;
         if reply.is_ok() {
-            done += 1;
-            answer = reply.members();
-            let left = answer.remove("UnprocessedItems");
-            unprocessed.extend(left.and_then(|left| left.as_object().cloned()).unwrap_or_default());
-        } else if reply.throttled().is_some() {
-            throttled = Some(Failure::of(reply));
-            unprocessed.extend(native);
+            (done, answer) = (1, reply.members());
+            unprocessed = item::map(&answer, "UnprocessedItems");
         } else {
-            return Err(Failure::of(reply));
+            throttled = Some(Failure::of(reply));
+            unprocessed.clone_from(&batch.native);
         }
     }
-    let writes: Vec<_> = parts.iter().map(|part| part.written(service, deadline)).collect();
-    let written: Vec<Result<Reply, Failure>> =
-        stream::iter(writes).buffered(CONCURRENCY).collect().await;
     let mut failed = None;
-    for (part, result) in parts.iter().zip(written) {
-        let failure = match result {
+    let replies = replies(&batch.parts, call.deadline).await;
+    for (part, reply) in batch.parts.iter().zip(replies) {
+        let failure = match reply {
             Ok(reply) if reply.is_ok() => {
                 done += 1;
                 continue;
@@ -213,82 +221,43 @@ pub(crate) async fn write(
             failed = Some(failure);
         }
     }
-    if let Some(failure) = failed {
-        return Err(failure);
-    }
-    if let (0, Some(failure)) = (done, throttled) {
+    if let Some(failure) = failed.or_else(|| throttled.filter(|_| done == 0)) {
         return Err(failure);
     }
     answer.insert("UnprocessedItems".to_owned(), Value::Object(unprocessed));
-    Ok(Batch::Answered(Reply::ok(answer)))
+    Ok(Reply::ok(answer))
+}
+
+/// Leaves keys of a table unprocessed. They are read as these members say.
+fn leave(unprocessed: &mut Members, name: String, how: &Members, keys: Vec<Value>) {
+    let of_table = unprocessed.entry(name).or_insert_with(|| {
+        let mut how = how.clone();
+        how.retain(|name, _| !["TableName", "Key"].contains(&name.as_str()));
+        how.insert("Keys".to_owned(), json!([]));
+        Value::Object(how)
+    });
+    if let Some(left) = of_table.get_mut("Keys").and_then(Value::as_array_mut) {
+        left.extend(keys);
+    }
 }
 
 /// `BatchGetItem`.
-pub(crate) async fn read(
-    service: &Service,
-    body: &Members,
-    deadline: Instant,
-) -> Result<Batch, Failure> {
-    let of_tables =
-        body.get("RequestItems").and_then(Value::as_object).cloned().unwrap_or_default();
-    let (mut native, mut parts, mut count) = (Members::new(), Vec::new(), 0);
-    let mut lasting = Vec::new();
-    for (name, of_table) in of_tables {
-        let how = of_table.as_object().cloned().unwrap_or_default();
-        let keys = how.get("Keys").and_then(Value::as_array).cloned().unwrap_or_default();
-        count += keys.len();
-        let Some((table, patterns)) = service.patterns_of(&name, deadline).await? else {
-            native.insert(name, of_table);
-            continue;
-        };
-        let mut left = Vec::new();
-        for wanted in keys {
-            let key = wanted.as_object().cloned().unwrap_or_default();
-            let armed = Service::armed(&table, &patterns, &key)?;
-            let Some(partition_key) = armed else {
-                left.push(wanted);
-                continue;
-            };
-            let mut body = how.clone();
-            body.remove("Keys");
-            body.insert("TableName".to_owned(), Value::from(table.name.as_str()));
-            body.insert("Key".to_owned(), Value::Object(key));
-            parts.push(Part {
-                table: table.clone(),
-                name: name.clone(),
-                key: partition_key,
-                operation: "GetItem",
-                body,
-                sent: wanted,
-            });
-        }
-        lasting.push(patterns);
-        if !left.is_empty() {
-            let mut how = how;
-            how.insert("Keys".to_owned(), Value::Array(left));
-            native.insert(name, Value::Object(how));
-        }
+pub(crate) async fn read(service: &Service, call: &Call<'_>) -> Result<Reply, Failure> {
+    let mut batch = Divided::of(service, call, MAX_READS).await?;
+    if batch.parts.is_empty() {
+        return service.pass(call, batch.patterns).await;
     }
-    if parts.is_empty() {
-        return Ok(Batch::Native(lasting));
-    }
-    if let Some(failure) = refused("BatchGetItem", count, MAX_READS) {
-        return Err(failure);
-    }
-    check_members("BatchGetItem", body, &["RequestItems", "ReturnConsumedCapacity"])?;
-    parts = without_twins(parts)?;
-    let reads: Vec<_> = parts.iter().map(|part| part.found(service, deadline)).collect();
-    let read: Vec<Result<Reply, Failure>> =
-        stream::iter(reads).buffered(CONCURRENCY).collect().await;
-    let (mut responses, mut unprocessed) = (Members::new(), Members::new());
+    batch.parts = without_twins(batch.parts)?;
+    let mut responses = BTreeMap::<String, Vec<Value>>::new();
+    let (mut answer, mut unprocessed) = (Members::new(), Members::new());
     let (mut done, mut throttled, mut bytes) = (0, None, 0);
-    for (part, result) in parts.iter().zip(read) {
-        let failure = match result {
+    let replies = replies(&batch.parts, call.deadline).await;
+    for (part, reply) in batch.parts.iter().zip(replies) {
+        let failure = match reply {
             Ok(reply) if reply.is_ok() && bytes + reply.body.len() <= MAX_BATCH_BYTES => {
                 (done, bytes) = (done + 1, bytes + reply.body.len());
-                let of_table = responses.entry(part.name.clone()).or_insert_with(|| json!([]));
-                let item = reply.members().remove("Item");
-                of_table.as_array_mut().into_iter().for_each(|it| it.extend(item.clone()));
+                let items = responses.entry(part.name.clone()).or_default();
+                items.extend(reply.members().remove("Item"));
                 continue;
             }
             // The client asks for the rest in another request.
@@ -300,55 +269,30 @@ pub(crate) async fn read(
             Some(failure) if !failure.is_throttled() => return Err(failure),
             failure => throttled = failure.or(throttled),
         }
-        let of_table = unprocessed.entry(part.name.clone()).or_insert_with(|| {
-            let mut how = part.body.clone();
-            for name in ["TableName", "Key"] {
-                how.remove(name);
-            }
-            how.insert("Keys".to_owned(), json!([]));
-            Value::Object(how)
-        });
-        let keys = of_table.get_mut("Keys").and_then(Value::as_array_mut);
-        keys.into_iter().for_each(|it| it.push(part.sent.clone()));
+        leave(&mut unprocessed, part.name.clone(), &part.body, vec![part.sent.clone()]);
     }
-    let mut answer = Members::new();
-    if !native.is_empty() {
-        let mut request = body.clone();
-        request.insert("RequestItems".to_owned(), Value::Object(native));
-        let lasts = || lasting.iter().all(|patterns| patterns.last());
-        let of_tables = request.get("RequestItems").cloned();
-        let reply = answered(service.upstream.call("BatchGetItem", &request, &lasts).await)?;
-        if reply.is_ok() {
+    if !batch.native.is_empty() {
+        let reply = batch.native_reply(service, call).await?;
+        let left = if reply.is_ok() {
             (done, answer) = (done + 1, reply.members());
-        } else if reply.throttled().is_some() {
-            throttled = Some(Failure::of(reply));
-            answer.extend(of_tables.map(|left| ("UnprocessedKeys".to_owned(), left)));
+            item::map(&answer, "UnprocessedKeys")
         } else {
-            return Err(Failure::of(reply));
-        }
-        for (name, items) in
-            answer.remove("Responses").as_ref().and_then(Value::as_object).into_iter().flatten()
-        {
-            let of_table = responses.entry(name.clone()).or_insert_with(|| json!([]));
+            throttled = Some(Failure::of(reply));
+            batch.native
+        };
+        for (name, items) in item::map(&answer, "Responses") {
             let items = items.as_array().cloned().unwrap_or_default();
-            of_table.as_array_mut().into_iter().for_each(|it| it.extend(items.clone()));
+            responses.entry(name).or_default().extend(items);
         }
-        let left = answer.remove("UnprocessedKeys");
-        for (name, of_table) in left.as_ref().and_then(Value::as_object).into_iter().flatten() {
-            let keys = of_table.get("Keys").and_then(Value::as_array).cloned().unwrap_or_default();
-            let merged = unprocessed.entry(name.clone()).or_insert_with(|| {
-                let mut how = of_table.clone();
-                how["Keys"] = json!([]);
-                how
-            });
-            let merged = merged.get_mut("Keys").and_then(Value::as_array_mut);
-            merged.into_iter().for_each(|it| it.extend(keys.clone()));
+        for (name, of_table) in left {
+            let how = of_table.as_object().cloned().unwrap_or_default();
+            leave(&mut unprocessed, name, &how, item::list(&how, "Keys"));
         }
     }
     if let (0, Some(failure)) = (done, throttled) {
         return Err(failure);
     }
-    answer.insert("Responses".to_owned(), Value::Object(responses));
+    answer.insert("Responses".to_owned(), json!(responses));
     answer.insert("UnprocessedKeys".to_owned(), Value::Object(unprocessed));
-    Ok(Batch::Answered(Reply::ok(answer)))
+    Ok(Reply::ok(answer))
 }

@@ -3,20 +3,21 @@
 
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
+use sharding::internal::Patterns;
 use sharding::internal::protocol::layout::{Layout, Places};
 use sharding::internal::protocol::names::{LOGICAL_KEY, VERSION};
 use sharding::internal::protocol::view::View;
-use sharding::internal::{KeySession, Patterns};
-use sharding::{PartitionKey, ShardNumber, SortKey};
+use sharding::{PartitionKey, ShardNumber};
 use tokio::time::Instant;
 
 use crate::expression::{self, Placeholders};
 use crate::item;
-use crate::query::objects;
-use crate::read::{Projection, copies, newest, repeated};
+use crate::query::{PAGE_MEMBERS, QUERY_MEMBERS, objects, page_reply};
+use crate::read::{Projection, copies, highest_era, newest, repeated, shard_key};
 use crate::reply::{Failure, Members, Reply};
-use crate::table::{Named, ServedTable};
-use crate::upstream::{Lasts, Upstream};
+use crate::scan::SCAN_MEMBERS;
+use crate::table::ServedTable;
+use crate::upstream::Upstream;
 use crate::write::check_members;
 
 /// The entries that are checked at once.
@@ -24,38 +25,19 @@ const CONCURRENCY: usize = 32;
 /// The largest number of items of a transaction. (DynamoDB API reference, `TransactGetItems`.)
 const MAX_GETS: usize = 100;
 
-const MEMBERS: [&str; 15] = [
-    "TableName",
-    "IndexName",
-    "KeyConditionExpression",
-    "FilterExpression",
-    "ProjectionExpression",
-    "ExpressionAttributeNames",
-    "ExpressionAttributeValues",
-    "Limit",
-    "ExclusiveStartKey",
-    "ScanIndexForward",
-    "ConsistentRead",
-    "Select",
-    "ReturnConsumedCapacity",
-    "Segment",
-    "TotalSegments",
-];
-
 /// A page of a scan, or of a query on an index with another partition key, without the entries of
 /// the armed keys that are left out.
 pub(crate) async fn page(
-    (table, upstream): (&ServedTable, &Upstream),
+    table: &ServedTable,
     patterns: &Patterns,
     (operation, body): (&str, &Members),
     left_out: &(dyn Fn(&PartitionKey) -> bool + Sync),
     deadline: Instant,
 ) -> Result<Reply, Failure> {
-    check_members(operation, body, &MEMBERS)?;
+    check_members(operation, body, &[&PAGE_MEMBERS, &QUERY_MEMBERS, &SCAN_MEMBERS])?;
     let mut request = body.clone();
     let mut placeholders = Placeholders::of(body);
-    let is_count = body.get("Select").and_then(Value::as_str) == Some("COUNT");
-    let text = body.get("ProjectionExpression").and_then(Value::as_str);
+    let is_count = item::text(body, "Select") == Some("COUNT");
     let own_text;
     // To be checked, an entry must be seen.
     let text = if is_count {
@@ -63,24 +45,24 @@ pub(crate) async fn page(
         own_text = placeholders.name(table.sort_key_name());
         Some(own_text.as_str())
     } else {
-        text
+        item::text(body, "ProjectionExpression")
     };
     // An index shows only what it has.
     let is_index = body.contains_key("IndexName");
     if is_index && text.is_some() {
         return Err(Failure::unsupported("a projection, or COUNT, of an index"));
     }
-    let filter = body.get("FilterExpression").and_then(Value::as_str).unwrap_or_default();
-    item::check_names(expression::attributes(filter, &placeholders))?;
+    let filter = item::text(body, "FilterExpression").unwrap_or_default();
+    let named = expression::attributes(filter, &placeholders);
+    let names_key = named.contains(&table.partition_key_name());
+    item::check_names(named)?;
     if !expression::is_balanced(filter) {
         return Err(Failure::validation("Invalid FilterExpression: Syntax error"));
     }
-    let names_key =
-        expression::attributes(filter, &placeholders).contains(&table.partition_key_name());
     if is_index && names_key {
         return Err(Failure::unsupported("a filter of an index that names the partition key"));
     }
-    let filter = placed(table, filter, &mut placeholders);
+    let filter = names_key.then(|| placed(table, filter, &mut placeholders));
     let has_ours = text.is_some() || filter.is_some();
     request.extend(filter.map(|text| ("FilterExpression".to_owned(), Value::from(text))));
     let projection = Projection::of(table, text, &mut placeholders)?;
@@ -89,143 +71,82 @@ pub(crate) async fn page(
         request.insert("ExpressionAttributeNames".to_owned(), Value::Object(placeholders.names));
     }
     let lasts = || patterns.last();
-    let mut answer = repeated(upstream, operation, &request, &lasts).await?.members();
-    let how = How {
+    let mut answer = repeated(&table.upstream, operation, &request, &lasts).await?.members();
+    let checks = Checks {
+        table,
+        patterns,
+        left_out,
         is_index,
         is_filtered: body.contains_key("FilterExpression"),
         projection: &projection,
-        left_out,
         deadline,
     };
     let found = objects(answer.remove("Items"));
     let scanned_here = found.len();
-    let checks: Vec<_> = found
-        .into_iter()
-        .map(|entry| shown(table, upstream, patterns, entry, &how).boxed())
-        .collect();
-    let mut checks = stream::iter(checks).buffered(CONCURRENCY);
-    let mut shown = Vec::with_capacity(scanned_here);
-    while let Some(entry) = checks.try_next().await? {
-        shown.extend(entry);
-    }
-    drop(checks);
+    let shown: Vec<_> = found.into_iter().map(|entry| checks.shown(entry).boxed()).collect();
+    let shown: Vec<_> = stream::iter(shown).buffered(CONCURRENCY).try_collect().await?;
+    let shown: Vec<Members> = shown.into_iter().flatten().collect();
     let hidden = scanned_here - shown.len();
-    let scanned = answer.get("ScannedCount").and_then(Value::as_u64).unwrap_or_default();
-    let scanned = scanned.saturating_sub(hidden as u64);
-    answer.insert("ScannedCount".to_owned(), Value::from(scanned));
-    answer.insert("Count".to_owned(), Value::from(shown.len()));
-    if !is_count {
-        answer.insert("Items".to_owned(), shown.into_iter().map(Value::Object).collect());
-    }
-    Ok(Reply::ok(answer))
+    Ok(page_reply(body, answer, shown, hidden))
 }
 
 /// How the entries of a page are checked.
-struct How<'a> {
+struct Checks<'a> {
+    table: &'a ServedTable,
+    patterns: &'a Patterns,
+    left_out: &'a (dyn Fn(&PartitionKey) -> bool + Sync),
     is_index: bool,
     is_filtered: bool,
     projection: &'a Projection,
-    left_out: &'a (dyn Fn(&PartitionKey) -> bool + Sync),
     deadline: Instant,
 }
 
-/// An entry as the client gets it; `None` if it gets it elsewhere, or not at all.
-async fn shown(
-    table: &ServedTable,
-    upstream: &Upstream,
-    patterns: &Patterns,
-    mut entry: Members,
-    how: &How<'_>,
-) -> Result<Option<Members>, Failure> {
-    let Some((key, shard)) = armed(table, patterns, &entry)? else {
-        entry.retain(|name, _| !how.projection.hides(name));
-        return Ok(Some(entry));
-    };
-    if (how.left_out)(&key) {
-        return Ok(None);
-    }
-    let sort_key = item::sort_key(table, &entry)?;
-    let session = table.engine.session(&key, how.deadline);
-    let of = Entry { table, upstream, session, key: &key, sort_key, shard };
-    let kept = of.check(entry, how).await?;
-    Ok(kept.map(|mut entry| {
-        how.projection.show(table, &mut entry, &key);
-        entry
-    }))
-}
-
-/// A filter that names the table's partition key, for items at every shard: on a shard whose stored
-/// key is not the client's, the key is our logical key.
-fn placed(table: &ServedTable, text: &str, placeholders: &mut Placeholders) -> Option<String> {
-    let key = table.partition_key_name();
-    if !expression::attributes(text, placeholders).contains(&key) {
-        return None;
-    }
-    let new_name = |name: &str| (name == key).then_some(LOGICAL_KEY);
-    let (at_further_shards, _) = expression::renamed(text, placeholders, new_name);
-    let logical = placeholders.name(LOGICAL_KEY);
-    let (first, further) = (expression::grouped(text), expression::grouped(&at_further_shards));
-    Some(format!(
-        "(attribute_not_exists({logical}) AND {first}) OR (attribute_exists({logical}) AND {further})"
-    ))
-}
-
-/// The armed key of a stored item, and its shard. `None` if the item is no armed key's.
-pub(crate) fn armed(
-    table: &ServedTable,
-    patterns: &Patterns,
-    entry: &Members,
-) -> Result<Option<(PartitionKey, ShardNumber)>, Failure> {
-    let stored = entry.get(table.partition_key_name()).and_then(|value| value.get("S"));
-    let Some(stored) = stored.and_then(Value::as_str) else { return Ok(None) };
-    if let Some((key, shard)) = table.engine.config().shard_keys.parse(stored)
-        && shard != ShardNumber::FIRST
-    {
-        return Ok(patterns.matches(&key).then_some((key, shard)));
-    }
-    Ok(match table.of_text(patterns, stored) {
-        Ok(Named::Armed(key)) => Some((key, ShardNumber::FIRST)),
-        Ok(Named::NotArmed) | Err(_) => None,
-    })
-}
-
-/// An entry of an armed key.
-struct Entry<'a> {
-    table: &'a ServedTable,
-    upstream: &'a Upstream,
-    session: KeySession<'a>,
-    key: &'a PartitionKey,
-    sort_key: SortKey,
-    shard: ShardNumber,
-}
-
-impl Entry<'_> {
-    /// The item as the client gets it at this entry; `None` if it gets it elsewhere, or not at all.
-    /// An entry of an index, or behind a filter, stays if it is the newest copy. A scan shows an
-    /// item at the first of its old places that has a copy, because nobody writes there.
-    async fn check(&self, entry: Members, how: &How<'_>) -> Result<Option<Members>, Failure> {
-        let (as_it_is, projection) = (how.is_index || how.is_filtered, how.projection);
-        let Self { table, upstream, session, key, sort_key, shard } = self;
-        // An index may not have our attributes. Then the copies themselves tell.
-        if !as_it_is && !item::counts(table, &entry, key, *shard) {
+impl Checks<'_> {
+    /// An entry as the client gets it; `None` if it gets it elsewhere, or not at all.
+    async fn shown(&self, mut entry: Members) -> Result<Option<Members>, Failure> {
+        let Some((key, shard)) = self.table.armed_shard(self.patterns, &entry) else {
+            entry.retain(|name, _| !self.projection.hides(name));
+            return Ok(Some(entry));
+        };
+        if (self.left_out)(&key) {
             return Ok(None);
         }
+        let kept = self.kept(entry, &key, shard).await?;
+        Ok(kept.map(|mut entry| {
+            self.projection.show(self.table, &mut entry, &key);
+            entry
+        }))
+    }
+
+    /// The item of an armed key that is shown at this entry. An entry of an index, or behind a
+    /// filter, stays if it is the newest copy. A scan shows an item at the first of its old places
+    /// that has a copy, because nobody writes there.
+    async fn kept(
+        &self,
+        entry: Members,
+        key: &PartitionKey,
+        shard: ShardNumber,
+    ) -> Result<Option<Members>, Failure> {
+        let (as_it_is, table) = (self.is_index || self.is_filtered, self.table);
+        let sort_key = item::sort_key(table, &entry)?;
+        // An index may not have our attributes. Then the copies themselves tell.
+        if !as_it_is && !item::counts(table, &entry, key, shard) {
+            return Ok(None);
+        }
+        let session = table.engine.session(key, self.deadline);
         let view = session.view().await?;
-        let places = session.places(sort_key, &view);
+        let places = session.places(&sort_key, &view);
         let is_seen = entry.contains_key(VERSION);
-        match Standing::of(&entry, is_seen || !how.is_index, *shard, (&places, &view)) {
+        match Standing::of(&entry, is_seen || !self.is_index, shard, (&places, &view)) {
             Standing::Hidden => return Ok(None),
             Standing::OnlyCopy => return Ok(Some(entry)),
             Standing::AtHome if as_it_is => return Ok(Some(entry)),
             Standing::AtHome | Standing::Unknown => {}
         }
-        let all: Vec<ShardNumber> = places.all().into_iter().collect();
-        let mut how = projection.members.clone();
-        how.extend(projection.names());
-        let found =
-            copies((table, upstream, session), (key, sort_key), &all, &Value::Object(how)).await?;
+        let how = self.projection.whole();
+        let found = copies(table, &session, (key, &sort_key), &places, &how).await?;
         let once_open = View { layout: once_open(&view.layout), asked_at: view.asked_at };
-        let later = session.places(sort_key, &once_open);
+        let later = session.places(&sort_key, &once_open);
         let first_old =
             found.iter().map(|(shard, _)| *shard).filter(|shard| later.old.contains(shard)).min();
         let Some((at, newest)) = newest(found) else { return Ok(None) };
@@ -234,11 +155,21 @@ impl Entry<'_> {
         }
         if as_it_is {
             let is_same =
-                at == *shard && (!is_seen || item::version(&newest) == item::version(&entry));
+                at == shard && (!is_seen || item::version(&newest) == item::version(&entry));
             return Ok(is_same.then_some(entry));
         }
-        Ok((first_old.unwrap_or(later.home) == *shard).then_some(newest))
+        Ok((first_old.unwrap_or(later.home) == shard).then_some(newest))
     }
+}
+
+/// A filter that names the table's partition key, for items at every shard: on a shard whose stored
+/// key is not the client's, the key is our logical key.
+fn placed(table: &ServedTable, text: &str, placeholders: &mut Placeholders) -> String {
+    let new_name = |name: &str| (name == table.partition_key_name()).then_some(LOGICAL_KEY);
+    let (at_further_shards, _) = expression::renamed(text, placeholders, new_name);
+    let (first, further) = (placeholders.absent(LOGICAL_KEY), placeholders.exists(LOGICAL_KEY));
+    let (text, renamed) = (expression::grouped(text), expression::grouped(&at_further_shards));
+    format!("({first} AND {text}) OR ({further} AND {renamed})")
 }
 
 /// The layout once a closed key is open. Its present home is an old place then, and the next one may
@@ -290,47 +221,38 @@ impl Standing {
 /// as it was read before.
 pub(crate) async fn transact_get(
     upstream: &Upstream,
-    table_of: impl Fn(&str) -> Option<ServedTable>,
-    armed_of: impl Fn(&ServedTable, &Members) -> Result<Option<PartitionKey>, Failure>,
+    tables: &[(&ServedTable, Patterns)],
     body: &Members,
-    (lasts, deadline): (Lasts<'_>, Instant),
+    deadline: Instant,
 ) -> Result<Reply, Failure> {
-    let wanted = body.get("TransactItems").and_then(Value::as_array).cloned().unwrap_or_default();
     let (mut gets, mut parts) = (Vec::new(), Vec::new());
-    for wanted in &wanted {
+    for wanted in item::list(body, "TransactItems") {
         let get = wanted.get("Get").and_then(Value::as_object).cloned().unwrap_or_default();
-        let name = get.get("TableName").and_then(Value::as_str).unwrap_or_default();
-        let key = get.get("Key").and_then(Value::as_object).cloned().unwrap_or_default();
-        let table = table_of(name);
-        let armed = match &table {
-            Some(table) => armed_of(table, &key)?.map(|key| (table.clone(), key)),
-            None => None,
-        };
-        let Some((table, partition_key)) = armed else {
-            gets.push(wanted.clone());
+        let name = item::text(&get, "TableName").unwrap_or_default();
+        let key = item::map(&get, "Key");
+        let of_table = tables.iter().find(|(table, _)| table.is_named(name));
+        let armed = of_table.map(|(table, patterns)| table.armed(patterns, &key)).transpose()?;
+        let (Some((table, _)), Some(partition_key)) = (of_table, armed.flatten()) else {
+            gets.push(wanted);
             parts.push(None);
             continue;
         };
-        let sort_key = item::sort_key(&table, &key)?;
+        let sort_key = item::sort_key(table, &key)?;
         let mut placeholders = Placeholders::of(&get);
-        let text = get.get("ProjectionExpression").and_then(Value::as_str);
-        let projection = Projection::of(&table, text, &mut placeholders)?;
-        let engine = table.engine.clone();
-        let session = engine.session(&partition_key, deadline);
-        let began = engine.now();
+        let text = item::text(&get, "ProjectionExpression");
+        let projection = Projection::of(table, text, &mut placeholders)?;
+        let session = table.engine.session(&partition_key, deadline);
+        let began = table.engine.now();
         let view = session.view().await?;
         let places = session.places(&sort_key, &view);
         let mut at = vec![places.home];
         if !places.old.is_empty() {
-            let all: Vec<ShardNumber> = places.all().into_iter().collect();
-            let of = (&table, upstream, &session);
-            let found = copies(of, (&partition_key, &sort_key), &all, &json!({})).await?;
+            let of = (&partition_key, &sort_key);
+            let found = copies(table, &session, of, &places, &Members::new()).await?;
             at.extend(newest(found).map(|(shard, _)| shard).filter(|it| *it != places.home));
         }
         for shard in &at {
-            let stored = session
-                .shard_key(*shard)
-                .map_err(|error| Failure::validation(format!("the partition key: {error}")))?;
+            let stored = shard_key(&session, *shard)?;
             let mut one = get.clone();
             let mut of_shard = key.clone();
             of_shard.insert(table.partition_key_name().to_owned(), item::string(&stored));
@@ -343,7 +265,7 @@ pub(crate) async fn transact_get(
             gets.push(json!({ "Get": one }));
         }
         drop(session);
-        parts.push(Some((table, partition_key, at, projection, began, view)));
+        parts.push(Some((*table, partition_key, at, projection, began, view)));
     }
     // An armed item counts two from the first day, so that nothing is refused once it has grown.
     let armed = parts.iter().flatten().count();
@@ -354,12 +276,10 @@ pub(crate) async fn transact_get(
     request.insert("TransactItems".to_owned(), Value::Array(gets));
     let gets_of_parts: Vec<usize> =
         parts.iter().map(|part| part.as_ref().map_or(1, |(_, _, at, ..)| at.len())).collect();
-    let reply = repeated(upstream, "TransactGetItems", &request, lasts).await;
+    let lasts = || tables.iter().all(|(_, patterns)| patterns.last());
+    let reply = repeated(upstream, "TransactGetItems", &request, &lasts).await;
     let mut answer = reply.map_err(|failure| failure.with_reasons_of(&gets_of_parts))?.members();
-    let mut responses = match answer.remove("Responses") {
-        Some(Value::Array(responses)) => responses.into_iter(),
-        _ => Vec::new().into_iter(),
-    };
+    let mut responses = item::list(&answer, "Responses").into_iter();
     let mut shown = Vec::new();
     for part in parts {
         let Some((table, key, at, projection, began, view)) = part else {
@@ -371,24 +291,20 @@ pub(crate) async fn transact_get(
             .zip(responses.by_ref())
             .filter_map(|(shard, response)| {
                 let stored = response.get("Item")?.as_object()?.clone();
-                item::counts(&table, &stored, &key, shard).then_some((shard, stored))
+                item::counts(table, &stored, &key, shard).then_some((shard, stored))
             })
             .collect();
-        let era = crate::read::highest_era(found.iter().map(|(_, stored)| stored));
-        let engine = table.engine.clone();
-        let session = engine.session(&key, deadline);
+        let era = highest_era(found.iter().map(|(_, stored)| stored));
+        let session = table.engine.session(&key, deadline);
         if !session.is_correct(began, era, &view).await? {
             return Err(Failure::throttled("sharding-endpoint: a key's width changed meanwhile"));
         }
         let item = newest(found).map(|(_, stored)| stored);
-        let item = item.filter(|stored| !item::is_tombstone(stored));
-        shown.push(match item {
-            Some(mut item) => {
-                projection.show(&table, &mut item, &key);
-                json!({ "Item": item })
-            }
-            None => json!({}),
+        let item = item.filter(|stored| !item::is_tombstone(stored)).map(|mut item| {
+            projection.show(table, &mut item, &key);
+            json!({ "Item": item })
         });
+        shown.push(item.unwrap_or_else(|| json!({})));
     }
     answer.insert("Responses".to_owned(), Value::Array(shown));
     Ok(Reply::ok(answer))
@@ -417,10 +333,8 @@ mod tests {
 
     #[test]
     fn home_is_not_known_to_be_the_newest_while_a_key_closes() {
-        let entry = json!({ "_sh:v": { "N": "1001700000000000000000000000" } })
-            .as_object()
-            .cloned()
-            .expect("an item");
+        let version = item::number("1001700000000000000000000000");
+        let entry = Members::from_iter([(VERSION.to_owned(), version)]);
         let old = ShardNumber::new(3).expect("a shard");
         let places = Places { home: ShardNumber::FIRST, old: BTreeSet::from([old]) };
         let standing = |closing| {

@@ -121,6 +121,19 @@ impl Placeholders {
         placeholder
     }
 
+    pub(crate) fn exists(&mut self, name: &str) -> String {
+        format!("attribute_exists({})", self.name(name))
+    }
+
+    pub(crate) fn absent(&mut self, name: &str) -> String {
+        format!("attribute_not_exists({})", self.name(name))
+    }
+
+    /// An attribute and a value with a sign between them.
+    pub(crate) fn compared(&mut self, name: &str, sign: &str, value: Value) -> String {
+        format!("{} {sign} {}", self.name(name), self.value(value))
+    }
+
     /// Writes the placeholders into a request. Those that only replaced names of the client's had
     /// are left out, because DynamoDB refuses what no expression uses.
     pub(crate) fn into_body(mut self, body: &mut Members, replaced: &[String], used: &[&str]) {
@@ -143,7 +156,6 @@ impl Placeholders {
     }
 }
 
-/// The placeholders that expressions use.
 pub(crate) fn placeholders(texts: &[&str]) -> Vec<String> {
     let of = texts.iter().flat_map(|text| tokens(text));
     let used = of.filter(|token| matches!(token.kind, Kind::Name | Kind::Value));
@@ -152,8 +164,17 @@ pub(crate) fn placeholders(texts: &[&str]) -> Vec<String> {
 
 /// The top-level attributes that an expression names.
 pub(crate) fn attributes<'a>(text: &'a str, placeholders: &'a Placeholders) -> Vec<&'a str> {
+    attributes_where(text, placeholders, |_| true)
+}
+
+/// As [`attributes`], at some of the tokens.
+fn attributes_where<'a>(
+    text: &'a str,
+    placeholders: &'a Placeholders,
+    here: impl Fn(usize) -> bool,
+) -> Vec<&'a str> {
     let tokens = tokens(text);
-    let named = (0..tokens.len()).filter(|index| is_attribute(&tokens, *index));
+    let named = (0..tokens.len()).filter(|index| here(*index) && is_attribute(&tokens, *index));
     named.map(|index| placeholders.resolve(tokens[index].text)).collect()
 }
 
@@ -177,17 +198,8 @@ pub(crate) fn renamed(
     renamed_where(text, placeholders, |_| true, new_name)
 }
 
-/// As [`renamed`], on the right-hand sides of a `SET` clause.
-pub(crate) fn renamed_on_the_right(
-    clause: &str,
-    placeholders: &mut Placeholders,
-    new_name: impl Fn(&str) -> Option<&'static str>,
-) -> (String, Vec<String>) {
-    let right = on_the_right(&tokens(clause));
-    renamed_where(clause, placeholders, |index| right[index], new_name)
-}
-
-fn renamed_where(
+/// As [`renamed`], at some of the tokens.
+pub(crate) fn renamed_where(
     text: &str,
     placeholders: &mut Placeholders,
     here: impl Fn(usize) -> bool,
@@ -279,7 +291,6 @@ impl Clauses {
         self.set.is_some() || self.adds || (self.remove.is_none() && self.others.is_empty())
     }
 
-    /// The expression.
     pub(crate) fn text(&self) -> String {
         let set = self.set.as_ref().map(|body| format!("SET {body}"));
         let remove = self.remove.as_ref().map(|body| format!("REMOVE {body}"));
@@ -288,12 +299,10 @@ impl Clauses {
         clauses.join(" ")
     }
 
-    /// Adds a term to the `SET` clause.
     pub(crate) fn and_set(&mut self, term: &str) {
         self.set = Some(joined(self.set.take(), term));
     }
 
-    /// Adds a path to the `REMOVE` clause.
     pub(crate) fn and_remove(&mut self, path: &str) {
         self.remove = Some(joined(self.remove.take(), path));
     }
@@ -305,10 +314,10 @@ fn joined(clause: Option<String>, term: &str) -> String {
 
 /// Divides a `SET` clause into what is set and from what: for each token, whether it stands on the
 /// right-hand side.
-fn on_the_right(tokens: &[Token<'_>]) -> Vec<bool> {
+pub(crate) fn on_the_right(clause: &str) -> Vec<bool> {
     let (mut depth, mut right) = (0_i32, false);
-    tokens
-        .iter()
+    tokens(clause)
+        .into_iter()
         .map(|token| {
             depth += i32::from(token.text == "(") - i32::from(token.text == ")");
             match token.text {
@@ -323,26 +332,18 @@ fn on_the_right(tokens: &[Token<'_>]) -> Vec<bool> {
 
 /// The top-level attributes on the right-hand side of a `SET` clause.
 pub(crate) fn read_by_set<'a>(clause: &'a str, placeholders: &'a Placeholders) -> Vec<&'a str> {
-    let tokens = tokens(clause);
-    let right = on_the_right(&tokens);
-    let read = (0..tokens.len()).filter(|index| right[*index] && is_attribute(&tokens, *index));
-    read.map(|index| placeholders.resolve(tokens[index].text)).collect()
+    let right = on_the_right(clause);
+    attributes_where(clause, placeholders, |index| right[index])
 }
 
-/// The top-level attributes that an update changes.
 pub(crate) fn changed_by(clauses: &Clauses, placeholders: &Placeholders) -> Vec<String> {
-    let of = |text: &str, skip: usize| {
-        let tokens = tokens(text);
-        let right = on_the_right(&tokens);
-        let changed = (skip..tokens.len())
-            .filter(|index| !right[*index] && is_attribute(&tokens, *index))
-            .map(|index| placeholders.resolve(tokens[index].text).to_owned());
-        changed.collect::<Vec<_>>()
+    let of = |text: &String, skip: usize| -> Vec<String> {
+        let right = on_the_right(text);
+        let is_changed = |index: usize| index >= skip && !right[index];
+        attributes_where(text, placeholders, is_changed).into_iter().map(str::to_owned).collect()
     };
-    let set = clauses.set.iter().flat_map(|text| of(text, 0));
-    let remove = clauses.remove.iter().flat_map(|text| of(text, 0));
-    let others = clauses.others.iter().flat_map(|text| of(text, 1));
-    set.chain(remove).chain(others).collect()
+    let paths = clauses.set.iter().chain(&clauses.remove).flat_map(|text| of(text, 0));
+    paths.chain(clauses.others.iter().flat_map(|text| of(text, 1))).collect()
 }
 
 /// The placeholder to which a key condition compares an attribute with `=`, and where it stands.
@@ -470,23 +471,6 @@ mod tests {
         }
         for text in ["SET a = :b SET c = :d", "a = :b", "x SET a = :b"] {
             assert_eq!(Clauses::parse(text), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn a_key_condition_names_its_key() {
-        let of = placeholders(json!({"ExpressionAttributeNames": {"#p": "pk"}}));
-        for (text, at) in [("pk = :k", 5), ("(#p = :k)", 6), ("sk > :k AND #p = :k", 17)] {
-            assert_eq!(equals(text, "pk", &of).ok(), Some((":k".to_owned(), at)), "{text}");
-        }
-        assert!(equals("sk = :k", "pk", &of).is_err());
-    }
-
-    #[test]
-    fn what_leaves_its_group_is_seen() {
-        assert!(is_balanced("a = :a AND (b = :b OR size(c) > :d)") && is_balanced(""));
-        for text in ["a = :a) OR (b = :b", "(a = :a", "a = :a)"] {
-            assert!(!is_balanced(text), "{text}");
         }
     }
 }

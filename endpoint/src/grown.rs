@@ -51,7 +51,6 @@ impl Grown {
         Some(keys)
     }
 
-    /// Reads the metadata of all keys.
     async fn read(engine: &TableEngine, deadline: Instant) -> Result<Self, Failure> {
         let (mut keys, mut after) = (HashMap::new(), None::<PartitionKey>);
         loop {

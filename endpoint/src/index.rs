@@ -20,9 +20,7 @@ impl Index {
         definitions: &[Value],
         partition_key: &str,
     ) -> Option<Self> {
-        fn text<'a>(value: &'a Value, name: &str) -> &'a str {
-            value.get(name).and_then(Value::as_str).unwrap_or_default()
-        }
+        let text = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
         let schema = described.get("KeySchema")?.as_array()?;
         let is_own = |key: &Value| text(key, "AttributeName") == partition_key;
         if !schema.iter().any(|key| text(key, "KeyType") == "HASH" && is_own(key)) {
@@ -31,11 +29,11 @@ impl Index {
         let keys = schema.iter().filter(|key| !is_own(key)).map(|key| {
             let name = text(key, "AttributeName");
             let defined = definitions.iter().find(|it| text(it, "AttributeName") == name);
-            let letter = defined.map_or("S", |it| text(it, "AttributeType"));
-            (name.to_owned(), letter.to_owned())
+            let letter = defined.map_or_else(|| "S".to_owned(), |it| text(it, "AttributeType"));
+            (name, letter)
         });
-        let projection = described.get("Projection").unwrap_or(&Value::Null);
-        let included = projection.get("NonKeyAttributes").and_then(Value::as_array);
+        let projection = &described["Projection"];
+        let included = projection["NonKeyAttributes"].as_array();
         let included = included.into_iter().flatten().filter_map(Value::as_str);
         let included = (text(projection, "ProjectionType") != "ALL")
             .then(|| included.map(str::to_owned).collect());

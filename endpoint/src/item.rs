@@ -1,5 +1,5 @@
 //! Items as DynamoDB's JSON has them: their keys, the product's attributes in them, and the typed
-//! form that the crate stores.
+//! form that the crate stores. And the members of requests and answers.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -23,13 +23,29 @@ pub(crate) fn number(number: impl ToString) -> Value {
     json!({ "N": number.to_string() })
 }
 
-fn text<'a>(item: &'a Members, name: &str, of: &str) -> Option<&'a str> {
-    item.get(name)?.as_object()?.get(of)?.as_str()
+/// A member that is a text.
+pub(crate) fn text<'a>(members: &'a Members, name: &str) -> Option<&'a str> {
+    members.get(name)?.as_str()
+}
+
+/// A member that is an object; an empty one if there is none.
+pub(crate) fn map(members: &Members, name: &str) -> Members {
+    members.get(name).and_then(Value::as_object).cloned().unwrap_or_default()
+}
+
+/// A member that is a list; an empty one if there is none.
+pub(crate) fn list(members: &Members, name: &str) -> Vec<Value> {
+    members.get(name).and_then(Value::as_array).cloned().unwrap_or_default()
+}
+
+/// The text of an attribute that has this type.
+pub(crate) fn attribute<'a>(item: &'a Members, name: &str, letter: &str) -> Option<&'a str> {
+    item.get(name)?.as_object()?.get(letter)?.as_str()
 }
 
 /// The version of a stored item. An item of another program has none.
 pub(crate) fn version(stored: &Members) -> Version {
-    text(stored, VERSION, "N").and_then(Version::parse).unwrap_or(Version::NONE)
+    attribute(stored, VERSION, "N").and_then(Version::parse).unwrap_or(Version::NONE)
 }
 
 pub(crate) fn is_tombstone(stored: &Members) -> bool {
@@ -41,9 +57,9 @@ pub(crate) fn copy(stored: &Members) -> Copy {
     Copy {
         version: version(stored),
         is_tombstone: is_tombstone(stored),
-        write_id: text(stored, WRITE_ID, "S").map(str::to_owned),
+        write_id: attribute(stored, WRITE_ID, "S").map(str::to_owned),
         applied: None,
-        late_until: text(stored, LATE_UNTIL, "N")
+        late_until: attribute(stored, LATE_UNTIL, "N")
             .filter(|_| stored.contains_key(VERSION))
             .and_then(|until| until.parse().ok()),
     }
@@ -57,7 +73,7 @@ pub(crate) fn counts(
     key: &PartitionKey,
     shard: ShardNumber,
 ) -> bool {
-    table.is_key_itself(shard) || text(stored, LOGICAL_KEY, "S") == Some(key.as_str())
+    table.is_key_itself(shard) || attribute(stored, LOGICAL_KEY, "S") == Some(key.as_str())
 }
 
 /// Leaves the product's attributes out of an answer, and shows the client's key.
@@ -83,17 +99,17 @@ pub(crate) fn check_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Resul
     }
 }
 
+const NO_KEY: &str = "The provided key element does not match the schema";
+
 /// The sort key of a key, or of a stored item.
 pub(crate) fn sort_key(table: &ServedTable, key: &Members) -> Result<SortKey, Failure> {
-    let schema = "The provided key element does not match the schema";
-    let text = key_text(table, key)?.ok_or_else(|| Failure::validation(schema))?;
+    let text = key_text(table, key)?.ok_or_else(|| Failure::validation(NO_KEY))?;
     parsed(table, text)
 }
 
 /// Refuses a key that has more than its two parts.
 pub(crate) fn check_is_key(key: &Members) -> Result<(), Failure> {
-    let schema = "The provided key element does not match the schema";
-    if key.len() == 2 { Ok(()) } else { Err(Failure::validation(schema)) }
+    if key.len() == 2 { Ok(()) } else { Err(Failure::validation(NO_KEY)) }
 }
 
 /// The sort key of an item to put.
@@ -119,7 +135,7 @@ pub(crate) fn sort_key_to_put(table: &ServedTable, item: &Members) -> Result<Sor
 /// The text of the sort key; `None` if it is absent or has another type.
 fn key_text<'a>(table: &ServedTable, key: &'a Members) -> Result<Option<&'a str>, Failure> {
     check_one_type(key.get(table.sort_key_name()))?;
-    Ok(text(key, table.sort_key_name(), table.sort_key_letter()))
+    Ok(attribute(key, table.sort_key_name(), table.sort_key_letter()))
 }
 
 fn parsed(table: &ServedTable, text: &str) -> Result<SortKey, Failure> {
@@ -188,13 +204,12 @@ fn typed(value: &Value) -> Option<sharding::Value> {
     use sharding::Value as Typed;
     let members = value.as_object().filter(|members| members.len() == 1)?;
     let (kind, value) = members.iter().next()?;
-    let text = || value.as_str().map(str::to_owned);
+    let text = |value: &Value| value.as_str().map(str::to_owned);
     let bytes = |value: &Value| BASE64_STANDARD.decode(value.as_str()?).ok();
-    let text_of = |it: &Value| it.as_str().map(str::to_owned);
-    let texts = || value.as_array()?.iter().map(text_of).collect::<Option<Vec<String>>>();
+    let texts = || value.as_array()?.iter().map(text).collect::<Option<Vec<String>>>();
     Some(match kind.as_str() {
-        "S" => Typed::S(text()?),
-        "N" => Typed::N(text()?),
+        "S" => Typed::S(text(value)?),
+        "N" => Typed::N(text(value)?),
         "B" => Typed::B(bytes(value)?),
         "BOOL" => Typed::Bool(value.as_bool()?),
         "NULL" => value.as_bool().filter(|is_null| *is_null).map(|_| Typed::Null)?,

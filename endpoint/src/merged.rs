@@ -5,10 +5,10 @@
 //! copy is checked: the item is shown there if its newest copy has the same keys in the index.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use serde_json::Value;
-use sharding::internal::KeySession;
 use sharding::internal::protocol::layout::Places;
 use sharding::internal::protocol::merge::{PageMerge, ShardPage, ShardPageRequest, Stored};
 use sharding::internal::protocol::names::VERSION;
@@ -47,50 +47,30 @@ pub(crate) struct Entry {
     bytes: usize,
 }
 
-/// The merged part of a page.
 pub(crate) struct Merged {
     pub(crate) entries: Vec<(Position, Entry)>,
     pub(crate) next: Option<Position>,
     pub(crate) units: f64,
-    /// The highest era of the copies that were read.
-    pub(crate) era: u64,
-}
-
-/// The part of one shard.
-struct Part {
-    shard: ShardNumber,
-    page: ShardPage<Entry, Position>,
-    units: f64,
-    era: u64,
 }
 
 impl Query<'_> {
-    /// One page over all shards.
-    pub(crate) async fn page(
-        &self,
-        session: &KeySession<'_>,
-        view: &View,
-        what: &What,
-    ) -> Result<Merged, Failure> {
+    pub(crate) async fn page(&self, view: &View, what: What) -> Result<Merged, Failure> {
         let limit = self.limit.unwrap_or(UNLIMITED);
         let mut merge =
             PageMerge::new(limit, self.order, self.start.clone()).sharing_at_most(ASKED_AT_ONCE);
         merge.add_shards(view.layout.read_shards.shards());
-        let (mut units, mut era, mut bytes) = (0.0, 0, 0);
+        let (mut units, mut bytes) = (0.0, 0);
         while !merge.is_complete() {
-            let requests = merge.requests();
-            let asked: Vec<_> = requests
-                .into_iter()
-                .map(|request| self.ask(session, view, request, what).boxed())
-                .collect();
+            let asked = merge.requests().into_iter();
+            let asked: Vec<_> =
+                asked.map(|request| self.ask(view, request, what).boxed()).collect();
             let mut answers = stream::iter(asked).buffer_unordered(CONCURRENCY);
             let (mut is_stuck, mut failed) = (true, None);
             while let Some(answer) = answers.next().await {
                 match answer {
-                    Ok(part) => {
-                        units += part.units;
-                        era = era.max(part.era);
-                        merge.supply(part.shard, part.page);
+                    Ok((shard, page, of_shard)) => {
+                        units += of_shard;
+                        merge.supply(shard, page);
                         is_stuck = false;
                     }
                     Err(failure) => failed = Some(failure),
@@ -118,41 +98,37 @@ impl Query<'_> {
             }
         }
         let (entries, next) = merge.finish();
-        let entries = entries
-            .into_iter()
-            .map(|(entry, _)| Ok((Position::of(self.table, self.index, &entry.item)?, entry)));
-        Ok(Merged { entries: entries.collect::<Result<_, Failure>>()?, next, units, era })
+        let entries = entries.into_iter();
+        let entries = entries.map(|(entry, _)| Ok((self.position(&entry.item)?, entry)));
+        Ok(Merged { entries: entries.collect::<Result<_, Failure>>()?, next, units })
     }
 
-    /// Asks one shard for its part.
+    /// Asks one shard for its part, and what that costs.
     async fn ask(
         &self,
-        session: &KeySession<'_>,
         view: &View,
         request: ShardPageRequest<Position>,
-        what: &What,
-    ) -> Result<Part, Failure> {
+        what: What,
+    ) -> Result<(ShardNumber, ShardPage<Entry, Position>, f64), Failure> {
         let shard = request.shard;
-        let (mut body, _) = self.request(session, shard, what)?;
+        let (mut body, _) = self.request(shard, what)?;
         body.insert("Limit".to_owned(), Value::from(request.limit));
         if let Some(after) = &request.after {
-            body.insert("ExclusiveStartKey".to_owned(), self.start(session, shard, after));
+            body.insert("ExclusiveStartKey".to_owned(), self.start(shard, after));
         }
-        let reply = repeated(self.upstream, "Query", &body, CHECKED_AFTER).await?;
+        let reply = repeated(&self.table.upstream, "Query", &body, CHECKED_AFTER).await?;
         let (bytes, mut answer) = (reply.body.len(), reply.members());
-        let found: Vec<Members> = objects(answer.remove("Items"));
+        let found = objects(answer.remove("Items"));
         // What DynamoDB has evaluated, also of items of which it shows little.
         let is_consistent = self.body.get("ConsistentRead").and_then(Value::as_bool);
         let unit_bytes = if is_consistent == Some(true) { 4_096.0 } else { 8_192.0 };
         let units = consumed(&answer);
         let evaluated = (units * unit_bytes - ROUNDED_BYTES).max(0.0) as usize;
         let bytes = evaluated.max(bytes) / found.len().max(1);
-        let mut era = highest_era(&found);
+        self.note_era(&found);
         let mut found = self.in_order(request.after.clone(), found)?;
-        let mut next = match answer.get("LastEvaluatedKey").and_then(Value::as_object) {
-            Some(last) => Some(Position::of(self.table, self.index, last)?),
-            None => None,
-        };
+        let next = answer.get("LastEvaluatedKey").and_then(Value::as_object);
+        let mut next = next.map(|last| self.position(last)).transpose()?;
         // The shard may have more than the page needs.
         if let Some(until) = &request.until {
             let is_beyond = |place: &Position| self.order.compare(place, until).is_gt();
@@ -167,17 +143,12 @@ impl Query<'_> {
             .map(|(position, stored)| {
                 let version = item::version(&stored);
                 let entry = Entry { item: stored, shard, version, bytes };
-                self.checked((session, view), position, entry, &how).boxed()
+                self.checked(view, position, entry, &how).boxed()
             })
             .collect();
         let at_once = CHECKS.div_ceil(view.layout.read_shards.get() as usize);
-        let mut checks = stream::iter(checks).buffered(at_once);
-        let mut items = Vec::new();
-        while let Some((stored, of_copies)) = checks.try_next().await? {
-            items.push(stored);
-            era = era.max(of_copies);
-        }
-        Ok(Part { shard, page: ShardPage { items, next }, units, era })
+        let items = stream::iter(checks).buffered(at_once).try_collect().await?;
+        Ok((shard, ShardPage { items, next }, units))
     }
 
     /// What one shard returned, by position. The merge relies on its order.
@@ -189,7 +160,7 @@ impl Query<'_> {
         let mut last = after;
         let mut positions = Vec::with_capacity(found.len());
         for stored in found {
-            let position = Position::of(self.table, self.index, &stored)?;
+            let position = self.position(&stored)?;
             if last.as_ref().is_some_and(|last| self.order.compare(last, &position).is_ge()) {
                 return Err(Failure::unsupported(
                     "Query on an index in which entries of one index key are not in the order of \
@@ -202,38 +173,36 @@ impl Query<'_> {
         Ok(positions)
     }
 
-    /// An entry on its way into the merge, and the highest era of the copies that were read for it.
-    /// Of entries at one position, the merge takes the one with the highest version. In an index,
-    /// what does not count has the lowest, and an entry that shows its item goes before the item as
-    /// a copy has it.
+    /// An entry on its way into the merge. Of entries at one position, the merge takes the one with
+    /// the highest version. In an index, what does not count has the lowest, and an entry that shows
+    /// its item goes before the item as a copy has it.
     async fn checked(
         &self,
-        (session, view): (&KeySession<'_>, &View),
+        view: &View,
         position: Position,
         mut entry: Entry,
-        how: &Value,
-    ) -> Result<(Stored<Entry, Position>, u64), Failure> {
+        how: &Members,
+    ) -> Result<Stored<Entry, Position>, Failure> {
         let (shard, version) = (entry.shard, entry.version);
-        let places = session.places(&position.sort_key, view);
+        let places = self.session.places(&position.sort_key, view);
         let stored = |sort_key, version, item| Stored { sort_key, version, item };
         if self.index.is_none() {
             let counts =
                 item::counts(self.table, &entry.item, self.key, shard) && places.contains(shard);
             let is_item = counts && !item::is_tombstone(&entry.item);
             let version = if counts { version } else { Version::NONE };
-            return Ok((stored(position, version, is_item.then_some(entry)), 0));
+            return Ok(stored(position, version, is_item.then_some(entry)));
         }
         let is_seen = self.shows_version(&entry.item);
         match Standing::of(&entry.item, is_seen, shard, (&places, view)) {
             Standing::OnlyCopy | Standing::AtHome => {
-                return Ok((stored(position, version, Some(entry)), 0));
+                return Ok(stored(position, version, Some(entry)));
             }
-            Standing::Hidden => return Ok((stored(position, Version::NONE, None), 0)),
+            Standing::Hidden => return Ok(stored(position, Version::NONE, None)),
             Standing::Unknown => {}
         }
-        let (newest, era) = self.newest(session, &places, &position, how).await?;
-        let Some((at, copy)) = newest else {
-            return Ok((stored(position, Version::NONE, None), era));
+        let Some((at, copy)) = self.newest(&places, &position, how).await? else {
+            return Ok(stored(position, Version::NONE, None));
         };
         let of_copy = item::version(&copy);
         let is_same = at == shard && (!is_seen || of_copy == version);
@@ -242,24 +211,26 @@ impl Query<'_> {
             entry.item = copy;
         }
         (entry.shard, entry.version) = (at, of_copy);
-        Ok((stored(position, rank, Some(entry)), era))
+        Ok(stored(position, rank, Some(entry)))
     }
 
-    /// The newest copy of an item, with its place, if it is no tombstone and has this position. And
-    /// the highest era of the copies.
+    /// The newest copy of an item, with its place, if it is no tombstone and has this position.
     async fn newest(
         &self,
-        session: &KeySession<'_>,
         places: &Places,
         position: &Position,
-        how: &Value,
-    ) -> Result<(Option<(ShardNumber, Members)>, u64), Failure> {
-        let all: Vec<ShardNumber> = places.all().into_iter().collect();
-        let of = (self.table, self.upstream, session);
-        let found = copies(of, (self.key, &position.sort_key), &all, how).await?;
-        let era = highest_era(found.iter().map(|(_, copy)| copy));
+        how: &Members,
+    ) -> Result<Option<(ShardNumber, Members)>, Failure> {
+        let of = (self.key, &position.sort_key);
+        let found = copies(self.table, &self.session, of, places, how).await?;
+        self.note_era(found.iter().map(|(_, copy)| copy));
         let newest = newest(found).filter(|(_, copy)| !item::is_tombstone(copy));
-        Ok((newest.filter(|(_, copy)| position.is_of(self.table, self.index, copy)), era))
+        Ok(newest.filter(|(_, copy)| position.is_of(self.table, self.index, copy)))
+    }
+
+    /// Notes the eras of copies that were read.
+    pub(crate) fn note_era<'a>(&self, copies: impl IntoIterator<Item = &'a Members>) {
+        self.era.fetch_max(highest_era(copies), Ordering::Relaxed);
     }
 
     /// Whether an entry shows what decides which copy is the newest.
@@ -270,17 +241,15 @@ impl Query<'_> {
         })
     }
 
-    /// The items of the page that the filter lets through.
+    /// The items of the page that the filter lets through, and what that costs.
     pub(crate) async fn filtered(
         &self,
-        session: &KeySession<'_>,
         view: &View,
         page: Vec<(Position, Entry)>,
-    ) -> Result<Merged, Failure> {
-        let mut merged = Merged { entries: Vec::new(), next: None, units: 0.0, era: 0 };
+    ) -> Result<(Vec<(Position, Entry)>, f64), Failure> {
         let (most, last) = (page.len() + 1, page.last().map(|(position, _)| position.clone()));
         // A drain may remove a copy at an old place once the item's home has it.
-        let home = |position: &Position| session.places(&position.sort_key, view).home;
+        let home = |position: &Position| self.session.places(&position.sort_key, view).home;
         let mut shards: BTreeSet<ShardNumber> =
             page.iter().flat_map(|(position, it)| [it.shard, home(position)]).collect();
         if last.is_none() {
@@ -293,25 +262,24 @@ impl Query<'_> {
             return Err(Failure::unsupported(what));
         }
         let (wanted, how): (BTreeMap<Position, Entry>, _) =
-            (page.into_iter().collect(), self.copies(&What::Filtered)?);
-        let asked: Vec<_> = shards
-            .into_iter()
-            .map(|shard| self.hits(session, shard, (most, last.as_ref())).boxed())
-            .collect();
+            (page.into_iter().collect(), self.copies(What::Filtered)?);
+        let asked = shards.into_iter();
+        let asked: Vec<_> =
+            asked.map(|shard| self.hits(shard, (most, last.as_ref())).boxed()).collect();
         let answers: Vec<_> =
             stream::iter(asked).buffer_unordered(CONCURRENCY).try_collect().await?;
-        let mut hits = Vec::new();
-        for (shard, found, units) in answers {
-            merged.units += units;
+        let (mut hits, mut units) = (Vec::new(), 0.0);
+        for (shard, found, of_shard) in answers {
+            units += of_shard;
             for stored in found {
-                let position = Position::of(self.table, self.index, &stored)?;
+                let position = self.position(&stored)?;
                 let Some(entry) = wanted.get(&position) else { continue };
                 if self.index.is_none() && !item::counts(self.table, &stored, self.key, shard) {
                     continue;
                 }
                 let version = item::version(&stored);
-                merged.era = merged.era.max(version.era());
-                let places = session.places(&position.sort_key, view);
+                self.note_era([&stored]);
+                let places = self.session.places(&position.sort_key, view);
                 let is_seen = self.shows_version(&stored);
                 let is_newest = match Standing::of(&stored, is_seen, shard, (&places, view)) {
                     Standing::OnlyCopy | Standing::AtHome => true,
@@ -321,9 +289,8 @@ impl Query<'_> {
                     }
                     Standing::Unknown if entry.shard == shard => true,
                     Standing::Unknown => {
-                        let newest = self.newest(session, &places, &position, &how).await?;
-                        merged.era = merged.era.max(newest.1);
-                        newest.0.is_some_and(|(at, _)| at == shard)
+                        let newest = self.newest(&places, &position, &how).await?;
+                        newest.is_some_and(|(at, _)| at == shard)
                     }
                 };
                 if is_newest {
@@ -336,41 +303,38 @@ impl Query<'_> {
             self.order.compare(one, other).then(of_other.version.cmp(&hit.version))
         });
         hits.dedup_by(|(later, _), (first, _)| later == first);
-        merged.entries = hits;
-        Ok(merged)
+        Ok((hits, units))
     }
 
     /// What the filter lets through on one shard, up to a position, asked for so many items at a
     /// time. Without a position, only whether DynamoDB accepts the request.
     async fn hits(
         &self,
-        session: &KeySession<'_>,
         shard: ShardNumber,
         (most, last): (usize, Option<&Position>),
     ) -> Result<(ShardNumber, Vec<Members>, f64), Failure> {
-        let (mut body, _) = self.request(session, shard, &What::Filtered)?;
+        let (mut body, _) = self.request(shard, What::Filtered)?;
         body.insert("Limit".to_owned(), Value::from(most));
         let (mut found, mut units) = (Vec::new(), 0.0);
         let (mut after, mut operation) = (self.start.clone(), "Query");
         if self.filters_keys {
             (after, operation) = (Some(after.map_or_else(|| self.lowest(), Ok)?), "Scan");
         }
-        let stored_key = session.shard_key(shard).ok().map(|key| item::string(&key));
-        let is_here =
-            |key: &Members| key.get(self.table.partition_key_name()) == stored_key.as_ref();
+        let stored_key = self.session.shard_key(shard).unwrap_or_default();
+        let is_here = |key: &Members| self.table.key_text(key) == Some(stored_key.as_str());
         loop {
             if let Some(after) = &after {
-                body.insert("ExclusiveStartKey".to_owned(), self.start(session, shard, after));
+                body.insert("ExclusiveStartKey".to_owned(), self.start(shard, after));
             }
-            let mut answer =
-                repeated(self.upstream, operation, &body, CHECKED_AFTER).await?.members();
+            let reply = repeated(&self.table.upstream, operation, &body, CHECKED_AFTER).await?;
+            let mut answer = reply.members();
             units += consumed(&answer);
             // A scan goes on to the next key.
             found.extend(objects(answer.remove("Items")).into_iter().filter(is_here));
             let next = answer.get("LastEvaluatedKey").and_then(Value::as_object);
             let next = next.filter(|next| is_here(next));
             let (Some(next), Some(last)) = (next, last) else { return Ok((shard, found, units)) };
-            let next = Position::of(self.table, self.index, next)?;
+            let next = self.position(next)?;
             if self.order.compare(&next, last).is_ge() {
                 return Ok((shard, found, units));
             }
@@ -378,11 +342,13 @@ impl Query<'_> {
         }
     }
 
+    fn position(&self, entry: &Members) -> Result<Position, Failure> {
+        Position::of(self.table, self.index, entry)
+    }
+
     /// The lowest position in the table, after which a shard is scanned.
     fn lowest(&self) -> Result<Position, Failure> {
-        let mut key = Members::new();
-        let lowest = item::outermost_sort_key(self.table, false);
-        key.insert(self.table.sort_key_name().to_owned(), lowest);
+        let key = self.table.key("", item::outermost_sort_key(self.table, false));
         Position::of(self.table, None, &key)
     }
 }

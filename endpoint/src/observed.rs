@@ -2,6 +2,7 @@
 //! they would need, and what would be refused for them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -66,27 +67,22 @@ impl HotKey {
 
 /// The counts of all keys. Clones share them.
 #[derive(Debug, Clone)]
-pub struct Observed(Arc<Seen>);
-
-#[derive(Debug)]
-struct Seen {
-    keys: Cache<(String, String), Arc<Counts>>,
-    reports: Mutex<VecDeque<Vec<HotKey>>>,
+pub struct Observed {
+    keys: Arc<Cache<(String, String), Arc<Counts>>>,
+    reports: Arc<Mutex<VecDeque<Vec<HotKey>>>>,
 }
 
 impl Default for Observed {
     fn default() -> Self {
-        Self(Arc::new(Seen { keys: Cache::new(MAX_KEYS), reports: Mutex::default() }))
+        Self { keys: Arc::new(Cache::new(MAX_KEYS)), reports: Arc::default() }
     }
 }
 
 impl Observed {
     fn counts(&self, table: &str, key: &str) -> Arc<Counts> {
         let of_key = (table.to_owned(), key.to_owned());
-        let Ok(counts) = self
-            .0
-            .keys
-            .get_or_insert_with(&of_key, || Ok::<_, std::convert::Infallible>(Arc::default()));
+        let Ok(counts) =
+            self.keys.get_or_insert_with(&of_key, || Ok::<_, Infallible>(Arc::default()));
         counts
     }
 
@@ -114,7 +110,6 @@ impl Observed {
     #[must_use]
     pub fn take(&self, period: Duration) -> Vec<HotKey> {
         let mut hot: Vec<HotKey> = self
-            .0
             .keys
             .iter()
             .filter_map(|((table, key), counts)| {
@@ -131,7 +126,7 @@ impl Observed {
             .collect();
         hot.sort_by(|one, other| other.write_units.total_cmp(&one.write_units));
         hot.truncate(REPORTED_KEYS);
-        let mut reports = locked(&self.0.reports);
+        let mut reports = locked(&self.reports);
         reports.push_back(hot.clone());
         let old = reports.len().saturating_sub(REPORTS);
         reports.drain(..old);
@@ -142,7 +137,7 @@ impl Observed {
     #[must_use]
     pub fn hottest(&self) -> Vec<HotKey> {
         let mut by_key = BTreeMap::<(String, String), HotKey>::new();
-        for hot in locked(&self.0.reports).iter().flatten() {
+        for hot in locked(&self.reports).iter().flatten() {
             let of_key = (hot.table.clone(), hot.key.clone());
             let known = by_key.entry(of_key).or_insert_with(|| hot.clone());
             if hot.write_units > known.write_units {

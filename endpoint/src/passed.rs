@@ -3,7 +3,9 @@
 use serde_json::Value;
 use sharding::CapacityScope;
 
+use crate::item;
 use crate::observed::Observed;
+use crate::query::partition_key;
 use crate::reply::{Members, Reply};
 use crate::table::ServedTable;
 
@@ -20,7 +22,6 @@ const OLD_PARAMETERS: [&str; 6] = [
 /// The longest partition key. (DynamoDB developer guide, "Constraints".)
 const MAX_KEY_BYTES: usize = 2_048;
 
-/// Notes the keys of a request and its answer.
 pub(crate) fn note(
     (observed, tables): (&Observed, &[ServedTable]),
     (operation, body): (&str, &Members),
@@ -37,90 +38,77 @@ pub(crate) fn note(
         return;
     }
     let table_of = |name: &str| tables.iter().find(|table| table.is_named(name));
-    let named =
-        |members: &Members| members.get("TableName").and_then(Value::as_str).and_then(table_of);
+    let named = |members: &Members| item::text(members, "TableName").and_then(table_of);
     match operation {
         "PutItem" | "UpdateItem" | "DeleteItem" => {
             let of = if operation == "PutItem" { "Item" } else { "Key" };
-            let (Some(table), Some(item)) = (named(body), object(body.get(of))) else { return };
-            let Some(key) = key_of(table, item) else { return };
-            observed.note((&table.name, key), units(item), reply.throttled());
-            note_old((observed, &table.name, key), body);
+            if let Some((key, units)) = keyed(named(body), body.get(of)) {
+                observed.note(key, units, reply.throttled());
+                note_old(observed, key, body);
+            }
         }
-        "GetItem" | "Query" => {
+        "GetItem" => {
+            if let Some((key, _)) = keyed(named(body), body.get("Key")) {
+                note_old(observed, key, body);
+            }
+        }
+        "Query" => {
             let Some(table) = named(body) else { return };
-            let key = match operation {
-                "GetItem" => {
-                    object(body.get("Key")).and_then(|key| key_of(table, key)).map(str::to_owned)
-                }
-                _ => crate::query::partition_key(table, body).ok().flatten(),
-            };
-            if let Some(key) = key {
-                note_old((observed, &table.name, &key), body);
+            if let Ok(Some(key)) = partition_key(table, body) {
+                note_old(observed, (&table.name, &key), body);
             }
         }
         "BatchWriteItem" => {
-            let answer = reply.members();
-            let unprocessed = answer.get("UnprocessedItems");
-            for (name, writes) in object(body.get("RequestItems")).into_iter().flatten() {
-                let Some(table) = table_of(name) else { continue };
-                let left = unprocessed.and_then(|left| left.get(name)?.as_array());
+            let unprocessed = item::map(&reply.members(), "UnprocessedItems");
+            let of_tables = body.get("RequestItems").and_then(Value::as_object);
+            for (name, writes) in of_tables.into_iter().flatten() {
+                let left = item::list(&unprocessed, name);
                 for write in writes.as_array().into_iter().flatten() {
-                    let is_left = left.is_some_and(|left| left.contains(write));
                     // A batch does not say which limit it was.
-                    let limit = is_left.then_some(CapacityScope::KeyRange);
-                    let item = object(write.pointer("/PutRequest/Item"))
-                        .or_else(|| object(write.pointer("/DeleteRequest/Key")));
-                    let Some(item) = item else { continue };
-                    let Some(key) = key_of(table, item) else { continue };
-                    observed.note((&table.name, key), units(item), limit.or(reply.throttled()));
+                    let limit = left.contains(write).then_some(CapacityScope::KeyRange);
+                    let put = write.pointer("/PutRequest/Item");
+                    let item = put.or_else(|| write.pointer("/DeleteRequest/Key"));
+                    if let Some((key, units)) = keyed(table_of(name), item) {
+                        observed.note(key, units, limit.or(reply.throttled()));
+                    }
                 }
             }
         }
         "TransactWriteItems" => {
-            let answer = reply.members();
-            let reasons = answer.get("CancellationReasons").and_then(Value::as_array);
+            let reasons = item::list(&reply.members(), "CancellationReasons");
             let parts = body.get("TransactItems").and_then(Value::as_array);
             for (index, part) in parts.into_iter().flatten().enumerate() {
-                let Some(part) = part.as_object().and_then(|part| part.values().next()) else {
-                    continue;
-                };
-                let Some(part) = part.as_object() else { continue };
-                let item = object(part.get("Item")).or_else(|| object(part.get("Key")));
-                let (Some(table), Some(item)) = (named(part), item) else { continue };
-                let Some(key) = key_of(table, item) else { continue };
-                let code = reasons.and_then(|it| it.get(index)?.get("Code")?.as_str());
+                let part = part.as_object().and_then(|part| part.values().next()?.as_object());
+                let Some(part) = part else { continue };
+                let item = part.get("Item").or_else(|| part.get("Key"));
+                let Some((key, units)) = keyed(named(part), item) else { continue };
+                let code = reasons.get(index).and_then(|reason| reason.get("Code")?.as_str());
                 let is_throttled =
                     matches!(code, Some("ThrottlingError" | "ProvisionedThroughputExceeded"));
                 let limit = is_throttled.then_some(CapacityScope::KeyRange);
                 // A transactional write takes two units for each.
-                observed.note((&table.name, key), 2 * units(item), limit);
-                observed.note_refused((&table.name, key), "TransactWriteItems");
+                observed.note(key, 2 * units, limit);
+                observed.note_refused(key, "TransactWriteItems");
             }
         }
         _ => {}
     }
 }
 
-fn object(value: Option<&Value>) -> Option<&Members> {
-    value?.as_object()
-}
-
-/// The partition key, if DynamoDB can have it.
-fn key_of<'a>(table: &ServedTable, item: &'a Members) -> Option<&'a str> {
-    let key = item.get(table.partition_key_name())?.get("S")?.as_str();
-    key.filter(|key| key.len() <= MAX_KEY_BYTES)
-}
-
-/// The write units of an item. An update or a deletion counts by its key, because its item is not
-/// known.
-fn units(item: &Members) -> u64 {
+/// The table and the partition key of an item, and its write units. An update or a deletion counts
+/// by its key, because its item is not known. `None` if DynamoDB cannot have the key.
+fn keyed<'a>(
+    table: Option<&'a ServedTable>,
+    item: Option<&'a Value>,
+) -> Option<((&'a str, &'a str), u64)> {
+    let (table, item) = (table?, item?.as_object()?);
+    let key = table.key_text(item).filter(|key| key.len() <= MAX_KEY_BYTES)?;
     let bytes: usize = item.values().map(|value| value.to_string().len()).sum();
-    (bytes as u64).div_ceil(1_024).max(1)
+    Some(((table.name.as_str(), key), (bytes as u64).div_ceil(1_024).max(1)))
 }
 
-fn note_old((observed, table, key): (&Observed, &str, &str), body: &Members) {
+fn note_old(observed: &Observed, key: (&str, &str), body: &Members) {
     for old in OLD_PARAMETERS.into_iter().filter(|old| body.contains_key(*old)) {
-        observed.note_refused((table, key), old);
+        observed.note_refused(key, old);
     }
 }

@@ -1,11 +1,9 @@
 //! Where an entry stands in the order of a query: by the keys of the index, then by the table's sort
 //! key. DynamoDB continues a query at such a position, at any shard.
 
-use std::cmp::Ordering;
-
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sharding::{Number, SortKey};
 
 use crate::index::Index;
@@ -20,22 +18,16 @@ pub(crate) struct Position {
     pub(crate) sort_key: SortKey,
 }
 
-/// A key of the index, as DynamoDB wrote it, and in its order.
-#[derive(Debug, Clone)]
-struct IndexKey {
-    written: Value,
-    order: InOrder,
-}
-
-/// DynamoDB's order: strings and binary values by their bytes, and numbers by value.
+/// A key of the index, in DynamoDB's order: strings and binary values by their bytes, and numbers by
+/// value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum InOrder {
+enum IndexKey {
     String(String),
     Number(Number),
     Binary(Vec<u8>),
 }
 
-impl InOrder {
+impl IndexKey {
     fn of(value: &Value, letter: &str) -> Option<Self> {
         let members = value.as_object().filter(|members| members.len() == 1)?;
         let text = members.get(letter)?.as_str()?;
@@ -45,34 +37,19 @@ impl InOrder {
             _ => BASE64_STANDARD.decode(text).ok().map(Self::Binary),
         }
     }
-}
 
-impl Ord for IndexKey {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.order.cmp(&other.order)
+    fn value(&self) -> Value {
+        match self {
+            Self::String(text) => item::string(text),
+            Self::Number(number) => item::number(number),
+            Self::Binary(bytes) => json!({ "B": BASE64_STANDARD.encode(bytes) }),
+        }
     }
 }
-
-impl PartialOrd for IndexKey {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for IndexKey {
-    fn eq(&self, other: &Self) -> bool {
-        self.order == other.order
-    }
-}
-
-impl Eq for IndexKey {}
 
 impl Position {
-    /// The position of an entry, or of an item that an index may show.
-    ///
-    /// # Errors
-    /// [`Failure`] if a key is absent or has another type. That of an index is so in an entry of an
-    /// index that was made anew.
+    /// The position of an entry, or of an item that an index may show. An entry of an index that was
+    /// made anew has not its keys.
     pub(crate) fn of(
         table: &ServedTable,
         index: Option<&Index>,
@@ -86,10 +63,7 @@ impl Position {
         Ok(Self { index: keys, sort_key })
     }
 
-    /// The position at which a client continues.
-    ///
-    /// # Errors
-    /// [`Failure`] if it is of another partition key, or has not exactly the keys.
+    /// The position at which a client continues. It has exactly the keys.
     pub(crate) fn of_start(
         table: &ServedTable,
         index: Option<&Index>,
@@ -99,9 +73,7 @@ impl Position {
         let invalid = || Failure::validation("The provided starting key is invalid");
         let keys = index_keys(index, start).ok_or_else(invalid)?;
         let position = Self { index: keys, sort_key: item::sort_key(table, start)? };
-        let Value::Object(expected) = position.key(table, index, key) else {
-            return Err(Failure::internal("sharding-endpoint: a key is no object"));
-        };
+        let expected = position.key(table, index, key);
         let is_of_the_key =
             start.get(table.partition_key_name()) == expected.get(table.partition_key_name());
         if !is_of_the_key || start.len() != expected.len() {
@@ -117,33 +89,23 @@ impl Position {
     }
 
     /// The keys of this position under a partition key.
-    pub(crate) fn key(&self, table: &ServedTable, index: Option<&Index>, key: &str) -> Value {
-        let mut members = Members::new();
-        members.insert(table.partition_key_name().to_owned(), item::string(key));
+    pub(crate) fn key(&self, table: &ServedTable, index: Option<&Index>, key: &str) -> Members {
+        let mut members = table.key(key, item::sort_key_value(&self.sort_key));
         let names = index.into_iter().flat_map(|index| &index.keys);
-        for ((name, _), value) in names.zip(&self.index) {
-            members.insert(name.clone(), value.written.clone());
-        }
-        let sort_key = item::sort_key_value(&self.sort_key);
-        members.insert(table.sort_key_name().to_owned(), sort_key);
-        Value::Object(members)
+        members.extend(names.zip(&self.index).map(|((name, _), key)| (name.clone(), key.value())));
+        members
     }
 }
 
 /// `None` if one is absent or has another type.
 fn index_keys(index: Option<&Index>, entry: &Members) -> Option<Vec<IndexKey>> {
     let keys = index.into_iter().flat_map(|index| &index.keys);
-    let key = |(name, letter): &(String, String)| {
-        let written = entry.get(name)?.clone();
-        Some(IndexKey { order: InOrder::of(&written, letter)?, written })
-    };
-    keys.map(key).collect()
+    keys.map(|(name, letter)| IndexKey::of(entry.get(name)?, letter)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn keys_of_an_index_are_in_dynamodbs_order() {
@@ -169,13 +131,13 @@ mod tests {
             ("B", &["AA==", "AP8=", "fw==", "gA==", "/wA="]),
         ];
         for (letter, values) in rows {
-            let keys: Vec<InOrder> = values
+            let keys: Vec<IndexKey> = values
                 .iter()
-                .map(|value| InOrder::of(&json!({ letter: value }), letter).expect("a key"))
+                .map(|value| IndexKey::of(&json!({ letter: value }), letter).expect("a key"))
                 .collect();
             assert!(keys.is_sorted_by(|one, other| one < other), "{values:?}");
         }
-        let number = |text: &str| InOrder::of(&json!({ "N": text }), "N");
+        let number = |text: &str| IndexKey::of(&json!({ "N": text }), "N");
         assert_eq!(number("1"), number("1.00"));
         for (value, letter) in [
             (json!({ "S": "1" }), "N"),
@@ -185,7 +147,7 @@ mod tests {
             (json!({ "S": 1 }), "S"),
             (json!("S"), "S"),
         ] {
-            assert_eq!(InOrder::of(&value, letter), None, "{value}");
+            assert_eq!(IndexKey::of(&value, letter), None, "{value}");
         }
     }
 }

@@ -5,9 +5,10 @@
 //! newest. Then the shards that have those copies are asked again, with the filter, up to the last
 //! of them.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use sharding::internal::KeySession;
 use sharding::internal::protocol::view::View;
 use sharding::{Order, PartitionKey, ShardCount, ShardNumber};
@@ -16,12 +17,13 @@ use tokio::time::Instant;
 use crate::expression::{self, Placeholders};
 use crate::index::Index;
 use crate::item;
+use crate::merged::Merged;
 use crate::position::Position;
 use crate::read::{CHECKED_AFTER, repeated};
 use crate::reply::{Failure, Members, Reply};
 use crate::shard_query::What;
 use crate::table::ServedTable;
-use crate::upstream::{Upstream, answered};
+use crate::upstream::answered;
 use crate::write::check_members;
 
 /// The items that a page without a limit may have.
@@ -30,28 +32,28 @@ pub(crate) const UNLIMITED: usize = 1_000_000;
 /// How long before a query's deadline its page ends: the time for a filter.
 pub(crate) const PAGE_MARGIN: Duration = Duration::from_secs(4);
 
-const MEMBERS: [&str; 13] = [
+/// The members of a query and of a scan, and those of a query alone.
+pub(crate) const PAGE_MEMBERS: [&str; 11] = [
     "TableName",
     "IndexName",
-    "KeyConditionExpression",
     "FilterExpression",
     "ProjectionExpression",
     "ExpressionAttributeNames",
     "ExpressionAttributeValues",
     "Limit",
     "ExclusiveStartKey",
-    "ScanIndexForward",
     "ConsistentRead",
     "Select",
     "ReturnConsumedCapacity",
 ];
+pub(crate) const QUERY_MEMBERS: [&str; 2] = ["KeyConditionExpression", "ScanIndexForward"];
 
 /// The partition key that a query names.
 pub(crate) fn partition_key(
     table: &ServedTable,
     body: &Members,
 ) -> Result<Option<String>, Failure> {
-    let Some(text) = body.get("KeyConditionExpression").and_then(Value::as_str) else {
+    let Some(text) = item::text(body, "KeyConditionExpression") else {
         // The old form.
         let value = body.get("KeyConditions").and_then(|it| it.get(table.partition_key_name()));
         let value = value.and_then(|it| it.get("AttributeValueList")?.get(0)?.get("S"));
@@ -63,17 +65,18 @@ pub(crate) fn partition_key(
     Ok(value.and_then(Value::as_str).map(str::to_owned))
 }
 
-/// One query.
 pub(crate) struct Query<'a> {
     pub(crate) table: &'a ServedTable,
-    pub(crate) upstream: &'a Upstream,
+    pub(crate) session: KeySession<'a>,
+    /// The highest era of the copies that were read.
+    pub(crate) era: AtomicU64,
     pub(crate) key: &'a PartitionKey,
     pub(crate) body: &'a Members,
     pub(crate) index: Option<&'a Index>,
     pub(crate) order: Order,
     pub(crate) start: Option<Position>,
     pub(crate) limit: Option<usize>,
-    pub(crate) condition: String,
+    pub(crate) condition: &'a str,
     /// The client's placeholder for the partition key, and where it stands.
     pub(crate) key_value: String,
     pub(crate) key_at: usize,
@@ -94,55 +97,53 @@ pub(crate) enum PartOf {
 
 /// A page of an armed key, in the table or in an index with the table's partition key.
 pub(crate) async fn query(
-    (table, upstream): (&ServedTable, &Upstream),
+    table: &ServedTable,
     index: Option<&Index>,
     (key, part_of): (&PartitionKey, PartOf),
     body: &Members,
     deadline: Instant,
 ) -> Result<Reply, Failure> {
-    check_members("Query", body, &MEMBERS)?;
-    let limit = match body.get("Limit") {
-        None | Some(Value::Null) => None,
-        Some(limit) => match limit.as_u64().filter(|limit| *limit > 0) {
-            Some(limit) => Some(usize::try_from(limit).unwrap_or(UNLIMITED)),
-            None => {
-                let why = "Value at 'limit' failed to satisfy constraint: at least 1";
-                return refused(upstream, body, why).await;
-            }
-        },
-    };
-    let is_count = body.get("Select").and_then(Value::as_str) == Some("COUNT");
+    check_members("Query", body, &[&PAGE_MEMBERS, &QUERY_MEMBERS])?;
+    let limit = body.get("Limit").filter(|limit| !limit.is_null());
+    let is_wrong = |limit: &Value| limit.as_u64().is_none_or(|limit| limit == 0);
+    if limit.is_some_and(is_wrong) {
+        let why = "Value at 'limit' failed to satisfy constraint: at least 1";
+        return refused(table, body, why).await;
+    }
+    let limit = limit.and_then(Value::as_u64);
+    let limit = limit.map(|limit| usize::try_from(limit).unwrap_or(UNLIMITED));
+    let is_count = item::text(body, "Select") == Some("COUNT");
     if is_count && body.contains_key("ProjectionExpression") {
         let why = "Cannot specify the ProjectionExpression when choosing to get only the Count";
-        return refused(upstream, body, why).await;
+        return refused(table, body, why).await;
     }
     let placeholders = Placeholders::of(body);
     for expression in ["KeyConditionExpression", "FilterExpression"] {
-        let text = body.get(expression).and_then(Value::as_str).unwrap_or_default();
+        let text = item::text(body, expression).unwrap_or_default();
         if text.is_empty() && body.contains_key(expression) {
             let why = format!("Invalid {expression}: The expression can not be empty;");
             return Err(Failure::validation(why));
         }
         item::check_names(expression::attributes(text, &placeholders))?;
     }
-    let condition = body.get("KeyConditionExpression").and_then(Value::as_str);
-    let condition = condition.unwrap_or_default().to_owned();
+    let condition = item::text(body, "KeyConditionExpression").unwrap_or_default();
     let (key_value, key_at) =
-        expression::equals(&condition, table.partition_key_name(), &placeholders)?;
-    let start = match body.get("ExclusiveStartKey").and_then(Value::as_object) {
-        None => None,
-        Some(start) => Some(Position::of_start(table, index, key.as_str(), start)?),
-    };
+        expression::equals(condition, table.partition_key_name(), &placeholders)?;
+    let start = body.get("ExclusiveStartKey").and_then(Value::as_object);
+    let start = start.map(|start| Position::of_start(table, index, key.as_str(), start));
+    let start = start.transpose()?;
     let is_forward = body.get("ScanIndexForward").and_then(Value::as_bool).unwrap_or(true);
     let order = if is_forward { Order::Ascending } else { Order::Descending };
-    let filter = body.get("FilterExpression").and_then(Value::as_str);
-    let of_filter = filter.map(|text| expression::attributes(text, &placeholders));
-    let is_key = |name: &&str| [table.partition_key_name(), table.sort_key_name()].contains(name);
-    let filters_keys = part_of == PartOf::Scan && of_filter.iter().flatten().any(is_key);
+    let filter = item::text(body, "FilterExpression").unwrap_or_default();
+    let of_filter = expression::attributes(filter, &placeholders);
+    let names_key = of_filter.contains(&table.partition_key_name())
+        || of_filter.contains(&table.sort_key_name());
+    let filters_keys = part_of == PartOf::Scan && names_key;
     let has_filter = body.contains_key("FilterExpression");
     let query = Query {
         table,
-        upstream,
+        session: table.engine.session(key, deadline),
+        era: AtomicU64::new(0),
         key,
         body,
         index,
@@ -156,92 +157,92 @@ pub(crate) async fn query(
         filters_keys,
         page_ends: deadline - PAGE_MARGIN,
     };
-    let engine = table.engine.clone();
-    let session = engine.session(key, deadline);
-    let began = engine.now();
+    let began = table.engine.now();
     loop {
-        let view = session.view().await?;
+        let view = query.session.view().await?;
         let is_one_shard = index.is_none() && view.layout.read_shards == ShardCount::ONE;
-        let (reply, era) = if has_filter && is_one_shard && !filters_keys {
-            query.on_one_shard(&session).await?
+        let reply = if has_filter && is_one_shard && !filters_keys {
+            query.on_one_shard().await?
         } else {
-            query.merged(&session, &view).await?
+            query.merged(&view).await?
         };
-        if session.is_correct(began, era, &view).await? {
-            session.end().await;
+        let era = query.era.swap(0, Ordering::Relaxed);
+        if query.session.is_correct(began, era, &view).await? {
+            query.session.end().await;
             return Ok(reply);
         }
     }
 }
 
 /// The error of DynamoDB for a request that it refuses.
-async fn refused(upstream: &Upstream, body: &Members, why: &str) -> Result<Reply, Failure> {
-    let reply = answered(upstream.call("Query", body, CHECKED_AFTER).await)?;
+async fn refused(table: &ServedTable, body: &Members, why: &str) -> Result<Reply, Failure> {
+    let reply = answered(table.upstream.call("Query", body, CHECKED_AFTER).await)?;
     if reply.is_ok() { Err(Failure::validation(why)) } else { Ok(reply) }
 }
 
 impl Query<'_> {
     /// The client's query of a key that has one shard, with its filter.
-    async fn on_one_shard(&self, session: &KeySession<'_>) -> Result<(Reply, u64), Failure> {
-        let (mut body, projection) = self.request(session, ShardNumber::FIRST, &What::Filtered)?;
+    async fn on_one_shard(&self) -> Result<Reply, Failure> {
+        let (mut body, projection) = self.request(ShardNumber::FIRST, What::Filtered)?;
         for name in ["Limit", "ExclusiveStartKey", "ReturnConsumedCapacity"] {
             body.remove(name);
             body.extend(self.body.get(name).map(|value| (name.to_owned(), value.clone())));
         }
-        let mut answer = repeated(self.upstream, "Query", &body, CHECKED_AFTER).await?.members();
-        let items = answer.remove("Items");
-        let mut items: Vec<Members> = objects(items);
-        let era = crate::read::highest_era(&items);
+        let reply = repeated(&self.table.upstream, "Query", &body, CHECKED_AFTER).await?;
+        let mut answer = reply.members();
+        let mut items = objects(answer.remove("Items"));
+        self.note_era(&items);
         let found = items.len();
         items.retain(|item| !item::is_tombstone(item));
-        let scanned = answer.get("ScannedCount").and_then(Value::as_u64).unwrap_or_default();
-        let tombstones = (found - items.len()) as u64;
-        answer.insert("ScannedCount".to_owned(), Value::from(scanned.saturating_sub(tombstones)));
+        let tombstones = found - items.len();
         items.iter_mut().for_each(|item| projection.show(self.table, item, self.key));
-        answer.insert("Count".to_owned(), Value::from(items.len()));
-        if self.select() != Some("COUNT") {
-            answer.insert("Items".to_owned(), items.into_iter().map(Value::Object).collect());
-        }
-        Ok((Reply::ok(answer), era))
+        Ok(page_reply(self.body, answer, items, tombstones))
     }
 
     /// The client's query of a key with several shards, or without a filter.
-    async fn merged(&self, session: &KeySession<'_>, view: &View) -> Result<(Reply, u64), Failure> {
+    async fn merged(&self, view: &View) -> Result<Reply, Failure> {
         let what = if self.has_filter { What::Keys } else { What::Items };
-        let page = self.page(session, view, &what).await?;
-        let (mut units, mut era) = (page.units, page.era);
-        let evaluated = page.entries.len();
+        let Merged { mut entries, next, mut units } = self.page(view, what).await?;
+        let evaluated = entries.len();
         // DynamoDB does not look beyond the limit, so it does not know that there is no more.
         let is_full = self.limit.is_some_and(|limit| evaluated >= limit);
-        let last = page.entries.last().map(|(position, _)| position.clone());
-        let next = if is_full { last } else { page.next };
-        let mut entries = page.entries;
+        let last = entries.last().map(|(position, _)| position.clone());
+        let next = if is_full { last } else { next };
         if self.has_filter {
-            let hits = self.filtered(session, view, entries).await?;
-            units += hits.units;
-            era = era.max(hits.era);
-            entries = hits.entries;
+            let (hits, of_filter) = self.filtered(view, entries).await?;
+            (entries, units) = (hits, units + of_filter);
         }
         let mut items: Vec<Members> = entries.into_iter().map(|(_, entry)| entry.item).collect();
-        let (_, projection) = self.request(session, ShardNumber::FIRST, &What::Filtered)?;
+        let (_, projection) = self.request(ShardNumber::FIRST, What::Filtered)?;
         items.iter_mut().for_each(|item| projection.show(self.table, item, self.key));
         let mut answer = Members::new();
-        answer.insert("Count".to_owned(), Value::from(items.len()));
         answer.insert("ScannedCount".to_owned(), Value::from(evaluated));
-        if self.select() != Some("COUNT") {
-            answer.insert("Items".to_owned(), items.into_iter().map(Value::Object).collect());
-        }
         if let Some(next) = next {
             let key = next.key(self.table, self.index, self.key.as_str());
-            answer.insert("LastEvaluatedKey".to_owned(), key);
+            answer.insert("LastEvaluatedKey".to_owned(), Value::Object(key));
         }
-        let wants = self.body.get("ReturnConsumedCapacity").and_then(Value::as_str);
-        if wants.is_some_and(|wants| wants != "NONE") {
-            let capacity = json!({ "TableName": self.table.name, "CapacityUnits": units });
-            answer.insert("ConsumedCapacity".to_owned(), capacity);
-        }
-        Ok((Reply::ok(answer), era))
+        let capacity = self.table.capacity(self.body, units);
+        answer.extend(capacity.map(|capacity| ("ConsumedCapacity".to_owned(), capacity)));
+        Ok(page_reply(self.body, answer, items, 0))
     }
+}
+
+/// A page of these items. So many others were scanned that the client does not see. A count has no
+/// items.
+pub(crate) fn page_reply(
+    body: &Members,
+    mut answer: Members,
+    items: Vec<Members>,
+    hidden: usize,
+) -> Reply {
+    let scanned = answer.get("ScannedCount").and_then(Value::as_u64).unwrap_or_default();
+    let scanned = scanned.saturating_sub(hidden as u64);
+    answer.insert("ScannedCount".to_owned(), Value::from(scanned));
+    answer.insert("Count".to_owned(), Value::from(items.len()));
+    if item::text(body, "Select") != Some("COUNT") {
+        answer.insert("Items".to_owned(), items.into_iter().map(Value::Object).collect());
+    }
+    Reply::ok(answer)
 }
 
 pub(crate) fn objects(items: Option<Value>) -> Vec<Members> {

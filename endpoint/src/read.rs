@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sharding::internal::KeySession;
+use sharding::internal::protocol::layout::Places;
 use sharding::internal::protocol::names::{DELETED, LOGICAL_KEY, VERSION};
 use sharding::{PartitionKey, ShardNumber, SortKey};
 use tokio::time::{Instant, sleep};
@@ -81,9 +82,7 @@ impl Projection {
         text: Option<&str>,
         placeholders: &mut Placeholders,
     ) -> Result<Self, Failure> {
-        let Some(text) = text else {
-            return Ok(Self::default());
-        };
+        let Some(text) = text else { return Ok(Self::default()) };
         let named: Vec<String> =
             expression::attributes(text, placeholders).into_iter().map(str::to_owned).collect();
         item::check_names(named.iter().map(String::as_str))?;
@@ -117,10 +116,14 @@ impl Projection {
         self.hidden.contains(name)
     }
 
-    /// `ExpressionAttributeNames`, for a request that has no other expression.
-    pub(crate) fn names(&self) -> Option<(String, Value)> {
-        let names = Value::Object(self.names.clone());
-        (!self.names.is_empty()).then(|| ("ExpressionAttributeNames".to_owned(), names))
+    /// Its members with its names, for a request that has no other expression.
+    pub(crate) fn whole(&self) -> Members {
+        let mut members = self.members.clone();
+        if !self.names.is_empty() {
+            let names = Value::Object(self.names.clone());
+            members.insert("ExpressionAttributeNames".to_owned(), names);
+        }
+        members
     }
 
     /// The item as the client gets it.
@@ -130,39 +133,38 @@ impl Projection {
     }
 }
 
-/// The copies of an item on these shards that count.
+/// The partition key that a shard stores.
+pub(crate) fn shard_key(session: &KeySession<'_>, shard: ShardNumber) -> Result<String, Failure> {
+    let stored = session.shard_key(shard);
+    stored.map_err(|error| Failure::validation(format!("the partition key: {error}")))
+}
+
+/// The copies of an item at its places that count.
 pub(crate) async fn copies(
-    (table, upstream, session): (&ServedTable, &Upstream, &KeySession<'_>),
+    table: &ServedTable,
+    session: &KeySession<'_>,
     (key, sort_key): (&PartitionKey, &SortKey),
-    shards: &[ShardNumber],
-    how: &Value,
+    places: &Places,
+    how: &Members,
 ) -> Result<Vec<(ShardNumber, Members)>, Failure> {
-    let mut stored_keys = Vec::with_capacity(shards.len());
-    for shard in shards {
-        let stored = session
-            .shard_key(*shard)
-            .map_err(|error| Failure::validation(format!("the partition key: {error}")))?;
-        stored_keys.push((*shard, stored));
+    let mut stored_keys = Vec::new();
+    for shard in places.all() {
+        stored_keys.push((shard, shard_key(session, shard)?));
     }
-    let keys = stored_keys.iter().map(|(_, stored)| {
-        json!({
-            table.partition_key_name(): item::string(stored),
-            table.sort_key_name(): item::sort_key_value(sort_key),
-        })
-    });
-    let mut of_table = how.as_object().cloned().unwrap_or_default();
+    let keys = stored_keys.iter().map(|(_, key)| table.key(key, item::sort_key_value(sort_key)));
+    let mut of_table = how.clone();
     of_table.entry("ConsistentRead").or_insert(Value::Bool(true));
-    of_table.insert("Keys".to_owned(), keys.collect());
+    of_table.insert("Keys".to_owned(), keys.map(Value::Object).collect());
     let mut body = Members::new();
     body.insert("RequestItems".to_owned(), json!({ &table.name: of_table }));
     let (mut found, until) = (Vec::new(), Instant::now() + THROTTLED_FOR);
     loop {
-        let mut answer = repeated(upstream, "BatchGetItem", &body, CHECKED_AFTER).await?.members();
+        let reply = repeated(&table.upstream, "BatchGetItem", &body, CHECKED_AFTER).await?;
+        let mut answer = reply.members();
         let items = answer.get_mut("Responses").and_then(|it| it.get_mut(&table.name));
         for stored in items.and_then(Value::as_array_mut).into_iter().flatten() {
             let Value::Object(stored) = stored.take() else { continue };
-            let stored_key = stored.get(table.partition_key_name()).and_then(|it| it.get("S"));
-            let stored_key = stored_key.and_then(Value::as_str);
+            let stored_key = table.key_text(&stored);
             let shard = stored_keys.iter().find(|(_, key)| Some(key.as_str()) == stored_key);
             let Some((shard, _)) = shard else { continue };
             if item::counts(table, &stored, key, *shard) {
@@ -191,61 +193,51 @@ pub(crate) fn highest_era<'a>(stored: impl IntoIterator<Item = &'a Members>) -> 
 
 /// `GetItem` of an armed key.
 pub(crate) async fn get(
-    (table, upstream): (&ServedTable, &Upstream),
+    table: &ServedTable,
     key: &PartitionKey,
     body: &Members,
     deadline: Instant,
 ) -> Result<Reply, Failure> {
-    check_members("GetItem", body, &GET_MEMBERS)?;
-    let wanted = body.get("Key").and_then(Value::as_object).cloned().unwrap_or_default();
+    check_members("GetItem", body, &[&GET_MEMBERS])?;
+    let wanted = item::map(body, "Key");
     item::check_is_key(&wanted)?;
     let sort_key = item::sort_key(table, &wanted)?;
     let mut placeholders = Placeholders::of(body);
-    let text = body.get("ProjectionExpression").and_then(Value::as_str);
+    let text = item::text(body, "ProjectionExpression");
     let projection = Projection::of(table, text, &mut placeholders)?;
     let mut how = projection.members.clone();
-    how.insert(
-        "ConsistentRead".to_owned(),
-        body.get("ConsistentRead").cloned().unwrap_or(Value::Bool(false)),
-    );
+    let is_consistent = body.get("ConsistentRead").cloned().unwrap_or(Value::Bool(false));
+    how.insert("ConsistentRead".to_owned(), is_consistent);
     if text.is_some() {
         // What the client names and does not use, DynamoDB refuses.
         how.insert("ExpressionAttributeNames".to_owned(), Value::Object(placeholders.names));
     } else if let Some(names) = body.get("ExpressionAttributeNames") {
         how.insert("ExpressionAttributeNames".to_owned(), names.clone());
     }
-    let engine = table.engine.clone();
-    let session = engine.session(key, deadline);
-    let began = engine.now();
+    let session = table.engine.session(key, deadline);
+    let began = table.engine.now();
     loop {
         let view = session.view().await?;
-        let places: Vec<ShardNumber> = session.places(&sort_key, &view).all().into_iter().collect();
-        let (found, era, capacity) = if let [only] = places[..] {
+        let places = session.places(&sort_key, &view);
+        let (found, era, capacity) = if places.old.is_empty() {
             let mut one = wanted.clone();
-            let stored = session
-                .shard_key(only)
-                .map_err(|error| Failure::validation(format!("the partition key: {error}")))?;
+            let stored = shard_key(&session, places.home)?;
             one.insert(table.partition_key_name().to_owned(), item::string(&stored));
             let mut request = how.clone();
             for name in ["TableName", "ReturnConsumedCapacity"] {
                 request.extend(body.get(name).map(|value| (name.to_owned(), value.clone())));
             }
             request.insert("Key".to_owned(), Value::Object(one));
-            let mut answer =
-                repeated(upstream, "GetItem", &request, CHECKED_AFTER).await?.members();
+            let reply = repeated(&table.upstream, "GetItem", &request, CHECKED_AFTER).await?;
+            let mut answer = reply.members();
             let item = answer.remove("Item").and_then(object);
-            let item = item.filter(|item| item::counts(table, item, key, only));
+            let item = item.filter(|item| item::counts(table, item, key, places.home));
             let era = highest_era(item.as_ref());
             (item, era, answer.remove("ConsumedCapacity"))
         } else {
-            let of = (table, upstream, &session);
-            let copies = copies(of, (key, &sort_key), &places, &Value::Object(how.clone())).await?;
+            let copies = copies(table, &session, (key, &sort_key), &places, &how).await?;
             let era = highest_era(copies.iter().map(|(_, stored)| stored));
-            let units = places.len() as f64;
-            let wants = body.get("ReturnConsumedCapacity").and_then(Value::as_str);
-            let capacity = wants
-                .filter(|wants| *wants != "NONE")
-                .map(|_| json!({ "TableName": table.name, "CapacityUnits": units }));
+            let capacity = table.capacity(body, places.all().len() as f64);
             (newest(copies).map(|(_, stored)| stored), era, capacity)
         };
         if !session.is_correct(began, era, &view).await? {

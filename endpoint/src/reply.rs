@@ -11,7 +11,7 @@ use sharding::{CapacityScope, ReadError, TableError, WriteError, WriteErrorKind}
 pub(crate) type Members = Map<String, Value>;
 
 const CHECKSUM: HeaderName = HeaderName::from_static("x-amz-crc32");
-const JSON: HeaderValue = HeaderValue::from_static("application/x-amz-json-1.0");
+pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/x-amz-json-1.0");
 
 /// An answer to a client.
 #[derive(Debug, Clone)]
@@ -38,14 +38,12 @@ impl Reply {
         Self::json(StatusCode::OK, &Value::Object(body))
     }
 
-    /// A text of this endpoint.
     pub(crate) fn text(status: StatusCode, text: &str) -> Self {
         let headers =
             HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("text/plain"))]);
         Self { status, headers, body: Bytes::copy_from_slice(text.as_bytes()) }
     }
 
-    /// The same answer with another body.
     pub(crate) fn with_body(mut self, body: Members) -> Self {
         self.body = Bytes::from(Value::Object(body).to_string());
         self.headers.insert(CHECKSUM, HeaderValue::from(crc32fast::hash(&self.body)));
@@ -103,7 +101,6 @@ impl Failure {
         Self::of(Reply::json(status, &json!({ "__type": name, "message": message })))
     }
 
-    /// An error of DynamoDB.
     pub(crate) fn of(reply: Reply) -> Self {
         Self(Box::new(reply))
     }
@@ -114,7 +111,6 @@ impl Failure {
         Self::new(StatusCode::BAD_REQUEST, name, message.as_ref())
     }
 
-    /// The body is no JSON object.
     pub(crate) fn serialization() -> Self {
         let name = "com.amazon.coral.service#SerializationException";
         Self::new(StatusCode::BAD_REQUEST, name, "the body is not a JSON object")
@@ -172,7 +168,6 @@ impl Failure {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, name, message.as_ref())
     }
 
-    /// The operation does not exist.
     pub(crate) fn unknown_operation() -> Self {
         let name = "com.amazon.coral.service#UnknownOperationException";
         Self::new(StatusCode::BAD_REQUEST, name, "")
@@ -184,7 +179,6 @@ impl Failure {
         Self::new(StatusCode::BAD_REQUEST, name, message.as_ref())
     }
 
-    /// Whether the request was throttled.
     pub(crate) fn is_throttled(&self) -> bool {
         self.0.throttled().is_some()
     }

@@ -8,37 +8,32 @@ use sharding::internal::protocol::names::{
 };
 use sharding::{ShardCount, ShardNumber, Version};
 
-use crate::expression::{Clauses, Placeholders, changed_by, grouped, placeholders, renamed};
-use crate::item::{number, sort_key_value, string};
+use crate::expression::{
+    Clauses, Placeholders, changed_by, grouped, on_the_right, placeholders, renamed, renamed_where,
+};
+use crate::item::{self, number, sort_key_value, string};
 use crate::reply::{Failure, Members};
 use crate::write::ClientWrite;
 
 /// A name that no item has.
 const NO_NAME: &str = "_sh:0";
 
-/// A request to DynamoDB.
-#[derive(Debug)]
-pub(crate) struct Composed {
-    pub(crate) operation: &'static str,
-    pub(crate) body: Members,
-}
-
 /// Where the request goes: the shard, the width under which the item is placed there, and the
 /// shard's stored key.
 type Home<'a> = (ShardNumber, ShardCount, &'a str);
 
-/// Puts a request together. For a pull, `pulled` is the copy that goes home.
+/// Puts a request together: its operation and its body. For a pull, `pulled` is the copy that goes
+/// home.
 pub(crate) fn compose(
     write: &ClientWrite<'_>,
     request: &Request,
     home: Home<'_>,
     pulled: Option<&Members>,
-) -> Result<Composed, Failure> {
+) -> Result<(&'static str, Members), Failure> {
     let mut parts = Parts::new(write, home, request);
     let operation = match &request.action {
         Action::Put(version) => {
-            let item = write.body.get("Item").and_then(Value::as_object).cloned();
-            parts.put(item.unwrap_or_default(), *version, request.late_until)
+            parts.put(item::map(write.body, "Item"), *version, request.late_until)
         }
         Action::Bury { version, write_id, may_expire } => {
             let mut item = Members::new();
@@ -64,9 +59,7 @@ pub(crate) fn compose(
             parts.set_key();
             if write.operation != "DeleteItem" {
                 parts.body.remove("ReturnValues");
-                parts.replaced.extend(
-                    parts.update.as_deref().map(|text| placeholders(&[text])).unwrap_or_default(),
-                );
+                parts.leave_out_update();
             }
             "DeleteItem"
         }
@@ -74,10 +67,7 @@ pub(crate) fn compose(
             let (clauses, revives) = match (request.base, version) {
                 // It creates nothing, and there is nothing of which it could remove a part.
                 (Base::Tombstone(_), NewVersion::StepAbove(_)) => {
-                    let update = parts.update.as_deref();
-                    parts
-                        .replaced
-                        .extend(update.map(|text| placeholders(&[text])).unwrap_or_default());
+                    parts.leave_out_update();
                     (Clauses::default(), false)
                 }
                 (Base::Tombstone(_), NewVersion::Is(_)) => (write.clauses.clone(), true),
@@ -92,7 +82,7 @@ pub(crate) fn compose(
             parts.pull(item, *version)
         }
     };
-    Ok(Composed { operation, body: parts.finish(request) })
+    Ok((operation, parts.finish(request)))
 }
 
 struct Parts<'a> {
@@ -117,11 +107,8 @@ impl<'a> Parts<'a> {
         }
         // Nothing of the client's request is in a pull.
         let is_clients = !matches!(request.action, Action::Pull(..));
-        let text = |member: &str| {
-            let text = write.body.get(member).and_then(Value::as_str);
-            text.filter(|_| is_clients).map(str::to_owned)
-        };
         let of = if is_clients { write.body } else { &Members::new() };
+        let text = |member: &str| item::text(of, member).map(str::to_owned);
         let mut parts = Self {
             write,
             home,
@@ -163,70 +150,61 @@ impl<'a> Parts<'a> {
         text
     }
 
-    /// Our part of the condition.
     fn require(&mut self, request: &Request) {
         let proof = self.proof();
         let names = &mut self.placeholders;
-        let exists = |names: &mut Placeholders, name: &str| {
-            format!("attribute_exists({})", names.name(name))
-        };
-        let absent = |names: &mut Placeholders, name: &str| {
-            format!("attribute_not_exists({})", names.name(name))
-        };
         let version = |names: &mut Placeholders, sign: &str, version: Version| {
-            format!("{} {sign} {}", names.name(VERSION), names.value(number(version)))
+            names.compared(VERSION, sign, number(version))
         };
         let ours = match request.base {
-            Base::Absent => vec![absent(names, &proof)],
-            Base::AbsentOrItem => vec![absent(names, DELETED)],
-            Base::Item => vec![exists(names, &proof), absent(names, DELETED)],
+            Base::Absent => vec![names.absent(proof)],
+            Base::AbsentOrItem => vec![names.absent(DELETED)],
+            Base::Item => vec![names.exists(proof), names.absent(DELETED)],
             Base::AbsentOrBelow(above) => {
-                let (none, below) = (absent(names, VERSION), version(names, "<", above));
-                vec![format!("({none} OR {below})"), absent(names, DELETED)]
+                let (none, below) = (names.absent(VERSION), version(names, "<", above));
+                vec![format!("({none} OR {below})"), names.absent(DELETED)]
             }
             Base::OfEra(era, below) => {
                 let next = Version::lowest_of(era + 1);
                 vec![
                     version(names, ">=", Version::lowest_of(era)),
                     version(names, "<", below.unwrap_or(next)),
-                    absent(names, DELETED),
+                    names.absent(DELETED),
                 ]
             }
-            Base::Exactly(Version::NONE) => vec![exists(names, &proof), absent(names, VERSION)],
-            Base::Exactly(exactly) => {
-                vec![version(names, "=", exactly), absent(names, DELETED)]
-            }
-            Base::Tombstone(exactly) => vec![version(names, "=", exactly), exists(names, DELETED)],
+            Base::Exactly(Version::NONE) => vec![names.exists(proof), names.absent(VERSION)],
+            Base::Exactly(exactly) => vec![version(names, "=", exactly), names.absent(DELETED)],
+            Base::Tombstone(exactly) => vec![version(names, "=", exactly), names.exists(DELETED)],
         };
         self.ours.extend(ours);
         if request.lost_until < u64::MAX && request.base != Base::Absent {
-            let mark = self.placeholders.name(LATE_UNTIL);
-            let until = self.placeholders.value(number(request.lost_until));
-            self.ours.push(format!("(attribute_not_exists({mark}) OR {mark} <= {until})"));
+            let none = names.absent(LATE_UNTIL);
+            let is_over = names.compared(LATE_UNTIL, "<=", number(request.lost_until));
+            self.ours.push(format!("({none} OR {is_over})"));
         }
     }
 
     /// A tombstone keeps the write id of what it hides.
     fn require_write_id(&mut self, write_id: Option<&str>) {
-        let name = self.placeholders.name(WRITE_ID);
+        let proof = self.proof();
+        let names = &mut self.placeholders;
         self.ours.push(match write_id {
-            None => format!("attribute_not_exists({name})"),
+            None => names.absent(WRITE_ID),
             Some(write_id) => {
-                let proof = self.proof();
-                let proof = self.placeholders.name(&proof);
-                let value = self.placeholders.value(string(write_id));
-                format!("(attribute_not_exists({proof}) OR {name} = {value})")
+                let is_same = names.compared(WRITE_ID, "=", string(write_id));
+                format!("({} OR {is_same})", names.absent(proof))
             }
         });
     }
 
     /// An attribute that every item at home has, if it counts.
-    fn proof(&self) -> String {
-        if self.is_key_itself() {
-            self.write.table.partition_key_name().to_owned()
-        } else {
-            LOGICAL_KEY.to_owned()
-        }
+    fn proof(&self) -> &'a str {
+        if self.is_key_itself() { self.write.table.partition_key_name() } else { LOGICAL_KEY }
+    }
+
+    /// What only the client's update names is left out.
+    fn leave_out_update(&mut self) {
+        self.replaced.extend(placeholders(&[self.update.as_deref().unwrap_or_default()]));
     }
 
     /// The item as it is stored at home.
@@ -265,46 +243,35 @@ impl<'a> Parts<'a> {
     }
 
     fn set_key(&mut self) {
-        let table = self.write.table;
-        let key = json!({
-            table.partition_key_name(): string(self.home.2),
-            table.sort_key_name(): sort_key_value(&self.write.sort_key),
-        });
-        // What else the client's key has, DynamoDB refuses.
-        let mut whole =
-            self.body.get("Key").and_then(Value::as_object).cloned().unwrap_or_default();
-        whole.extend(key.as_object().cloned().unwrap_or_default());
-        self.body.insert("Key".to_owned(), Value::Object(whole));
+        let key = self.write.table.key(self.home.2, sort_key_value(&self.write.sort_key));
+        self.body.insert("Key".to_owned(), Value::Object(key));
     }
 
     /// An update of these clauses, which also sets what our items have.
     fn update(&mut self, mut clauses: Clauses, version: NewVersion, revives: bool) -> &'static str {
         self.set_key();
-        let name = self.placeholders.name(VERSION);
-        let new = match version {
-            NewVersion::Is(version) => self.placeholders.value(number(version)),
+        let is_key_itself = self.is_key_itself();
+        let names = &mut self.placeholders;
+        clauses.and_set(&match version {
+            NewVersion::Is(version) => names.compared(VERSION, "=", number(version)),
             NewVersion::StepAbove(own) => {
-                let own = self.placeholders.value(number(own));
-                let step = self.placeholders.value(number(Version::STEP));
-                format!("if_not_exists({name}, {own}) + {step}")
+                let (name, own) = (names.name(VERSION), names.value(number(own)));
+                let step = names.value(number(Version::STEP));
+                format!("{name} = if_not_exists({name}, {own}) + {step}")
             }
-        };
-        clauses.and_set(&format!("{name} = {new}"));
-        let (_, width, _) = self.home;
-        if !self.is_key_itself() {
-            let logical = self.placeholders.name(LOGICAL_KEY);
-            let key = self.placeholders.value(string(self.write.key.as_str()));
-            clauses.and_set(&format!("{logical} = {key}"));
+        });
+        if !is_key_itself {
+            let key = string(self.write.key.as_str());
+            clauses.and_set(&names.compared(LOGICAL_KEY, "=", key));
         }
+        let (_, width, _) = self.home;
         if width != ShardCount::ONE {
-            let (name, width) =
-                (self.placeholders.name(WIDTH), self.placeholders.value(number(width)));
-            clauses.and_set(&format!("{name} = {width}"));
+            clauses.and_set(&names.compared(WIDTH, "=", number(width)));
         } else if matches!(version, NewVersion::Is(_)) {
-            clauses.and_remove(&self.placeholders.name(WIDTH));
+            clauses.and_remove(&names.name(WIDTH));
         }
         if revives {
-            clauses.and_remove(&self.placeholders.name(DELETED));
+            clauses.and_remove(&names.name(DELETED));
             self.hide_expiry(&mut clauses);
         }
         self.update = Some(clauses.text());
@@ -315,10 +282,10 @@ impl<'a> Parts<'a> {
     fn hide_expiry(&mut self, clauses: &mut Clauses) {
         let Some(ttl) = self.write.table.engine.config().ttl_attribute.clone() else { return };
         if let Some(set) = &clauses.set {
+            let right = on_the_right(set);
+            let new_name = |name: &str| (name == ttl).then_some(NO_NAME);
             let (set, replaced) =
-                crate::expression::renamed_on_the_right(set, &mut self.placeholders, |name| {
-                    (name == ttl).then_some(NO_NAME)
-                });
+                renamed_where(set, &mut self.placeholders, |index| right[index], new_name);
             clauses.set = Some(set);
             self.replaced.extend(replaced);
         }
@@ -333,17 +300,8 @@ impl<'a> Parts<'a> {
             condition = format!("{condition} AND {}", grouped(text));
         }
         let body = &mut self.body;
-        let is_update = !matches!(
-            request.action,
-            Action::Put(_)
-                | Action::Bury { .. }
-                | Action::Remove
-                | Action::Nothing
-                | Action::Pull(..)
-        );
-        let update = self.update.filter(|_| is_update);
-        let used: Vec<&str> =
-            [Some(condition.as_str()), update.as_deref()].into_iter().flatten().collect();
+        let update = self.update.filter(|_| matches!(request.action, Action::Update(_)));
+        let used = [condition.as_str(), update.as_deref().unwrap_or_default()];
         self.placeholders.into_body(body, &self.replaced, &used);
         if let Some(update) = update {
             body.insert("UpdateExpression".to_owned(), Value::from(update));

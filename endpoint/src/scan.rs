@@ -8,32 +8,19 @@ use sharding::PartitionKey;
 use sharding::internal::{Patterns, SUFFIX_MARK};
 use tokio::time::Instant;
 
-use crate::entries::{self, armed};
+use crate::entries;
 use crate::expression::Placeholders;
 use crate::grown::{self, MARK_LETTERS};
 use crate::item;
-use crate::query::{PAGE_MARGIN, PartOf, UNLIMITED, consumed, objects, query};
+use crate::query::{
+    PAGE_MARGIN, PAGE_MEMBERS, PartOf, UNLIMITED, consumed, object, objects, query,
+};
 use crate::reply::{Failure, Members, Reply};
 use crate::table::ServedTable;
-use crate::upstream::Upstream;
 use crate::write::check_members;
 
-const MEMBERS: [&str; 13] = [
-    "TableName",
-    "IndexName",
-    "Segment",
-    "TotalSegments",
-    "FilterExpression",
-    "ProjectionExpression",
-    "ExpressionAttributeNames",
-    "ExpressionAttributeValues",
-    "Limit",
-    "ExclusiveStartKey",
-    "ConsistentRead",
-    "Select",
-    "ReturnConsumedCapacity",
-];
-
+/// The members of a scan besides those of every page.
+pub(crate) const SCAN_MEMBERS: [&str; 2] = ["Segment", "TotalSegments"];
 /// The bytes at which a page asks for no more. (DynamoDB developer guide, "Scan".)
 const PAGE_BYTES: usize = 1_024 * 1_024;
 /// The keys that come first, at most. Each is named in every `LastEvaluatedKey`.
@@ -62,8 +49,7 @@ impl Place {
     /// A `LastEvaluatedKey`, or any key that the client makes. The partition key of a place is that
     /// of the item, the letter of the part, and the marks.
     fn of(table: &ServedTable, start: &Members) -> Self {
-        let text = start.get(table.partition_key_name()).and_then(|it| it.get("S")?.as_str());
-        let place = text.and_then(|text| {
+        let place = table.key_text(start).and_then(|text| {
             let (stored, tail) = text.rsplit_once(SUFFIX_MARK)?;
             let (part, marks) = match tail.split_at_checked(1)? {
                 ("g", marks) => (Part::Grown, marks),
@@ -100,8 +86,7 @@ impl Place {
     }
 
     fn partition_key(&self, table: &ServedTable) -> &str {
-        let key = self.key.get(table.partition_key_name()).and_then(|it| it.get("S"));
-        key.and_then(Value::as_str).unwrap_or_default()
+        table.key_text(&self.key).unwrap_or_default()
     }
 }
 
@@ -121,14 +106,13 @@ pub(crate) fn is_native(body: &Members) -> bool {
         || is_wrong("ExclusiveStartKey", Value::is_object)
 }
 
-/// A page of a scan.
 pub(crate) async fn page(
-    (table, upstream): (&ServedTable, &Upstream),
+    table: &ServedTable,
     patterns: &Patterns,
     body: &Members,
     deadline: Instant,
 ) -> Result<Reply, Failure> {
-    check_members("Scan", body, &MEMBERS)?;
+    check_members("Scan", body, &[&PAGE_MEMBERS, &SCAN_MEMBERS])?;
     let start = body.get("ExclusiveStartKey").and_then(Value::as_object);
     let place = start.map(|start| Place::of(table, start));
     let (together, keys) = match &place {
@@ -138,25 +122,21 @@ pub(crate) async fn page(
             let grown = table.grown.get(&table.engine, marks).await?;
             let is_armed = |key: &PartitionKey| patterns.matches(key);
             let together = marks.cloned().unwrap_or_else(|| grown.widest(MAX_GROWN_KEYS, is_armed));
-            let keys = grown.keys(&together).ok_or_else(|| {
-                Failure::internal(
-                    "sharding-endpoint: the metadata of a key of this scan is missing",
-                )
-            })?;
+            let missing = "sharding-endpoint: the metadata of a key of this scan is missing";
+            let keys = grown.keys(&together).ok_or_else(|| Failure::internal(missing))?;
             (together, keys)
         }
     };
     let limit = body.get("Limit").and_then(Value::as_u64).unwrap_or(UNLIMITED as u64);
-    let scan = Scan { table, upstream, patterns, body, together, limit, deadline };
-    let (mut page, mut reached) = (Page::default(), None);
-    let read = scan.read(&mut page, &mut reached, &keys, place).await;
-    match (read, reached) {
+    let page = Page::default();
+    let mut scan = Scan { table, patterns, body, together, limit, deadline, page };
+    let read = scan.read(&keys, place).await;
+    let has_begun = scan.page.reached.is_some() && scan.page.scanned > 0;
+    match read {
+        Ok(()) => Ok(scan.reply()),
         // A page that has begun may end early.
-        (Err(failure), Some(reached)) if failure.is_throttled() && page.scanned > 0 => {
-            Ok(scan.reply(page, Some(&reached)))
-        }
-        (Err(failure), _) => Err(failure),
-        (Ok(()), next) => Ok(scan.reply(page, next.as_ref())),
+        Err(failure) if failure.is_throttled() && has_begun => Ok(scan.reply()),
+        Err(failure) => Err(failure),
     }
 }
 
@@ -171,6 +151,8 @@ struct Page {
     capacity: Option<Value>,
     units: f64,
     requests: u32,
+    /// Where the scan goes on. That is `None` at its end.
+    reached: Option<Place>,
 }
 
 impl Page {
@@ -185,26 +167,25 @@ impl Page {
         self.units += consumed(&answer);
         self.capacity = answer.remove("ConsumedCapacity");
         self.items.extend(objects(answer.remove("Items")));
-        let next = answer.remove("LastEvaluatedKey");
-        next.and_then(crate::query::object)
+        answer.remove("LastEvaluatedKey").and_then(object)
     }
 }
 
 /// A request for a page.
 struct Scan<'a> {
     table: &'a ServedTable,
-    upstream: &'a Upstream,
     patterns: &'a Patterns,
     body: &'a Members,
     together: BTreeSet<String>,
     limit: u64,
     deadline: Instant,
+    page: Page,
 }
 
 impl Scan<'_> {
-    fn is_full(&self, page: &Page) -> bool {
-        page.scanned >= self.limit
-            || page.bytes >= PAGE_BYTES
+    fn is_full(&self) -> bool {
+        self.page.scanned >= self.limit
+            || self.page.bytes >= PAGE_BYTES
             || Instant::now() >= self.deadline - PAGE_MARGIN
     }
 
@@ -214,71 +195,56 @@ impl Scan<'_> {
 
     /// The end of all items under a stored key.
     fn end_of(&self, stored: &str) -> Members {
-        let mut key = Members::new();
-        key.insert(self.table.partition_key_name().to_owned(), item::string(stored));
-        let highest = item::outermost_sort_key(self.table, true);
-        key.insert(self.table.sort_key_name().to_owned(), highest);
-        key
+        self.table.key(stored, item::outermost_sort_key(self.table, true))
     }
 
-    fn request(&self, page: &Page, start: Option<Members>) -> Members {
+    fn request(&self, start: Option<Members>) -> Members {
         let mut body = self.body.clone();
         body.retain(|name, value| !value.is_null() && name != "ExclusiveStartKey");
         body.extend(start.map(|start| ("ExclusiveStartKey".to_owned(), Value::Object(start))));
         if body.contains_key("Limit") {
-            body.insert("Limit".to_owned(), Value::from(self.limit - page.scanned));
+            body.insert("Limit".to_owned(), Value::from(self.limit - self.page.scanned));
         }
         body
     }
 
-    /// Reads a page, and follows where the scan goes on. That is `None` at its end.
-    async fn read(
-        &self,
-        page: &mut Page,
-        reached: &mut Option<Place>,
-        keys: &[PartitionKey],
-        place: Option<Place>,
-    ) -> Result<(), Failure> {
+    async fn read(&mut self, keys: &[PartitionKey], place: Option<Place>) -> Result<(), Failure> {
         let mut start = None;
-        match place {
-            Some(Place { part: Part::Native, key, .. }) => start = Some(key),
-            place => {
-                if self.of_grown(page, reached, keys, place).await? {
-                    return Ok(());
-                }
-            }
+        if let Some(Place { part: Part::Native, key, .. }) = place {
+            start = Some(key);
+        } else if self.ends_in_grown(keys, place).await? {
+            return Ok(());
         }
-        let is_together = |key: &PartitionKey| {
-            !self.together.is_empty() && self.together.contains(&grown::mark(key))
-        };
+        let (table, patterns, together) = (self.table, self.patterns, self.together.clone());
+        let is_together =
+            |key: &PartitionKey| !together.is_empty() && together.contains(&grown::mark(key));
         loop {
-            let body = self.request(page, start);
-            let (of, request) = ((self.table, self.upstream), ("Scan", &body));
+            let body = self.request(start);
+            let request = ("Scan", &body);
             let reply =
-                entries::page(of, self.patterns, request, &is_together, self.deadline).await?;
-            let Some(next) = page.add(&reply) else {
-                *reached = None;
+                entries::page(table, patterns, request, &is_together, self.deadline).await?;
+            let Some(next) = self.page.add(&reply) else {
+                self.page.reached = None;
                 return Ok(());
             };
-            let last = armed(self.table, self.patterns, &next)?;
-            let place = reached.insert(self.place(Part::Native, next));
+            let last = table.armed_shard(patterns, &next);
             if !last.is_some_and(|(key, _)| is_together(&key)) {
+                self.page.reached = Some(self.place(Part::Native, next));
                 return Ok(());
             }
             // The rest under this stored key is left out.
-            place.key = self.end_of(place.partition_key(self.table));
-            if self.is_full(page) {
+            let end = self.end_of(table.key_text(&next).unwrap_or_default());
+            self.page.reached = Some(self.place(Part::Native, end.clone()));
+            if self.is_full() {
                 return Ok(());
             }
-            start = Some(place.key.clone());
+            start = Some(end);
         }
     }
 
-    /// The keys that come first. Returns whether the page ends among them.
-    async fn of_grown(
-        &self,
-        page: &mut Page,
-        reached: &mut Option<Place>,
+    /// Reads the keys that come first. Returns whether the page ends among them.
+    async fn ends_in_grown(
+        &mut self,
         keys: &[PartitionKey],
         place: Option<Place>,
     ) -> Result<bool, Failure> {
@@ -286,20 +252,18 @@ impl Scan<'_> {
             (place.partition_key(self.table).to_owned(), Some(place.key))
         });
         for key in keys.iter().filter(|key| key.as_str() >= from.as_str()) {
-            let mut body = self.request(page, start.take().filter(|_| key.as_str() == from));
+            let mut body = self.request(start.take().filter(|_| key.as_str() == from));
             let mut placeholders = Placeholders::of(self.body);
-            let name = placeholders.name(self.table.partition_key_name());
-            let value = placeholders.value(item::string(key.as_str()));
-            body.insert("ExpressionAttributeNames".to_owned(), Value::Object(placeholders.names));
-            body.insert("ExpressionAttributeValues".to_owned(), Value::Object(placeholders.values));
-            let condition = format!("{name} = {value}");
+            let (name, value) = (self.table.partition_key_name(), item::string(key.as_str()));
+            let condition = placeholders.compared(name, "=", value);
+            placeholders.into_body(&mut body, &[], &[]);
             body.insert("KeyConditionExpression".to_owned(), Value::from(condition));
-            let of = (self.table, self.upstream);
-            let reply = query(of, None, (key, PartOf::Scan), &body, self.deadline).await?;
-            let next = page.add(&reply);
-            let ends = next.is_some() || self.is_full(page);
+            let part = (key, PartOf::Scan);
+            let reply = query(self.table, None, part, &body, self.deadline).await?;
+            let next = self.page.add(&reply);
+            let ends = next.is_some() || self.is_full();
             let at = next.unwrap_or_else(|| self.end_of(key.as_str()));
-            *reached = Some(self.place(Part::Grown, at));
+            self.page.reached = Some(self.place(Part::Grown, at));
             if ends {
                 return Ok(true);
             }
@@ -307,14 +271,15 @@ impl Scan<'_> {
         Ok(false)
     }
 
-    fn reply(&self, page: Page, next: Option<&Place>) -> Reply {
+    fn reply(self) -> Reply {
+        let page = self.page;
         let mut answer = Members::new();
         answer.insert("Count".to_owned(), Value::from(page.count));
         answer.insert("ScannedCount".to_owned(), Value::from(page.scanned));
-        if self.body.get("Select").and_then(Value::as_str) != Some("COUNT") {
+        if item::text(self.body, "Select") != Some("COUNT") {
             answer.insert("Items".to_owned(), page.items.into_iter().map(Value::Object).collect());
         }
-        let next = next.map(|next| Value::Object(next.last_evaluated(self.table)));
+        let next = page.reached.map(|next| Value::Object(next.last_evaluated(self.table)));
         answer.extend(next.map(|next| ("LastEvaluatedKey".to_owned(), next)));
         let capacity = page.capacity.map(|mut capacity| {
             if page.requests > 1 {
@@ -329,25 +294,31 @@ impl Scan<'_> {
 
 #[cfg(test)]
 mod tests {
+    use aws_sdk_dynamodb::Client;
+    use aws_smithy_runtime_api::client::http::SharedHttpConnector;
+    use embedded_dynamodb::{Engine, InProcess};
     use sharding::internal::TableEngine;
     use sharding::{SortKeyType, TableConfig};
 
     use super::*;
     use crate::grown::mark;
     use crate::position::Position;
+    use crate::upstream::Upstream;
 
-    #[test]
-    fn a_place_is_what_the_client_gives_back() {
-        let config = aws_sdk_dynamodb::Config::builder().behavior_version_latest().build();
-        let client = aws_sdk_dynamodb::Client::from_conf(config);
-        let engine = TableEngine::new(&client, TableConfig::new("orders", "orders-metadata"));
-        let table = ServedTable::of_engine(engine);
-        let key = |text: &str| {
-            let mut key = Members::new();
-            key.insert(table.partition_key_name().to_owned(), item::string(text));
-            key.insert(table.sort_key_name().to_owned(), item::string("s"));
-            key
-        };
+    async fn table(sort_key_type: SortKeyType) -> ServedTable {
+        let engine = Engine::in_memory().expect("a database");
+        let aws = engine.sdk_config();
+        let connector = SharedHttpConnector::new(InProcess::new(engine));
+        let upstream = Upstream::over(&aws, connector).await.expect("an upstream");
+        let config = TableConfig::new("orders", "orders-metadata");
+        let config = config.with(|config| config.sort_key_type = sort_key_type);
+        ServedTable::of_engine(TableEngine::new(&Client::new(&aws), config), upstream)
+    }
+
+    #[tokio::test]
+    async fn a_place_is_what_the_client_gives_back() {
+        let table = table(SortKeyType::String).await;
+        let key = |text: &str| table.key(text, item::string("s"));
         let marks = |count: u32| -> BTreeSet<String> {
             let key = |number: u32| PartitionKey::new(&number.to_string()).expect("a key");
             (0..count).map(|number| mark(&key(number))).collect()
@@ -365,17 +336,12 @@ mod tests {
         assert_eq!(plain.last_evaluated(&table), plain.key);
     }
 
-    #[test]
-    fn every_sort_key_is_between_the_lowest_and_the_highest() {
-        let config = aws_sdk_dynamodb::Config::builder().behavior_version_latest().build();
-        let client = aws_sdk_dynamodb::Client::from_conf(config);
+    #[tokio::test]
+    async fn every_sort_key_is_between_the_lowest_and_the_highest() {
         for (kind, middle) in [(SortKeyType::String, "\u{7f}"), (SortKeyType::Number, "-1e100")] {
-            let config = TableConfig::new("orders", "orders-metadata");
-            let config = config.with(|config| config.sort_key_type = kind);
-            let table = ServedTable::of_engine(TableEngine::new(&client, config));
+            let table = table(kind).await;
             let position = |sort_key: Value| {
-                let key = Members::from_iter([(table.sort_key_name().to_owned(), sort_key)]);
-                Position::of(&table, None, &key).expect("a position")
+                Position::of(&table, None, &table.key("k", sort_key)).expect("a position")
             };
             let middle = json!({ table.sort_key_letter(): middle });
             let [lowest, highest] =

@@ -7,21 +7,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use http::HeaderMap;
 use http::header::HOST;
+use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
-use sharding::PartitionKey;
 use sharding::internal::{Patterns, TableEngine};
 use tokio::time::{Instant, timeout_at};
 
-use crate::batch::Batch;
 use crate::observed::Observed;
 use crate::query::PartOf;
 use crate::reply::{Failure, Members, Reply};
-use crate::table::{Named, ServedTable};
+use crate::table::ServedTable;
 use crate::upstream::{TARGET, TARGET_PREFIX, Upstream, answered};
 use crate::write::ClientWrite;
-use crate::{batch, entries, passed, query, read, scan};
+use crate::{batch, entries, item, passed, query, read, scan};
 
 /// How long a request about armed keys may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -52,6 +50,22 @@ const ON_TABLES: [&str; 22] = [
     "ExportTableToPointInTime",
 ];
 
+/// A request, and when its answer is due.
+pub(crate) struct Call<'a> {
+    pub(crate) operation: &'a str,
+    headers: &'a HeaderMap,
+    /// The body as it came.
+    raw: Bytes,
+    pub(crate) body: Members,
+    pub(crate) deadline: Instant,
+}
+
+impl Call<'_> {
+    fn table(&self) -> &str {
+        item::text(&self.body, "TableName").unwrap_or_default()
+    }
+}
+
 /// The served tables, and the server behind them.
 #[derive(Debug, Clone)]
 pub struct Service {
@@ -68,12 +82,7 @@ impl Service {
     /// A service of one table whose engine this process has.
     #[must_use]
     pub fn of_table(engine: TableEngine, upstream: Upstream) -> Self {
-        Self::new(vec![ServedTable::of_engine(engine)], upstream)
-    }
-
-    /// Whether requests that are signed for a region are served.
-    pub(crate) fn accepts(&self, region: &str) -> bool {
-        self.upstream.accepts(region)
+        Self::new(vec![ServedTable::of_engine(engine, upstream.clone())], upstream)
     }
 
     /// What was seen of keys that are not armed.
@@ -109,62 +118,50 @@ impl Service {
         if operation == "DescribeEndpoints" {
             let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
             let endpoint = json!({ "Address": host, "CachePeriodInMinutes": 1_440 });
-            let mut answer = Members::new();
-            answer.insert("Endpoints".to_owned(), json!([endpoint]));
-            return Ok(Reply::ok(answer));
+            return Ok(Reply::json(StatusCode::OK, &json!({ "Endpoints": [endpoint] })));
         }
         let deadline = Instant::now() + TIMEOUT;
         let Ok(Value::Object(body)) = serde_json::from_slice(&raw) else {
             // DynamoDB may read what this endpoint does not.
-            let patterns = self.all_patterns(deadline).await?;
+            let mut patterns = Vec::with_capacity(self.tables.len());
+            for table in &self.tables {
+                patterns.extend(table.patterns(deadline).await?);
+            }
             if patterns.iter().any(|patterns| !patterns.are_none()) {
                 return Err(Failure::serialization());
             }
-            return self.pass(headers, raw, patterns, None).await;
+            let call = Call { operation, headers, raw, body: Members::new(), deadline };
+            return self.pass(&call, patterns).await;
         };
+        let call = Call { operation, headers, raw, body, deadline };
         match operation {
-            "GetItem" | "PutItem" | "UpdateItem" | "DeleteItem" => {
-                self.one_item(operation, headers, raw, &body, deadline).await
-            }
-            "Query" | "Scan" => self.many_items(operation, headers, raw, &body, deadline).await,
-            "BatchGetItem" => match batch::read(self, &body, deadline).await? {
-                Batch::Answered(reply) => Ok(reply),
-                Batch::Native(patterns) => self.pass(headers, raw, patterns, None).await,
-            },
-            "BatchWriteItem" => match batch::write(self, &body, deadline).await? {
-                Batch::Answered(reply) => Ok(reply),
-                Batch::Native(patterns) => {
-                    self.pass(headers, raw, patterns, Some((operation, &body))).await
-                }
-            },
-            "TransactGetItems" | "TransactWriteItems" => {
-                self.transaction(operation, headers, raw, &body, deadline).await
-            }
-            _ => self.other(operation, headers, raw, &body, deadline).await,
+            "GetItem" | "PutItem" | "UpdateItem" | "DeleteItem" => self.one_item(&call).await,
+            "Query" | "Scan" => self.many_items(&call).await,
+            "BatchGetItem" => batch::read(self, &call).await,
+            "BatchWriteItem" => batch::write(self, &call).await,
+            "TransactGetItems" | "TransactWriteItems" => self.transaction(&call).await,
+            _ => self.other(&call).await,
         }
     }
 
     /// Passes a request as it came, while these patterns may be relied on. Of a request about a
     /// served table, its keys are observed.
-    async fn pass(
+    pub(crate) async fn pass(
         &self,
-        headers: &HeaderMap,
-        raw: Bytes,
+        call: &Call<'_>,
         patterns: Vec<Patterns>,
-        of: Option<(&str, &Members)>,
     ) -> Result<Reply, Failure> {
-        let is_served = !patterns.is_empty();
-        let lasts = move || patterns.iter().all(|patterns| patterns.last());
-        let reply = answered(self.upstream.send(headers, raw, &lasts).await)?;
-        if let Some(of) = of.filter(|_| is_served) {
-            self.observe(of, &reply);
+        let lasts = || patterns.iter().all(Patterns::last);
+        let reply = answered(self.upstream.send(call.headers, call.raw.clone(), &lasts).await)?;
+        if !patterns.is_empty() {
+            self.observe(call.operation, &call.body, &reply);
         }
         Ok(reply)
     }
 
     /// Notes the keys of a request that are not armed.
-    pub(crate) fn observe(&self, of: (&str, &Members), reply: &Reply) {
-        passed::note((&self.observed, &self.tables), of, reply);
+    pub(crate) fn observe(&self, operation: &str, body: &Members, reply: &Reply) {
+        passed::note((&self.observed, &self.tables), (operation, body), reply);
     }
 
     /// The served table of a name, with its patterns. `None` if requests to it pass.
@@ -172,7 +169,7 @@ impl Service {
         &self,
         name: &str,
         deadline: Instant,
-    ) -> Result<Option<(ServedTable, Patterns)>, Failure> {
+    ) -> Result<Option<(&ServedTable, Patterns)>, Failure> {
         if self.tables.iter().any(|table| table.is_elsewhere(name)) {
             return Err(Failure::validation(format!(
                 "{name} is a table of another account or region; this endpoint signs for its own \
@@ -182,157 +179,94 @@ impl Service {
         let Some(table) = self.tables.iter().find(|table| table.is_named(name)) else {
             return Ok(None);
         };
-        Ok(table.patterns(deadline).await?.map(|patterns| (table.clone(), patterns)))
+        Ok(table.patterns(deadline).await?.map(|patterns| (table, patterns)))
     }
 
-    /// The patterns of all served tables.
-    async fn all_patterns(&self, deadline: Instant) -> Result<Vec<Patterns>, Failure> {
-        let mut all = Vec::with_capacity(self.tables.len());
-        for table in &self.tables {
-            all.extend(table.patterns(deadline).await?);
-        }
-        Ok(all)
-    }
-
-    /// The armed key of an item or of a key.
-    pub(crate) fn armed(
-        table: &ServedTable,
-        patterns: &Patterns,
-        item: &Members,
-    ) -> Result<Option<PartitionKey>, Failure> {
-        Ok(match table.named(patterns, item)? {
-            Named::Armed(key) => Some(key),
-            Named::NotArmed => None,
-        })
-    }
-
-    async fn one_item(
-        &self,
-        operation: &str,
-        headers: &HeaderMap,
-        raw: Bytes,
-        body: &Members,
-        deadline: Instant,
-    ) -> Result<Reply, Failure> {
-        let name = body.get("TableName").and_then(Value::as_str).unwrap_or_default();
-        let Some((table, patterns)) = self.patterns_of(name, deadline).await? else {
-            return self.pass(headers, raw, Vec::new(), None).await;
+    async fn one_item(&self, call: &Call<'_>) -> Result<Reply, Failure> {
+        let Some((table, patterns)) = self.patterns_of(call.table(), call.deadline).await? else {
+            return self.pass(call, Vec::new()).await;
         };
-        let of = if operation == "PutItem" { "Item" } else { "Key" };
-        let item = body.get(of).and_then(Value::as_object).cloned().unwrap_or_default();
-        let Some(key) = Self::armed(&table, &patterns, &item)? else {
-            return self.pass(headers, raw, vec![patterns], Some((operation, body))).await;
+        let of = if call.operation == "PutItem" { "Item" } else { "Key" };
+        let Some(key) = table.armed(&patterns, &item::map(&call.body, of))? else {
+            return self.pass(call, vec![patterns]).await;
         };
-        let operation = match operation {
-            "GetItem" => {
-                return read::get((&table, &self.upstream), &key, body, deadline).await;
+        match call.operation {
+            "GetItem" => read::get(table, &key, &call.body, call.deadline).await,
+            operation => {
+                ClientWrite::read(table, operation, &key, &call.body, call.deadline)?.run().await
             }
-            "PutItem" => "PutItem",
-            "UpdateItem" => "UpdateItem",
-            _ => "DeleteItem",
-        };
-        let of = (&table, &self.upstream);
-        ClientWrite::read(of, operation, &key, body, deadline)?.run().await
+        }
     }
 
-    async fn many_items(
-        &self,
-        operation: &str,
-        headers: &HeaderMap,
-        raw: Bytes,
-        body: &Members,
-        deadline: Instant,
-    ) -> Result<Reply, Failure> {
-        let name = body.get("TableName").and_then(Value::as_str).unwrap_or_default();
-        let Some((table, patterns)) = self.patterns_of(name, deadline).await? else {
-            return self.pass(headers, raw, Vec::new(), None).await;
+    async fn many_items(&self, call: &Call<'_>) -> Result<Reply, Failure> {
+        let Some((table, patterns)) = self.patterns_of(call.table(), call.deadline).await? else {
+            return self.pass(call, Vec::new()).await;
         };
         if patterns.are_none() {
-            return self.pass(headers, raw, vec![patterns], Some((operation, body))).await;
+            return self.pass(call, vec![patterns]).await;
         }
-        let of = (&table, &self.upstream);
+        let (body, deadline, is_scan) = (&call.body, call.deadline, call.operation == "Scan");
         let in_time = |reply: Result<Result<Reply, Failure>, _>| {
             reply.unwrap_or_else(|_| {
                 Err(Failure::throttled("sharding-endpoint: the page was not read in time"))
             })
         };
-        if operation == "Scan" && !scan::is_native(body) {
-            let page = scan::page(of, &patterns, body, deadline);
+        if is_scan && !scan::is_native(body) {
+            let page = scan::page(table, &patterns, body, deadline);
             return in_time(timeout_at(deadline, page).await);
         }
-        let index = body.get("IndexName").and_then(Value::as_str);
-        let own = match index.filter(|_| operation == "Query") {
-            Some(index) => table.own_index(&self.upstream, index).await?,
+        let index = item::text(body, "IndexName");
+        let own = match index.filter(|_| !is_scan) {
+            Some(index) => table.own_index(index).await?,
             None => None,
         };
-        if operation == "Scan" || index.is_some() && own.is_none() {
-            let page = (operation, body);
-            return entries::page(of, &patterns, page, &|_| false, deadline).await;
+        if is_scan || index.is_some() && own.is_none() {
+            let page = (call.operation, body);
+            return entries::page(table, &patterns, page, &|_| false, deadline).await;
         }
-        let named = query::partition_key(&table, body)?;
-        match named.map(|text| table.of_text(&patterns, &text)).transpose()? {
-            Some(Named::Armed(key)) => {
-                let page = query::query(of, own.as_deref(), (&key, PartOf::Query), body, deadline);
+        let named = query::partition_key(table, body)?;
+        match named.map(|text| table.armed_text(&patterns, &text)).transpose()?.flatten() {
+            Some(key) => {
+                let key = (&key, PartOf::Query);
+                let page = query::query(table, own.as_deref(), key, body, deadline);
                 in_time(timeout_at(deadline, page).await)
             }
-            Some(Named::NotArmed) | None => {
-                self.pass(headers, raw, vec![patterns], Some((operation, body))).await
-            }
+            None => self.pass(call, vec![patterns]).await,
         }
     }
 
-    async fn transaction(
-        &self,
-        operation: &str,
-        headers: &HeaderMap,
-        raw: Bytes,
-        body: &Members,
-        deadline: Instant,
-    ) -> Result<Reply, Failure> {
-        let parts =
-            body.get("TransactItems").and_then(Value::as_array).cloned().unwrap_or_default();
-        let (mut all, mut is_armed) = (Vec::new(), false);
-        let parts: Vec<&Value> =
-            parts.iter().filter_map(Value::as_object).flat_map(Members::values).collect();
+    async fn transaction(&self, call: &Call<'_>) -> Result<Reply, Failure> {
+        let (mut tables, mut is_armed) = (Vec::new(), false);
+        let parts = item::list(&call.body, "TransactItems");
+        let parts = parts.iter().filter_map(Value::as_object).flat_map(Members::values);
+        let parts: Vec<&Members> = parts.filter_map(Value::as_object).collect();
         for part in parts {
-            let name = part.get("TableName").and_then(Value::as_str).unwrap_or_default();
-            let Some((table, patterns)) = self.patterns_of(name, deadline).await? else { continue };
-            let item = part.get("Item").or_else(|| part.get("Key")).and_then(Value::as_object);
-            let item = item.cloned().unwrap_or_default();
-            is_armed |= Self::armed(&table, &patterns, &item)?.is_some();
-            all.push((table, patterns));
+            let name = item::text(part, "TableName").unwrap_or_default();
+            let Some((table, patterns)) = self.patterns_of(name, call.deadline).await? else {
+                continue;
+            };
+            let of = if part.contains_key("Item") { "Item" } else { "Key" };
+            is_armed |= table.armed(&patterns, &item::map(part, of))?.is_some();
+            tables.push((table, patterns));
         }
         if !is_armed {
-            let patterns: Vec<Patterns> = all.into_iter().map(|(_, patterns)| patterns).collect();
-            return self.pass(headers, raw, patterns, Some((operation, body))).await;
+            let patterns = tables.into_iter().map(|(_, patterns)| patterns).collect();
+            return self.pass(call, patterns).await;
         }
-        if operation == "TransactWriteItems" {
+        if call.operation == "TransactWriteItems" {
             return Err(Failure::unsupported("TransactWriteItems"));
         }
-        let table_of = |name: &str| self.tables.iter().find(|it| it.is_named(name)).cloned();
-        let armed_of = |table: &ServedTable, item: &Members| {
-            let patterns = all.iter().find(|(of, _)| of.name == table.name);
-            patterns.map_or(Ok(None), |(table, patterns)| Self::armed(table, patterns, item))
-        };
-        let lasts = || all.iter().all(|(_, patterns)| patterns.last());
-        entries::transact_get(&self.upstream, table_of, armed_of, body, (&lasts, deadline)).await
+        entries::transact_get(&self.upstream, &tables, &call.body, call.deadline).await
     }
 
     /// What is not about single items. A table with armed keys takes only what is on the list.
-    async fn other(
-        &self,
-        operation: &str,
-        headers: &HeaderMap,
-        raw: Bytes,
-        body: &Members,
-        deadline: Instant,
-    ) -> Result<Reply, Failure> {
-        let mut relied_on = Vec::new();
+    async fn other(&self, call: &Call<'_>) -> Result<Reply, Failure> {
+        let (operation, mut relied_on) = (call.operation, Vec::new());
         if !ON_TABLES.contains(&operation) {
             let mut words = HashSet::new();
-            names(&Value::Object(body.clone()), &mut words);
+            names(&Value::Object(call.body.clone()), &mut words);
             for table in self.tables.iter().filter(|table| words.contains(&table.name)) {
-                let patterns = table.patterns(deadline).await?;
+                let patterns = table.patterns(call.deadline).await?;
                 if patterns.as_ref().is_some_and(|patterns| !patterns.are_none()) {
                     let what = format!("{operation} on the table {}", table.name);
                     return Err(Failure::validation(format!(
@@ -342,9 +276,8 @@ impl Service {
                 relied_on.extend(patterns);
             }
         }
-        let name = body.get("TableName").and_then(Value::as_str).unwrap_or_default();
-        self.patterns_of(name, deadline).await?;
-        self.pass(headers, raw, relied_on, None).await
+        self.patterns_of(call.table(), call.deadline).await?;
+        self.pass(call, relied_on).await
     }
 }
 

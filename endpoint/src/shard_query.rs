@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use sharding::ShardNumber;
-use sharding::internal::KeySession;
 use sharding::internal::protocol::names::LOGICAL_KEY;
 
 use crate::expression::{self, Placeholders};
@@ -13,7 +12,7 @@ use crate::index::Index;
 use crate::item;
 use crate::position::Position;
 use crate::query::Query;
-use crate::read::Projection;
+use crate::read::{Projection, shard_key};
 use crate::reply::{Failure, Members};
 
 /// What is asked of a shard.
@@ -31,15 +30,12 @@ impl Query<'_> {
     /// The request to one shard.
     pub(crate) fn request(
         &self,
-        session: &KeySession<'_>,
         shard: ShardNumber,
-        what: &What,
+        what: What,
     ) -> Result<(Members, Projection), Failure> {
-        let stored = session
-            .shard_key(shard)
-            .map_err(|error| Failure::validation(format!("the partition key: {error}")))?;
+        let stored = shard_key(&self.session, shard)?;
         let mut placeholders = Placeholders::of(self.body);
-        let scans = self.filters_keys && *what == What::Filtered;
+        let scans = self.filters_keys && what == What::Filtered;
         let condition = if scans {
             String::new()
         } else {
@@ -47,36 +43,34 @@ impl Query<'_> {
             let (before, after) = self.condition.split_at(self.key_at);
             format!("{before}{own}{}", &after[self.key_value.len()..])
         };
-        let of_client = self.body.get("ProjectionExpression").and_then(Value::as_str);
+        let of_client = item::text(self.body, "ProjectionExpression");
         let shown = self.shown(what, &mut placeholders);
         let has_ours = self.index.is_none_or(Index::shows_ours);
         let of = (self.index, has_ours);
         let projection = Projection::in_index(self.table, of, shown.as_deref(), &mut placeholders)?;
         let mut body = Members::new();
         body.insert("TableName".to_owned(), Value::from(self.table.name.as_str()));
-        let select = (*what != What::Keys && self.select() != Some("COUNT")).then_some("Select");
+        let select = (what != What::Keys && self.select() != Some("COUNT")).then_some("Select");
         for name in ["IndexName", "ConsistentRead", "ScanIndexForward"].into_iter().chain(select) {
             body.extend(self.body.get(name).map(|value| (name.to_owned(), value.clone())));
         }
         body.extend(projection.members.clone());
-        let of_filter = self.body.get("FilterExpression").and_then(Value::as_str);
-        if let Some(text) = of_filter.filter(|_| *what == What::Filtered) {
+        let of_filter = item::text(self.body, "FilterExpression");
+        if let Some(text) = of_filter.filter(|_| what == What::Filtered) {
             let key = self.table.partition_key_name();
             let is_elsewhere = scans && !self.table.is_key_itself(shard);
             let logical = |name: &str| (is_elsewhere && name == key).then_some(LOGICAL_KEY);
             let (text, _) = expression::renamed(text, &mut placeholders, logical);
             body.insert("FilterExpression".to_owned(), Value::from(text));
         }
-        let text =
-            |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text = |name: &str| item::text(&body, name).unwrap_or_default().to_owned();
         let (projected, filtered) = (text("ProjectionExpression"), text("FilterExpression"));
         let used = [condition.as_str(), projected.as_str(), filtered.as_str()];
         // The other expressions of the client use the rest. DynamoDB has no part in those here.
         let mut left_out: Vec<String> = vec![self.key_value.clone()];
-        let whole = [self.condition.as_str(), of_client.unwrap_or_default()];
-        left_out.extend(expression::placeholders(
-            whole.into_iter().chain(of_filter).collect::<Vec<_>>().as_slice(),
-        ));
+        let of_filter = of_filter.unwrap_or_default();
+        let whole = [self.condition, of_client.unwrap_or_default(), of_filter];
+        left_out.extend(expression::placeholders(&whole));
         placeholders.into_body(&mut body, &left_out, &used);
         if !scans {
             body.insert("KeyConditionExpression".to_owned(), Value::from(condition));
@@ -86,21 +80,20 @@ impl Query<'_> {
     }
 
     pub(crate) fn select(&self) -> Option<&str> {
-        self.body.get("Select").and_then(Value::as_str)
+        item::text(self.body, "Select")
     }
 
     /// The projection without what the endpoint adds; `None` for all that there is.
-    fn shown(&self, what: &What, placeholders: &mut Placeholders) -> Option<String> {
-        if *what == What::Keys || (*what == What::Items && self.select() == Some("COUNT")) {
+    fn shown(&self, what: What, placeholders: &mut Placeholders) -> Option<String> {
+        if what == What::Keys || (what == What::Items && self.select() == Some("COUNT")) {
             return Some(placeholders.name(self.table.sort_key_name()));
         }
-        let of_client = self.body.get("ProjectionExpression").and_then(Value::as_str);
-        of_client.map(str::to_owned)
+        item::text(self.body, "ProjectionExpression").map(str::to_owned)
     }
 
     /// How the copies of an item are read: as the index shows it, with what decides which copy is
     /// the newest.
-    pub(crate) fn copies(&self, what: &What) -> Result<Value, Failure> {
+    pub(crate) fn copies(&self, what: What) -> Result<Members, Failure> {
         let mut placeholders = Placeholders::of(self.body);
         let mut shown = self.shown(what, &mut placeholders);
         if let (None, Some(index)) = (&shown, self.index)
@@ -115,20 +108,13 @@ impl Query<'_> {
             shown = Some(names.into_iter().collect::<Vec<_>>().join(", "));
         }
         let of = (self.index, true);
-        let projection = Projection::in_index(self.table, of, shown.as_deref(), &mut placeholders)?;
-        let mut how = projection.members.clone();
-        how.extend(projection.names());
-        Ok(Value::Object(how))
+        let shown = shown.as_deref();
+        Ok(Projection::in_index(self.table, of, shown, &mut placeholders)?.whole())
     }
 
     /// Where a shard continues after a position.
-    pub(crate) fn start(
-        &self,
-        session: &KeySession<'_>,
-        shard: ShardNumber,
-        after: &Position,
-    ) -> Value {
-        let stored = session.shard_key(shard).unwrap_or_default();
-        after.key(self.table, self.index, &stored)
+    pub(crate) fn start(&self, shard: ShardNumber, after: &Position) -> Value {
+        let stored = self.session.shard_key(shard).unwrap_or_default();
+        Value::Object(after.key(self.table, self.index, &stored))
     }
 }

@@ -95,7 +95,7 @@ pub async fn open(
     let mut tables = Vec::with_capacity(configurations.len());
     for config in configurations {
         let metadata = config.metadata_table_name.clone();
-        let table = ServedTable::open(&client, config).await?;
+        let table = ServedTable::open(&client, &upstream, config).await?;
         let name = table.name.clone();
         if !table.can_be_armed() {
             tracing::info!(

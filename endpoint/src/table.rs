@@ -7,7 +7,7 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::DisplayErrorContext;
 use aws_sdk_dynamodb::types::{KeySchemaElement, KeyType, ScalarAttributeType, TimeToLiveStatus};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sharding::internal::{MAX_SHARDED_KEY_BYTES, Patterns, SUFFIX_MARK, ShardKeys, TableEngine};
 use sharding::{PartitionKey, Placement, ShardNumber, SortKeyType, TableConfig, Writes};
 use tokio::time::Instant;
@@ -28,6 +28,7 @@ const DESCRIBED_FOR: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone)]
 pub(crate) struct ServedTable {
     pub(crate) engine: TableEngine,
+    pub(crate) upstream: Upstream,
     pub(crate) name: String,
     arn: Option<String>,
     /// `None` if its keys cannot be armed, so that every request passes as it came.
@@ -39,17 +40,13 @@ pub(crate) struct ServedTable {
 /// The indexes as they were described, each `None` if it has another partition key.
 type Indexes = HashMap<String, (Option<Arc<Index>>, Instant)>;
 
-/// A partition key in a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Named {
-    /// No pattern matches it, or DynamoDB refuses it.
-    NotArmed,
-    Armed(PartitionKey),
-}
-
 impl ServedTable {
     /// Describes the table and takes the settings from the description.
-    pub(crate) async fn open(client: &Client, config: TableConfig) -> Result<Self, UpstreamError> {
+    pub(crate) async fn open(
+        client: &Client,
+        upstream: &Upstream,
+        mut config: TableConfig,
+    ) -> Result<Self, UpstreamError> {
         let name = config.table_name.clone();
         let not_served = if config.shard_keys != ShardKeys::KeyFirst {
             Some((format!("ADOPT_SHARDS is {}", config.adopt_shards), "0"))
@@ -94,7 +91,6 @@ impl ServedTable {
             let is_on = matches!(ttl.time_to_live_status(), Some(Enabled | Enabling));
             ttl.attribute_name.filter(|_| is_on)
         });
-        let mut config = config;
         config.ttl_attribute = ttl.or(config.ttl_attribute);
         let keys = match (hash, range) {
             (Some((hash, ScalarAttributeType::S)), Some((range, kind))) => {
@@ -112,15 +108,15 @@ impl ServedTable {
         config.ttl_attribute = config.ttl_attribute.take().filter(|name| !is_key(name));
         let arn = table.table_arn().map(str::to_owned);
         let engine = TableEngine::new(client, config);
-        let (indexes, grown) = (Arc::default(), GrownKeys::default());
-        Ok(Self { engine, name, arn, keys, indexes, grown })
+        Ok(Self { arn, keys, ..Self::of_engine(engine, upstream.clone()) })
     }
 
     /// A table whose engine this process has.
-    pub(crate) fn of_engine(engine: TableEngine) -> Self {
-        let (name, keys) = (engine.config().table_name.clone(), engine.config().sort_key_type);
+    pub(crate) fn of_engine(engine: TableEngine, upstream: Upstream) -> Self {
+        let name = engine.config().table_name.clone();
+        let keys = Some(engine.config().sort_key_type);
         let (indexes, grown) = (Arc::default(), GrownKeys::default());
-        Self { engine, name, arn: None, keys: Some(keys), indexes, grown }
+        Self { engine, upstream, name, arn: None, keys, indexes, grown }
     }
 
     /// Whether the table has keys of types that can have shards.
@@ -164,28 +160,43 @@ impl ServedTable {
         }
     }
 
+    /// A key of the table: this stored partition key, and this sort key.
+    pub(crate) fn key(&self, stored: &str, sort_key: Value) -> Members {
+        Members::from_iter([
+            (self.partition_key_name().to_owned(), item::string(stored)),
+            (self.sort_key_name().to_owned(), sort_key),
+        ])
+    }
+
+    /// The partition key of an item or of a key; `None` if it is absent or has another type.
+    pub(crate) fn key_text<'a>(&self, item: &'a Members) -> Option<&'a str> {
+        item::attribute(item, self.partition_key_name(), "S")
+    }
+
+    /// The `ConsumedCapacity` of these units, if a request asks for it.
+    pub(crate) fn capacity(&self, body: &Members, units: f64) -> Option<Value> {
+        let wants = item::text(body, "ReturnConsumedCapacity").unwrap_or("NONE");
+        (wants != "NONE").then(|| json!({ "TableName": self.name, "CapacityUnits": units }))
+    }
+
     /// An index, if it has the table's own partition key.
-    pub(crate) async fn own_index(
-        &self,
-        upstream: &Upstream,
-        index: &str,
-    ) -> Result<Option<Arc<Index>>, Failure> {
+    pub(crate) async fn own_index(&self, index: &str) -> Result<Option<Arc<Index>>, Failure> {
         let known = || self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
         let lasts = |described: &Instant| described.elapsed() < DESCRIBED_FOR;
         if let Some((own, _)) = known().get(index).filter(|(_, described)| lasts(described)) {
             return Ok(own.clone());
         }
-        let mut body = Members::new();
-        body.insert("TableName".to_owned(), Value::from(self.name.as_str()));
-        let answer = repeated(upstream, "DescribeTable", &body, CHECKED_AFTER).await?.members();
-        let of = |kind: &str| answer.get("Table")?.get(kind)?.as_array().cloned();
-        let definitions = of("AttributeDefinitions").unwrap_or_default();
-        let lists = [of("LocalSecondaryIndexes"), of("GlobalSecondaryIndexes")];
-        let all = lists.into_iter().flatten().flatten().map(|described| {
-            let name = described.get("IndexName").and_then(Value::as_str).unwrap_or_default();
-            let own = Index::of(&described, &definitions, self.partition_key_name());
-            (name.to_owned(), (own.map(Arc::new), Instant::now()))
-        });
+        let body = Members::from_iter([("TableName".to_owned(), Value::from(self.name.as_str()))]);
+        let answer = repeated(&self.upstream, "DescribeTable", &body, CHECKED_AFTER).await?;
+        let described = item::map(&answer.members(), "Table");
+        let definitions = item::list(&described, "AttributeDefinitions");
+        let lists = ["LocalSecondaryIndexes", "GlobalSecondaryIndexes"];
+        let all =
+            lists.into_iter().flat_map(|kind| item::list(&described, kind)).map(|described| {
+                let name = described["IndexName"].as_str().unwrap_or_default();
+                let own = Index::of(&described, &definitions, self.partition_key_name());
+                (name.to_owned(), (own.map(Arc::new), Instant::now()))
+            });
         let all: Indexes = all.collect();
         // If the index does not exist, DynamoDB says so.
         let own = all.get(index).and_then(|(own, _)| own.clone());
@@ -210,23 +221,43 @@ impl ServedTable {
         Ok(Some(self.engine.patterns(deadline).await?))
     }
 
-    /// What the patterns say of the partition key of an item or of a key.
-    pub(crate) fn named(&self, patterns: &Patterns, key: &Members) -> Result<Named, Failure> {
-        let value = key.get(self.partition_key_name());
-        item::check_one_type(value)?;
-        let text = value.and_then(Value::as_object).and_then(|value| value.get("S"));
-        text.and_then(Value::as_str)
-            .map_or(Ok(Named::NotArmed), |text| self.of_text(patterns, text))
+    /// The armed key of an item or of a key. `None` if no pattern matches it, or if DynamoDB refuses
+    /// it.
+    pub(crate) fn armed(
+        &self,
+        patterns: &Patterns,
+        item: &Members,
+    ) -> Result<Option<PartitionKey>, Failure> {
+        item::check_one_type(item.get(self.partition_key_name()))?;
+        self.key_text(item).map_or(Ok(None), |text| self.armed_text(patterns, text))
     }
 
-    /// What the patterns say of a partition key.
-    pub(crate) fn of_text(&self, patterns: &Patterns, text: &str) -> Result<Named, Failure> {
+    /// The armed key of a stored item, and its shard. `None` if the item is no armed key's.
+    pub(crate) fn armed_shard(
+        &self,
+        patterns: &Patterns,
+        stored: &Members,
+    ) -> Option<(PartitionKey, ShardNumber)> {
+        let text = self.key_text(stored)?;
+        if let Some((key, shard)) = self.engine.config().shard_keys.parse(text)
+            && shard != ShardNumber::FIRST
+        {
+            return patterns.matches(&key).then_some((key, shard));
+        }
+        Some((self.armed_text(patterns, text).ok()??, ShardNumber::FIRST))
+    }
+
+    /// The armed key of this text.
+    pub(crate) fn armed_text(
+        &self,
+        patterns: &Patterns,
+        text: &str,
+    ) -> Result<Option<PartitionKey>, Failure> {
         if let Ok(key) = PartitionKey::new(text)
             && text.len() <= MAX_SHARDED_KEY_BYTES
             && !text.contains(SUFFIX_MARK)
         {
-            let is_armed = patterns.matches(&key);
-            return Ok(if is_armed { Named::Armed(key) } else { Named::NotArmed });
+            return Ok(patterns.matches(&key).then_some(key));
         }
         let before = text.split(SUFFIX_MARK).next().unwrap_or_default();
         let mut end = before.len().min(MATCHED_BYTES);
@@ -240,7 +271,7 @@ impl ServedTable {
                 self.name
             ))),
             // DynamoDB judges it.
-            Ok(_) | Err(_) => Ok(Named::NotArmed),
+            Ok(_) | Err(_) => Ok(None),
         }
     }
 }

@@ -11,6 +11,7 @@ use aws_sdk_dynamodb::error::DisplayErrorContext;
 use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
 use aws_sigv4::sign::v4;
 use aws_smithy_http_client::{Connector, tls};
+use aws_smithy_runtime_api::box_error::BoxError;
 use aws_smithy_runtime_api::client::http::{
     HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector, http_client_fn,
 };
@@ -25,7 +26,7 @@ use serde_json::Value;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::{Instant, timeout};
 
-use crate::reply::{Members, Reply};
+use crate::reply::{Failure, JSON, Members, Reply};
 
 /// The longest that a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -42,12 +43,15 @@ const MAX_ANSWER_BYTES: usize = 20 * 1_024 * 1_024;
 
 pub(crate) const TARGET: HeaderName = HeaderName::from_static("x-amz-target");
 pub(crate) const TARGET_PREFIX: &str = "DynamoDB_20120810.";
-const JSON: HeaderValue = HeaderValue::from_static("application/x-amz-json-1.0");
 
 /// Why the endpoint cannot start, or a request could not be sent.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct UpstreamError(pub(crate) String);
+
+fn failed(error: impl std::fmt::Display) -> UpstreamError {
+    UpstreamError(error.to_string())
+}
 
 /// Whether a request may still be sent once it is signed.
 pub(crate) type Lasts<'a> = &'a (dyn Fn() -> bool + Send + Sync);
@@ -128,27 +132,25 @@ impl Upstream {
                     .use_fips(aws.use_fips().unwrap_or_default())
                     .use_dual_stack(aws.use_dual_stack().unwrap_or_default())
                     .build()
-                    .map_err(|error| UpstreamError(error.to_string()))?;
+                    .map_err(failed)?;
                 let resolved = DefaultResolver::new().resolve_endpoint(&params).await;
-                resolved.map_err(|error| UpstreamError(error.to_string()))?.url().to_owned()
+                resolved.map_err(failed)?.url().to_owned()
             }
         };
         let has_region = !is_on_this_machine(&url);
         let url: Uri = url
             .parse()
             .map_err(|error| UpstreamError(format!("the endpoint URL {url:?}: {error}")))?;
-        let host = url.authority().map(|authority| authority.as_str().to_owned());
+        let host = url.authority();
         let host = host
-            .and_then(|host| HeaderValue::try_from(host).ok())
+            .and_then(|host| HeaderValue::try_from(host.as_str()).ok())
             .ok_or_else(|| UpstreamError(format!("the endpoint URL {url} has no host")))?;
-        let (kept, renewal) = (Arc::default(), Arc::default());
-        let connector = Arc::new(RwLock::new(connector));
         Ok(Self {
-            connector,
+            connector: Arc::new(RwLock::new(connector)),
             fresh: None,
             credentials,
-            kept,
-            renewal,
+            kept: Arc::default(),
+            renewal: Arc::default(),
             region,
             url,
             host,
@@ -193,29 +195,18 @@ impl Upstream {
         if !lasts() {
             return Sent::Unsent("the lease was over before the request was sent".to_owned());
         }
-        let answer = async {
-            let response = match HttpConnector::call(self, request).await {
-                Ok(response) => response,
-                Err(error) => return Sent::Unanswered(error.to_string()),
-            };
-            let response = match response.try_into_http1x() {
-                Ok(response) => response,
-                Err(error) => return Sent::Unanswered(error.to_string()),
-            };
-            let (parts, body) = response.into_parts();
-            match Limited::new(body, MAX_ANSWER_BYTES).collect().await {
-                Ok(body) => Sent::Answered(Reply {
-                    status: parts.status,
-                    headers: end_to_end(&parts.headers),
-                    body: body.to_bytes(),
-                }),
-                Err(error) => Sent::Unanswered(error.to_string()),
-            }
-        };
-        match timeout(ANSWER_TIMEOUT, answer).await {
-            Ok(sent) => sent,
+        match timeout(ANSWER_TIMEOUT, self.answer(request)).await {
+            Ok(Ok(reply)) => Sent::Answered(reply),
+            Ok(Err(error)) => Sent::Unanswered(error.to_string()),
             Err(_) => Sent::Unanswered("no answer came in time".to_owned()),
         }
+    }
+
+    async fn answer(&self, request: HttpRequest) -> Result<Reply, BoxError> {
+        let response = HttpConnector::call(self, request).await?.try_into_http1x()?;
+        let (parts, body) = response.into_parts();
+        let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await?.to_bytes();
+        Ok(Reply { status: parts.status, headers: end_to_end(&parts.headers), body })
     }
 
     /// The credentials, kept until a few minutes before they expire. Most sources of them allow few
@@ -261,11 +252,10 @@ impl Upstream {
     }
 
     async fn signed(&self, headers: &HeaderMap, body: Bytes) -> Result<HttpRequest, UpstreamError> {
-        let failed = |error: &dyn std::fmt::Display| UpstreamError(error.to_string());
         let credentials = self.fresh_credentials().await?;
         let mut request = http::Request::post(self.url.clone())
             .body(SdkBody::from(body.to_vec()))
-            .map_err(|error| failed(&error))?;
+            .map_err(failed)?;
         *request.headers_mut() = end_to_end(headers);
         request.headers_mut().insert(HOST, self.host.clone());
         request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
@@ -278,7 +268,7 @@ impl Upstream {
             .time(now)
             .settings(SigningSettings::default())
             .build()
-            .map_err(|error| failed(&error))?;
+            .map_err(failed)?;
         let signable_headers = request
             .headers()
             .iter()
@@ -287,11 +277,11 @@ impl Upstream {
         let url = self.url.to_string();
         let signable =
             SignableRequest::new("POST", &url, signable_headers, SignableBody::Bytes(&body))
-                .map_err(|error| failed(&error))?;
-        let signing = sign(signable, &params.into()).map_err(|error| failed(&error))?;
+                .map_err(failed)?;
+        let signing = sign(signable, &params.into()).map_err(failed)?;
         let (instructions, _) = signing.into_parts();
         instructions.apply_to_request_http1x(&mut request);
-        HttpRequest::try_from(request).map_err(|error| failed(&error))
+        HttpRequest::try_from(request).map_err(failed)
     }
 }
 
@@ -332,8 +322,7 @@ fn end_to_end(headers: &HeaderMap) -> HeaderMap {
 }
 
 /// What came of a request that must have an answer.
-pub(crate) fn answered(sent: Sent) -> Result<Reply, crate::reply::Failure> {
-    use crate::reply::Failure;
+pub(crate) fn answered(sent: Sent) -> Result<Reply, Failure> {
     match sent {
         Sent::Answered(reply) => Ok(reply),
         Sent::Unsent(why) => Err(Failure::throttled(format!("sharding-endpoint: {why}"))),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use sharding::internal::protocol::copies::{Answer, Copy};
 use sharding::internal::protocol::expressed::{
     Action, ExpressedWrite, Next, Operation, Outcome, Request,
@@ -12,15 +12,18 @@ use sharding::internal::protocol::expressed::{
 use sharding::internal::protocol::layout::Places;
 use sharding::internal::protocol::view::View;
 use sharding::internal::{FailedWrite, KeySession};
-use sharding::{Item, MAX_ITEM_BYTES, PartitionKey, ShardNumber, SortKey, WriteErrorKind};
+use sharding::{
+    Item, MAX_ITEM_BYTES, PartitionKey, ShardNumber, SortKey, TableError, WriteErrorKind,
+};
 use tokio::time::Instant;
 
 use crate::expression::{self, Clauses, Placeholders};
 use crate::item;
+use crate::read::{copies, shard_key};
 use crate::reply::{Failure, Members, Reply};
-use crate::request::{Composed, compose};
+use crate::request::compose;
 use crate::table::ServedTable;
-use crate::upstream::{Sent, Upstream};
+use crate::upstream::Sent;
 
 /// How long a write waits while the key's width changes.
 const LONGEST_PAUSE: Duration = Duration::from_millis(1_500);
@@ -47,8 +50,7 @@ const MEMBERS: [&str; 11] = [
 #[derive(Debug)]
 pub(crate) struct ClientWrite<'a> {
     pub(crate) table: &'a ServedTable,
-    pub(crate) upstream: &'a Upstream,
-    pub(crate) operation: &'static str,
+    pub(crate) operation: &'a str,
     pub(crate) key: &'a PartitionKey,
     pub(crate) sort_key: SortKey,
     pub(crate) body: &'a Members,
@@ -57,17 +59,14 @@ pub(crate) struct ClientWrite<'a> {
     pub(crate) deadline: Instant,
 }
 
-fn member<'a>(body: &'a Members, name: &str) -> Option<&'a str> {
-    body.get(name)?.as_str()
-}
-
-/// Refuses members that are not on a list.
+/// Refuses members that are on none of these lists.
 pub(crate) fn check_members(
     operation: &str,
     body: &Members,
-    known: &[&str],
+    lists: &[&[&str]],
 ) -> Result<(), Failure> {
-    match body.keys().find(|name| !known.contains(&name.as_str())) {
+    let is_known = |name: &str| lists.iter().any(|known| known.contains(&name));
+    match body.keys().find(|name| !is_known(name)) {
         None => Ok(()),
         Some(name) => Err(Failure::unsupported(&format!("{name} of {operation}"))),
     }
@@ -76,15 +75,15 @@ pub(crate) fn check_members(
 impl<'a> ClientWrite<'a> {
     /// Reads a client's request.
     pub(crate) fn read(
-        (table, upstream): (&'a ServedTable, &'a Upstream),
-        operation: &'static str,
+        table: &'a ServedTable,
+        operation: &'a str,
         key: &'a PartitionKey,
         body: &'a Members,
         deadline: Instant,
     ) -> Result<Self, Failure> {
-        check_members(operation, body, &MEMBERS)?;
+        check_members(operation, body, &[&MEMBERS])?;
         let of = if operation == "PutItem" { "Item" } else { "Key" };
-        let item = body.get(of).and_then(Value::as_object).cloned().unwrap_or_default();
+        let item = item::map(body, of);
         item::check_names(item.keys().map(String::as_str))?;
         let sort_key = if of == "Key" {
             item::check_is_key(&item)?;
@@ -92,7 +91,7 @@ impl<'a> ClientWrite<'a> {
         } else {
             item::sort_key_to_put(table, &item)?
         };
-        let shown = member(body, "ReturnValuesOnConditionCheckFailure").unwrap_or("NONE");
+        let shown = item::text(body, "ReturnValuesOnConditionCheckFailure").unwrap_or("NONE");
         if !["NONE", "ALL_OLD"].contains(&shown) {
             return Err(Failure::validation(format!(
                 "1 validation error detected: Value '{shown}' at \
@@ -102,7 +101,7 @@ impl<'a> ClientWrite<'a> {
         }
         let placeholders = Placeholders::of(body);
         for name in ["ConditionExpression", "UpdateExpression"] {
-            let text = member(body, name).unwrap_or_default();
+            let text = item::text(body, name).unwrap_or_default();
             let invalid = |why: &str| Failure::validation(format!("Invalid {name}: {why}"));
             if text.is_empty() && body.contains_key(name) {
                 return Err(invalid("The expression can not be empty;"));
@@ -112,7 +111,7 @@ impl<'a> ClientWrite<'a> {
             }
             item::check_names(expression::attributes(text, &placeholders))?;
         }
-        let text = member(body, "UpdateExpression").unwrap_or_default();
+        let text = item::text(body, "UpdateExpression").unwrap_or_default();
         let clauses = Clauses::parse(text)
             .ok_or_else(|| Failure::validation("Invalid UpdateExpression: Syntax error"))?;
         let keys = [table.partition_key_name(), table.sort_key_name()];
@@ -120,19 +119,25 @@ impl<'a> ClientWrite<'a> {
         if expression::read_by_set(set, &placeholders).iter().any(|name| keys.contains(name)) {
             return Err(Failure::unsupported("a key name on the right-hand side of an update"));
         }
-        Ok(Self { table, upstream, operation, key, sort_key, body, clauses, deadline })
+        Ok(Self { table, operation, key, sort_key, body, clauses, deadline })
     }
 
     /// Carries the write out.
     pub(crate) async fn run(self) -> Result<Reply, Failure> {
-        let engine = self.table.engine.clone();
-        let session = engine.session(self.key, self.deadline);
+        let mut session = self.table.engine.session(self.key, self.deadline);
         if session.counts().await?
             && let Some(done) = self.plain().await?
         {
             return Ok(done);
         }
-        let reply = self.expressed(session).await;
+        let reply = self.attempts(&mut session).await;
+        let outcome = match &reply {
+            Ok(reply) => reply.throttled().map(|_| FailedWrite::NoCapacity),
+            Err(failure) => failure.outcome(),
+        };
+        if let Some(outcome) = outcome {
+            session.failed(outcome);
+        }
         if let Err(failure) = &reply {
             tracing::debug!(?failure, operation = self.operation, "a write was not acknowledged");
         }
@@ -142,10 +147,9 @@ impl<'a> ClientWrite<'a> {
     /// A put or a deletion without condition and without a result is the crate's. `None` if it is
     /// something else, or if DynamoDB must say what is wrong with it.
     async fn plain(&self) -> Result<Option<Reply>, Failure> {
-        let is_default = |name: &str| {
-            let default = |value: &Value| matches!(value.as_str(), Some("NONE"));
-            self.body.get(name).is_none_or(default)
-        };
+        use WriteErrorKind::{Invalid, NotArmed, Table};
+        let is_default =
+            |name: &str| self.body.get(name).is_none_or(|value| value.as_str() == Some("NONE"));
         let is_plain = self.operation != "UpdateItem"
             && !self.body.contains_key("ConditionExpression")
             && !self.body.contains_key("ExpressionAttributeNames")
@@ -158,10 +162,6 @@ impl<'a> ClientWrite<'a> {
         }
         let engine = &self.table.engine;
         let written = if self.operation == "DeleteItem" {
-            let key = self.body.get("Key").and_then(Value::as_object);
-            if key.is_none_or(|key| key.len() != 2) {
-                return Ok(None);
-            }
             engine.delete(self.key, &self.sort_key, self.deadline).await
         } else {
             let item = self.body.get("Item").and_then(Value::as_object);
@@ -172,21 +172,11 @@ impl<'a> ClientWrite<'a> {
             let (partition_key, sort_key) = (self.key.clone(), self.sort_key.clone());
             engine.put(&Item { partition_key, sort_key, attributes }, self.deadline).await
         };
-        match written {
-            Ok(_) => Ok(Some(Reply::ok(Members::new()))),
-            // Nothing was stored. DynamoDB's own text comes with the next request.
-            Err(error)
-                if matches!(
-                    error.kind,
-                    WriteErrorKind::Invalid(_)
-                        | WriteErrorKind::NotArmed { .. }
-                        | WriteErrorKind::Table(sharding::TableError::Rejected(_))
-                ) =>
-            {
-                Ok(None)
-            }
-            Err(error) => Err(error.into()),
-        }
+        let Err(error) = written else { return Ok(Some(Reply::ok(Members::new()))) };
+        // Nothing was stored. DynamoDB's own text comes with the next request.
+        let is_refused =
+            matches!(error.kind, Invalid(_) | NotArmed { .. } | Table(TableError::Rejected(_)));
+        if is_refused { Ok(None) } else { Err(error.into()) }
     }
 
     fn operation(&self) -> Operation {
@@ -200,18 +190,6 @@ impl<'a> ClientWrite<'a> {
     fn units(&self) -> u64 {
         let item = self.body.get("Item").map(|item| item.to_string().len());
         item.map_or(UNKNOWN_UNITS, |bytes| (bytes as u64).div_ceil(1_024))
-    }
-
-    async fn expressed(&self, mut session: KeySession<'_>) -> Result<Reply, Failure> {
-        let reply = self.attempts(&mut session).await;
-        let outcome = match &reply {
-            Ok(reply) => reply.throttled().map(|_| FailedWrite::NoCapacity),
-            Err(failure) => failure.outcome(),
-        };
-        if let Some(outcome) = outcome {
-            session.failed(outcome);
-        }
-        reply
     }
 
     async fn attempts(&self, session: &mut KeySession<'_>) -> Result<Reply, Failure> {
@@ -247,7 +225,8 @@ impl<'a> ClientWrite<'a> {
                     view = session.view().await?;
                 }
                 Next::Read => {
-                    pulled = self.copies(session, &places).await?;
+                    let of = (self.key, &self.sort_key);
+                    pulled = copies(self.table, session, of, &places, &Members::new()).await?;
                     let copies: Vec<(ShardNumber, Copy)> =
                         pulled.iter().map(|(shard, raw)| (*shard, item::copy(raw))).collect();
                     write.read(&copies, &places, &view, now());
@@ -287,20 +266,17 @@ impl<'a> ClientWrite<'a> {
         read: &[(ShardNumber, Members)],
     ) -> Result<(Answer, Option<Reply>), Failure> {
         let (home, width) = (places.home, view.layout.number_of_shards);
-        let stored_key = session
-            .shard_key(home)
-            .map_err(|error| Failure::validation(format!("the partition key: {error}")))?;
+        let stored_key = shard_key(session, home)?;
         let pulled = if let Action::Pull(from, _) = &request.action {
             read.iter().find(|(shard, _)| shard == from)
         } else {
             None
         };
-        let composed = compose(self, request, (home, width, &stored_key), pulled.map(|it| &it.1))?;
-        let Composed { operation, body } = composed;
+        let pulled = pulled.map(|(_, copy)| copy);
+        let (operation, body) = compose(self, request, (home, width, &stored_key), pulled)?;
         let lasts = session.lasts(view);
-        let sent = self.upstream.call(operation, &body, &lasts).await;
         let place = (home, width);
-        let reply = match sent {
+        let reply = match self.table.upstream.call(operation, &body, &lasts).await {
             Sent::Answered(reply) => reply,
             Sent::Unsent(why) => {
                 tracing::debug!(why, "a request was not sent");
@@ -337,17 +313,6 @@ impl<'a> ClientWrite<'a> {
         }
     }
 
-    /// The stored copies at the item's places.
-    async fn copies(
-        &self,
-        session: &KeySession<'_>,
-        places: &Places,
-    ) -> Result<Vec<(ShardNumber, Members)>, Failure> {
-        let shards: Vec<ShardNumber> = places.all().into_iter().collect();
-        let of = (self.table, self.upstream, session);
-        crate::read::copies(of, (self.key, &self.sort_key), &shards, &json!({})).await
-    }
-
     fn end(
         &self,
         outcome: Outcome,
@@ -372,7 +337,7 @@ impl<'a> ClientWrite<'a> {
             Outcome::Refused { on_item } => {
                 let reply = last.ok_or_else(Failure::unknown)?;
                 let mut body = reply.members();
-                let wants = member(self.body, "ReturnValuesOnConditionCheckFailure");
+                let wants = item::text(self.body, "ReturnValuesOnConditionCheckFailure");
                 let shown = body.remove("Item").filter(|_| on_item && wants == Some("ALL_OLD"));
                 if let Some(Value::Object(mut shown)) = shown {
                     item::strip(self.table, &mut shown, self.key);
@@ -394,7 +359,7 @@ impl<'a> ClientWrite<'a> {
     /// not shown.
     fn show_attributes(&self, body: &mut Members, on_item: bool) {
         let Some(Value::Object(mut shown)) = body.remove("Attributes") else { return };
-        let wants = member(self.body, "ReturnValues").unwrap_or("NONE");
+        let wants = item::text(self.body, "ReturnValues").unwrap_or("NONE");
         let changes_nothing = self.operation() == (Operation::Update { creates: false });
         if !on_item && (wants.ends_with("_OLD") || changes_nothing) {
             return;

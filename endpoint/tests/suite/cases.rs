@@ -1,7 +1,5 @@
 //! The states of an item in the sharded table, each with the item that a plain table has.
 
-use std::collections::BTreeSet;
-
 use serde_json::{Value, json};
 use sharding::{PartitionKey, Placement, ShardCount, ShardNumber, SortKey, Version};
 
@@ -33,6 +31,15 @@ pub(crate) enum Stored {
     Foreign,
 }
 
+impl Stored {
+    const fn era(self) -> Option<u64> {
+        match self {
+            Self::Item(era) | Self::Tombstone(era) | Self::Expiring(era) => Some(era),
+            Self::Plain | Self::Foreign => None,
+        }
+    }
+}
+
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) key: &'static str,
@@ -60,22 +67,12 @@ pub(crate) const CASES: [Case; 15] = {
         case("one place, a tombstone that expires", ONE, &[(First, Expiring(1))], false),
         case("nothing", GROWN, &[], false),
         case("an item of this era at home", GROWN, &[(Home, Item(ERA)), (First, Item(1))], true),
-        case(
-            "an item of an earlier era at home",
-            GROWN,
-            &[(Home, Item(2)), (First, Item(1))],
-            true,
-        ),
+        case("an item of an earlier era", GROWN, &[(Home, Item(2)), (First, Item(1))], true),
         case("an item at the old place", GROWN, &[(First, Item(1))], true),
         case("the newest item at the old place", GROWN, &[(Home, Item(1)), (First, Item(2))], true),
         case("another program's item at the old place", GROWN, &[(First, Plain)], true),
         case("a tombstone at the old place", GROWN, &[(First, Tombstone(2))], false),
-        case(
-            "a tombstone at the old place, an older item at home",
-            GROWN,
-            &[(Home, Item(1)), (First, Tombstone(2))],
-            false,
-        ),
+        case("an older item at home", GROWN, &[(Home, Item(1)), (First, Tombstone(2))], false),
         case("a tombstone at home", GROWN, &[(Home, Tombstone(ERA)), (First, Item(1))], false),
         case("a foreign item at home", GROWN, &[(Home, Foreign), (First, Item(1))], true),
     ]
@@ -137,31 +134,25 @@ impl Case {
             1 => self.key.to_owned(),
             shard => format!("{}\u{1f}s{shard}", self.key),
         };
-        let is_newest = |era: u64| {
-            let eras = self.copies.iter().filter_map(|(_, copy)| match copy {
-                Stored::Item(era) | Stored::Tombstone(era) | Stored::Expiring(era) => Some(*era),
-                Stored::Plain | Stored::Foreign => None,
-            });
-            eras.max() == Some(era)
-        };
-        let stale = json!({ "stale": {"BOOL": true}, "n": {"N": "77"} });
-        let mut item = match stored {
-            Stored::Item(era) if !is_newest(era) => keyed(&shard_key, sort_key, &stale),
-            Stored::Item(_) | Stored::Plain => keyed(&shard_key, sort_key, &attributes()),
-            Stored::Foreign => keyed(&shard_key, sort_key, &stale),
-            Stored::Tombstone(_) | Stored::Expiring(_) => {
-                keyed(&shard_key, sort_key, &json!({ "_sh:d": {"BOOL": true} }))
+        let newest = self.copies.iter().filter_map(|(_, copy)| copy.era()).max();
+        let attributes = match stored {
+            Stored::Item(_) if stored.era() == newest => attributes(),
+            Stored::Plain => attributes(),
+            Stored::Item(_) | Stored::Foreign => {
+                json!({ "stale": {"BOOL": true}, "n": {"N": "77"} })
+            }
+            Stored::Tombstone(_) => json!({ "_sh:d": {"BOOL": true} }),
+            Stored::Expiring(_) => {
+                let expires = json!({ "N": "99999999999" });
+                json!({ "_sh:d": {"BOOL": true}, "ttl": expires, "_sh:l": expires })
             }
         };
-        if let Stored::Item(era) | Stored::Tombstone(era) | Stored::Expiring(era) = stored {
+        let mut item = keyed(&shard_key, sort_key, &attributes);
+        if let Some(era) = stored.era() {
             item["_sh:v"] = json!({ "N": Version::new(era, 1_000_000, 5).to_string() });
             if shard != 1 {
                 item["_sh:k"] = json!({ "S": self.key });
             }
-        }
-        if let Stored::Expiring(_) = stored {
-            item["ttl"] = json!({ "N": "99999999999" });
-            item["_sh:l"] = json!({ "N": "99999999999" });
         }
         item
     }
@@ -184,9 +175,7 @@ fn sort_sets(value: &mut Value) {
         Value::Object(members) => {
             for (name, value) in members {
                 if let ("SS" | "NS" | "BS", Value::Array(members)) = (name.as_str(), &mut *value) {
-                    let sorted: BTreeSet<String> =
-                        members.iter().map(ToString::to_string).collect();
-                    *value = json!(sorted);
+                    members.sort_by_key(ToString::to_string);
                 } else {
                     sort_sets(value);
                 }

@@ -6,7 +6,8 @@ use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use embedded_dynamodb::{Engine, InProcess};
 use serde_json::{Value, json};
 
-use crate::world::{SHARDED, World};
+use crate::cases::keyed;
+use crate::world::{SHARDED, World, ask};
 
 const ITEMS: usize = 8;
 
@@ -25,64 +26,58 @@ struct Late {
     event: Event,
 }
 
-impl Late {
-    fn request(&self, operation: &str, body: &Value) -> Value {
-        let target = format!("DynamoDB_20120810.{operation}");
-        let answer = self.engine.respond("/", Some(&target), body.to_string().as_bytes());
-        assert_eq!(answer.status, 200);
-        serde_json::from_slice(&answer.body).expect("JSON")
-    }
+fn request(engine: &Engine, operation: &str, body: &Value) -> Value {
+    let (status, answer) = ask(engine, operation, body);
+    assert_eq!(status, 200, "{answer}");
+    answer
+}
+
+/// All items as they are stored.
+fn stored(engine: &Engine) -> Vec<Value> {
+    let scan = request(engine, "Scan", &json!({ "TableName": SHARDED }));
+    scan["Items"].as_array().expect("items").clone()
 }
 
 impl HttpConnector for Late {
-    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let body: Value =
-            serde_json::from_slice(request.body().bytes().unwrap_or_default()).unwrap_or_default();
+    fn call(&self, sent: HttpRequest) -> HttpConnectorFuture {
+        let body = sent.body().bytes().unwrap_or_default();
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
         if body["FilterExpression"].is_string() {
-            let stored = self.request("Scan", &json!({ "TableName": SHARDED }));
-            let of_first = |item: &&Value| item["pk"]["S"] == "k";
-            for item in stored["Items"].as_array().expect("items").iter().filter(of_first) {
+            let of_first = |item: &Value| item["pk"]["S"] == "k";
+            for mut item in stored(&self.engine).into_iter().filter(of_first) {
                 if self.event == Event::Removal {
                     let key = json!({ "pk": item["pk"], "sk": item["sk"] });
-                    self.request("DeleteItem", &json!({ "TableName": SHARDED, "Key": key }));
+                    let delete = json!({ "TableName": SHARDED, "Key": key });
+                    request(&self.engine, "DeleteItem", &delete);
                     continue;
                 }
-                let mut item = item.clone();
-                let version: u128 = item["_sh:v"]["N"]
-                    .as_str()
-                    .and_then(|text| text.parse().ok())
-                    .expect("a version");
+                let version = item["_sh:v"]["N"].as_str().expect("a version");
+                let version: u128 = version.parse().expect("a number");
                 item["_sh:v"] = json!({ "N": (version + 1).to_string() });
-                self.request("PutItem", &json!({ "TableName": SHARDED, "Item": item }));
+                let put = json!({ "TableName": SHARDED, "Item": item });
+                request(&self.engine, "PutItem", &put);
             }
         }
-        InProcess::new(self.engine.clone()).call(request)
+        InProcess::new(self.engine.clone()).call(sent)
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_late_put_between_two_requests_hides_no_item() {
+async fn what_comes_between_two_requests_hides_no_item() {
     all_are_found(Event::LatePut).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_removal_between_two_requests_hides_no_item() {
     all_are_found(Event::Removal).await;
 }
 
 async fn all_are_found(event: Event) {
     let world = World::new(true).await;
     for number in 0..ITEMS {
-        let item = json!({ "pk": {"S": "k"}, "sk": {"S": number.to_string()}, "n": {"N": "1"} });
-        let (status, answer) =
-            world.endpoint("PutItem", &json!({ "TableName": SHARDED, "Item": item })).await;
-        assert_eq!(status, 200, "{answer}");
+        let item = keyed("k", &number.to_string(), &json!({ "n": {"N": "1"} }));
+        world.done("PutItem", &json!({ "Item": item })).await;
     }
     world.grow("k", 4).await;
     let late = Late { engine: world.engine.clone(), event };
     if event == Event::Removal {
-        let stored = late.request("Scan", &json!({ "TableName": SHARDED }));
-        for item in stored["Items"].as_array().expect("items") {
+        for item in stored(&world.engine) {
             for shard in 2..=4 {
                 let mut copy = item.clone();
                 copy["pk"] = json!({ "S": format!("k\u{1f}s{shard}") });
@@ -92,17 +87,16 @@ async fn all_are_found(event: Event) {
         }
     }
     let mut query = json!({
-        "TableName": SHARDED,
         "KeyConditionExpression": "pk = :k",
         "FilterExpression": "n > :zero",
         "ExpressionAttributeValues": { ":k": {"S": "k"}, ":zero": {"N": "0"} },
         "ConsistentRead": true,
     });
-    let (_, answer) = world.through(late).await.endpoint("Query", &query).await;
+    let answer = world.through(late).await.done("Query", &query).await;
     // Items whose home is the first shard are gone after a removal.
     query["ExpressionAttributeValues"] = json!({ ":k": {"S": "k"} });
     query.as_object_mut().expect("an object").remove("FilterExpression");
-    let (_, left) = world.endpoint("Query", &query).await;
-    assert!(left["Count"].as_u64() > Some(ITEMS as u64 / 2), "{left}");
-    assert_eq!(answer["Count"], left["Count"], "{answer}");
+    let left = world.done("Query", &query).await;
+    assert!(left["Count"].as_u64() > Some(ITEMS as u64 / 2), "{event:?}: {left}");
+    assert_eq!(answer["Count"], left["Count"], "{event:?}: {answer}");
 }

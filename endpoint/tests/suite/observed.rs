@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use embedded_dynamodb::PartitionLimits;
-use endpoint::{Server, observations};
+use endpoint::observations;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
 
+use crate::cases::keyed;
+use crate::http_checks::served;
 use crate::world::{SHARDED, World};
 
-fn item(number: usize) -> Value {
-    json!({ "pk": {"S": "hot"}, "sk": {"S": number.to_string()} })
+fn item(key: &str, number: usize) -> Value {
+    keyed(key, &number.to_string(), &json!({}))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -20,26 +20,18 @@ async fn a_throttled_key_is_shown_with_what_would_be_refused() {
     let world = World::new(false).await;
     let slow = PartitionLimits { partitions: 64, write_units: 100.0, ..PartitionLimits::default() };
     world.engine.set_limits([(SHARDED.to_owned(), slow)]);
-    let (listener, service) =
-        (TcpListener::bind("127.0.0.1:0").await.expect("a port"), world.service.clone());
-    let address = listener.local_addr().expect("an address");
-    let (stop, stopped) = oneshot::channel::<()>();
-    let server = tokio::spawn(Server::new(service, &[]).serve(listener, async {
-        let _ = stopped.await;
-    }));
+    let served = served(&world).await;
+    let address = served.address;
     assert!(observations(address).await.contains("no key was throttled"));
 
-    let transact =
-        json!({ "TransactItems": [{ "Put": { "TableName": SHARDED, "Item": item(0) } }] });
-    assert_eq!(world.endpoint("TransactWriteItems", &transact).await.0, 200);
-    let old = json!({ "TableName": SHARDED, "Item": item(1), "Expected": {} });
+    let put = json!({ "Put": { "TableName": SHARDED, "Item": item("hot", 0) } });
+    world.done("TransactWriteItems", &json!({ "TransactItems": [put] })).await;
+    let old = json!({ "TableName": SHARDED, "Item": item("hot", 1), "Expected": {} });
     world.endpoint("PutItem", &old).await;
     let mut unprocessed = 0;
     for batch in 0..40 {
-        let mut puts: Vec<Value> =
-            (0..24).map(|n| json!({ "PutRequest": { "Item": item(24 * batch + n) } })).collect();
-        let cool = json!({ "pk": {"S": "cool"}, "sk": {"S": batch.to_string()} });
-        puts.push(json!({ "PutRequest": { "Item": cool } }));
+        let items = (0..24).map(|n| item("hot", 24 * batch + n)).chain([item("cool", batch)]);
+        let puts: Vec<Value> = items.map(|it| json!({ "PutRequest": { "Item": it } })).collect();
         let (_, answer) =
             world.endpoint("BatchWriteItem", &json!({ "RequestItems": { SHARDED: puts } })).await;
         unprocessed += answer["UnprocessedItems"][SHARDED].as_array().map_or(0, Vec::len);
@@ -58,7 +50,6 @@ async fn a_throttled_key_is_shown_with_what_would_be_refused() {
         ),
         "{shown}"
     );
-    stop.send(()).expect("the server runs");
-    server.await.expect("no panic").expect("it stops");
+    served.end().await;
     assert!(observations(address).await.starts_with("no endpoint answers"));
 }

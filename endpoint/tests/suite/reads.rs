@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::cases::{CASES, GROWN, keyed};
-use crate::world::{PLAIN, SHARDED, World};
+use crate::world::{PLAIN, SHARDED, World, combined, expression, together};
 
 /// The items of the key.
 const ITEMS: u32 = 60;
@@ -47,69 +47,55 @@ fn joined(pages: &[Value]) -> (Vec<Value>, u64, u64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_are_those_of_one_unsharded_key() {
     let world = filled().await;
+    let all = json!({
+        "ExpressionAttributeValues": { ":k": {"S": GROWN} },
+        "ConsistentRead": true,
+    });
+    let text = |text: &str| json!({ "S": text });
+    let condition = |text, values| expression("KeyConditionExpression", text, values);
+    let names = json!({ "ExpressionAttributeNames": {"#p": "pk"} });
+    let between = json!({ ":a": text("005"), ":b": text("044") });
+    let begins = json!({ ":a": text("02") });
     let conditions = [
-        ("pk = :k", json!({})),
-        ("pk = :k AND sk > :a", json!({ ":a": {"S": "010"} })),
-        ("#p = :k AND sk BETWEEN :a AND :b", json!({ ":a": {"S": "005"}, ":b": {"S": "044"} })),
-        ("begins_with(sk, :a) AND (#p = :k)", json!({ ":a": {"S": "02"} })),
-        ("pk = :k AND sk = :a", json!({ ":a": {"S": "023"} })),
-        (":k = pk AND :a = sk", json!({ ":a": {"S": "023"} })),
+        condition("pk = :k", json!({})),
+        condition("pk = :k AND sk > :a", json!({ ":a": text("010") })),
+        together(&[&condition("#p = :k AND sk BETWEEN :a AND :b", between), &names]),
+        together(&[&condition("begins_with(sk, :a) AND (#p = :k)", begins), &names]),
+        condition("pk = :k AND sk = :a", json!({ ":a": text("023") })),
+        condition(":k = pk AND :a = sk", json!({ ":a": text("023") })),
     ];
+    let filter = |text, value: Value| expression("FilterExpression", text, json!({ ":f": value }));
     let filters = [
-        (None, json!({})),
-        (Some("n > :f"), json!({ ":f": {"N": "2"} })),
-        (Some("attribute_not_exists(n) OR n = :f"), json!({ ":f": {"N": "1"} })),
-        (Some("contains(words, :f)"), json!({ ":f": {"S": "xxxx"} })),
+        json!({}),
+        filter("n > :f", json!({ "N": "2" })),
+        filter("attribute_not_exists(n) OR n = :f", json!({ "N": "1" })),
+        filter("contains(words, :f)", text("xxxx")),
     ];
-    let mut count = 0;
-    for (condition, values) in &conditions {
-        for (filter, filter_values) in &filters {
-            for (limit, is_forward) in
-                [(None, true), (Some(1), true), (Some(7), false), (Some(20), true), (None, false)]
-            {
-                for shown in ["all", "n, sk", "pk", "COUNT"] {
-                    let mut query = json!({
-                        "KeyConditionExpression": condition,
-                        "ExpressionAttributeValues": { ":k": {"S": GROWN} },
-                        "ScanIndexForward": is_forward,
-                        "ConsistentRead": true,
-                    });
-                    for values in [values, filter_values] {
-                        for (name, value) in values.as_object().into_iter().flatten() {
-                            query["ExpressionAttributeValues"][name] = value.clone();
-                        }
-                    }
-                    if condition.contains("#p") {
-                        query["ExpressionAttributeNames"] = json!({ "#p": "pk" });
-                    }
-                    if let Some(filter) = filter {
-                        query["FilterExpression"] = json!(filter);
-                    }
-                    if let Some(limit) = limit {
-                        query["Limit"] = json!(limit);
-                    }
-                    match shown {
-                        "all" => {}
-                        "COUNT" => query["Select"] = json!("COUNT"),
-                        names => query["ProjectionExpression"] = json!(names),
-                    }
-                    let expected = world.pages("Query", PLAIN, &query).await;
-                    let got = world.pages("Query", SHARDED, &query).await;
-                    assert_eq!(joined(&expected), joined(&got), "{query}");
-                    if limit.is_some() {
-                        // An empty last page is allowed.
-                        let full = |pages: &[Value]| {
-                            let of = |page: &Value| page["ScannedCount"].as_u64();
-                            pages.iter().filter_map(of).filter(|it| *it > 0).collect::<Vec<_>>()
-                        };
-                        assert_eq!(full(&expected), full(&got), "{query}");
-                    }
-                    count += 1;
-                }
-            }
+    let pages = [
+        json!({}),
+        json!({ "Limit": 1 }),
+        json!({ "Limit": 7, "ScanIndexForward": false }),
+        json!({ "Limit": 20 }),
+        json!({ "ScanIndexForward": false }),
+    ];
+    let shown = [
+        json!({}),
+        json!({ "ProjectionExpression": "n, sk" }),
+        json!({ "ProjectionExpression": "pk" }),
+        json!({ "Select": "COUNT" }),
+    ];
+    for query in combined(&[&[all], &conditions, &filters, &pages, &shown]) {
+        let [expected, got] = world.both_pages(&query).await;
+        assert_eq!(joined(&expected), joined(&got), "{query}");
+        if query.get("Limit").is_some() {
+            // An empty last page is allowed.
+            let full = |pages: &[Value]| {
+                let of = |page: &Value| page["ScannedCount"].as_u64();
+                pages.iter().filter_map(of).filter(|it| *it > 0).collect::<Vec<_>>()
+            };
+            assert_eq!(full(&expected), full(&got), "{query}");
         }
     }
-    println!("{count} queries equal");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -187,10 +173,10 @@ async fn two_spellings_of_a_number_are_one_item_of_a_batch() {
     let keyed = |number: &str| json!({ "pk": {"S": "k"}, "sk": {"N": number} });
     world.both("PutItem", &json!({ "Item": keyed("1000") })).await;
     let of = |keys: [&str; 2]| json!({ "RequestItems": { SHARDED: { "Keys": keys.map(keyed) } } });
-    let (status, answer) = world.endpoint("BatchGetItem", &of(["1000", "1e3"])).await;
-    assert_eq!((status, &answer["Responses"][SHARDED]), (200, &json!([keyed("1000")])));
-    let (status, answer) = world.endpoint("BatchGetItem", &of(["1000", "1000"])).await;
-    assert!(status == 400 && answer["message"].to_string().contains("duplicates"), "{answer}");
+    let answer = world.done("BatchGetItem", &of(["1000", "1e3"])).await;
+    assert_eq!(answer["Responses"][SHARDED], json!([keyed("1000")]));
+    let answer = world.refused("BatchGetItem", &of(["1000", "1000"])).await;
+    assert!(answer["message"].to_string().contains("duplicates"), "{answer}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -201,12 +187,12 @@ async fn a_batch_of_more_than_16_megabytes_leaves_keys_unprocessed() {
         let item = keyed("k", &format!("{number:02}"), &json!({ "text": {"S": text} }));
         world.both("PutItem", &json!({ "Item": item })).await;
     }
-    let (mut left, mut rounds) =
-        ((0..45).map(|n| keyed("k", &format!("{n:02}"), &json!({}))).collect::<Vec<_>>(), 0);
-    let mut found = 0;
+    let mut left: Vec<_> =
+        (0..45).map(|number| keyed("k", &format!("{number:02}"), &json!({}))).collect();
+    let (mut found, mut rounds) = (0, 0);
     while !left.is_empty() {
         let request = json!({ "RequestItems": { SHARDED: { "Keys": left } } });
-        let reply = world.reply("BatchGetItem", &request).await;
+        let reply = world.reply("BatchGetItem", request.to_string()).await;
         assert!(reply.status.is_success() && reply.body.len() < 17_000_000);
         let answer: Value = serde_json::from_slice(&reply.body).expect("JSON");
         found += answer["Responses"][SHARDED].as_array().map_or(0, Vec::len);
@@ -227,15 +213,14 @@ async fn a_batch_of_writes_stores_all_or_says_what_is_left() {
     };
     let delete = json!({ "DeleteRequest": { "Key": keyed(GROWN, "gone", &json!({})) } });
     let of = |requests: Vec<Value>| json!({ "RequestItems": { SHARDED: requests } });
-    let (status, answer) =
-        world.endpoint("BatchWriteItem", &of((0..20).map(put).chain([delete]).collect())).await;
-    assert_eq!((status, &answer), (200, &json!({ "UnprocessedItems": {} })));
+    let all = of((0..20).map(put).chain([delete]).collect());
+    let answer = world.done("BatchWriteItem", &all).await;
+    assert_eq!(answer, json!({ "UnprocessedItems": {} }));
     for (requests, why) in [
         ((0..26).map(put).collect::<Vec<_>>(), "Too many items"),
         (vec![put(1), put(1)], "duplicates"),
     ] {
-        let (status, answer) = world.endpoint("BatchWriteItem", &of(requests)).await;
-        assert_eq!(status, 400);
+        let answer = world.refused("BatchWriteItem", &of(requests)).await;
         assert!(answer["message"].to_string().contains(why), "{answer}");
     }
 }
@@ -244,73 +229,53 @@ async fn a_batch_of_writes_stores_all_or_says_what_is_left() {
 async fn what_is_not_served_is_refused_by_name_in_every_width() {
     let world = World::new(true).await;
     world.grow(GROWN, 4).await;
+    let statement = |text: &str| ("ExecuteStatement", json!({ "Statement": text }), "armed keys");
+    let mut requests = vec![
+        ("DeleteTable", json!({}), "DeleteTable"),
+        ("PutItem", json!({ "Item": keyed("grown\u{1f}s2", "s", &json!({})) }), "U+001F"),
+        statement("SELECT * FROM orders"),
+        statement("INSERT INTO\norders VALUE {}"),
+        statement("DELETE FROM orders.i"),
+    ];
     for key in ["one", GROWN] {
         let keys = keyed(key, "s", &json!({}));
-        let requests = [
+        let ours = keyed(key, "s", &json!({ "_sh:v": {"N": "1"} }));
+        let removes_ours = json!({ "Key": keys, "UpdateExpression": "REMOVE #v",
+            "ExpressionAttributeNames": {"#v": "_sh:d"} });
+        let shown = "ReturnValuesOnConditionCheckFailure";
+        let put = json!({ "Put": { "TableName": SHARDED, "Item": keys } });
+        requests.extend([
             ("PutItem", json!({ "Item": keys, "Expected": {} }), "Expected"),
-            ("PutItem", json!({ "Item": keyed(key, "s", &json!({"_sh:v": {"N": "1"}})) }), "_sh:v"),
+            ("PutItem", json!({ "Item": ours }), "_sh:v"),
+            ("PutItem", json!({ "Item": keys, shown: "UPDATED_OLD" }), "returnValuesOn"),
             (
                 "UpdateItem",
                 json!({ "Key": keys, "UpdateExpression": "SET a = sk" }),
                 "a key name on the right-hand side",
             ),
-            (
-                "UpdateItem",
-                json!({ "Key": keys, "UpdateExpression": "REMOVE #v",
-                    "ExpressionAttributeNames": {"#v": "_sh:d"} }),
-                "_sh:d",
-            ),
+            ("UpdateItem", removes_ours, "_sh:d"),
             ("GetItem", json!({ "Key": keys, "AttributesToGet": ["a"] }), "AttributesToGet"),
-            (
-                "GetItem",
-                json!({ "Key": keys, "ProjectionExpression": "a, pk.x" }),
-                "a part of a key",
-            ),
-            (
-                "PutItem",
-                json!({ "Item": keys, "ReturnValuesOnConditionCheckFailure": "UPDATED_OLD" }),
-                "returnValuesOnConditionCheckFailure",
-            ),
-        ];
-        for (operation, mut body, why) in requests {
-            body["TableName"] = json!(SHARDED);
-            let (status, answer) = world.endpoint(operation, &body).await;
-            assert_eq!(status, 400, "{operation} {body}");
-            let message = answer["message"].as_str().unwrap_or_default();
-            assert!(message.contains(why), "{operation}: {message}");
-            assert!(answer["__type"].to_string().contains("ValidationException"));
-        }
-        let put = json!({ "Put": { "TableName": SHARDED, "Item": keys } });
-        let (status, answer) =
-            world.endpoint("TransactWriteItems", &json!({ "TransactItems": [put] })).await;
-        assert_eq!(status, 400, "{answer}");
-        assert!(answer["message"].to_string().contains("TransactWriteItems"), "{answer}");
+            ("GetItem", json!({ "Key": keys, "ProjectionExpression": "pk.x" }), "a part of a key"),
+            ("TransactWriteItems", json!({ "TransactItems": [put] }), "TransactWriteItems"),
+        ]);
     }
-    let (status, answer) = world.endpoint("DeleteTable", &json!({ "TableName": SHARDED })).await;
-    assert_eq!(status, 400, "{answer}");
-    for text in ["SELECT * FROM orders", "INSERT INTO\norders VALUE {}", "DELETE FROM orders.i"] {
-        let (status, answer) =
-            world.endpoint("ExecuteStatement", &json!({ "Statement": text })).await;
-        assert_eq!(status, 400, "{text}");
-        assert!(answer["message"].to_string().contains("armed keys"), "{text}: {answer}");
+    for (operation, body, why) in requests {
+        let answer = world.refused(operation, &body).await;
+        let message = answer["message"].as_str().unwrap_or_default();
+        assert!(message.contains(why), "{operation} {body}: {message}");
     }
-    let key = keyed("grown\u{1f}s2", "s", &json!({}));
-    let put = json!({ "TableName": SHARDED, "Item": key });
-    let (status, answer) = world.endpoint("PutItem", &put).await;
-    assert_eq!(status, 400, "{answer}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_condition_cannot_leave_its_group() {
     let world = World::new(true).await;
     let item = keyed("one", "s", &json!({ "a": {"N": "1"} }));
-    for expression in ["a = :a) OR (b = :a", "(a = :a", ""] {
+    for expression in ["a = :a) OR (b = :a", "(a = :a", "a = :a)", ""] {
         let put = json!({ "Item": item, "ConditionExpression": expression,
             "ExpressionAttributeValues": { ":a": {"N": "1"} } });
-        for answer in world.answers("PutItem", &put).await {
-            assert_eq!(answer.0, 400, "{expression}: {answer:?}");
-            assert!(answer.1["__type"].to_string().contains("ValidationException"), "{answer:?}");
-        }
+        world.refused("PutItem", &put).await;
+        let [expected, _] = world.answers("PutItem", &put).await;
+        assert_eq!(expected.0, 400, "{expression}: {expected:?}");
     }
 }
 
@@ -320,7 +285,7 @@ async fn a_body_that_another_parser_may_read_does_not_pass() {
     let body = format!(
         r#"{{"TableName":"{SHARDED}","Item":{{"pk":{{"S":"k"}},"sk":{{"S":"s"}},"a":{{"S":"\ud83d"}}}}}}"#
     );
-    let reply = world.raw("PutItem", body).await;
+    let reply = world.reply("PutItem", body).await;
     assert_eq!(reply.status.as_u16(), 400);
     assert!(String::from_utf8_lossy(&reply.body).contains("SerializationException"));
 }
@@ -335,15 +300,14 @@ async fn one_placeholder_may_stand_for_both_keys() {
             "KeyConditionExpression": "sk = :id AND pk = :id",
             "ExpressionAttributeValues": { ":id": {"S": key} },
         });
-        let expected = world.pages("Query", PLAIN, &query).await;
-        assert_eq!(joined(&expected).1, 1, "{expected:?}");
-        assert_eq!(joined(&world.pages("Query", SHARDED, &query).await), joined(&expected));
+        let [expected, got] = world.both_pages(&query).await.map(|pages| joined(&pages));
+        assert_eq!(expected.1, 1, "{expected:?}");
+        assert_eq!(got, expected);
     }
     let scan = json!({
-        "TableName": SHARDED,
         "FilterExpression": "pk = :c OR sk = :d",
         "ExpressionAttributeValues": { ":c": {"S": "c"}, ":d": {"S": "d"} },
     });
-    let (status, answer) = world.endpoint("Scan", &scan).await;
-    assert_eq!((status, &answer["Count"]), (200, &json!(2)), "{answer}");
+    let answer = world.done("Scan", &scan).await;
+    assert_eq!(answer["Count"], json!(2), "{answer}");
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::cases::{keyed, leaks};
-use crate::world::{SHARDED, World};
+use crate::world::{SHARDED, World, together};
 
 /// The items of each key.
 const ITEMS: u32 = 12;
@@ -16,9 +16,7 @@ const COLD: [&str; 3] = ["b", "d", "f"];
 
 async fn put(world: &World, key: &str, number: u32) {
     let item = keyed(key, &format!("{number:03}"), &json!({ "n": {"N": number.to_string()} }));
-    let (status, answer) =
-        world.endpoint("PutItem", &json!({ "TableName": SHARDED, "Item": item })).await;
-    assert_eq!(status, 200, "{answer}");
+    world.done("PutItem", &json!({ "Item": item })).await;
 }
 
 /// Items from before and after a growth, a tombstone and an older copy for each grown key.
@@ -35,21 +33,15 @@ async fn filled() -> World {
             put(&world, key, number).await;
         }
         let last = keyed(key, &format!("{ITEMS:03}"), &json!({}));
-        let request = json!({ "TableName": SHARDED, "Key": last });
-        assert_eq!(world.endpoint("DeleteItem", &request).await.0, 200);
+        world.done("DeleteItem", &json!({ "Key": last })).await;
     }
     world
 }
 
 /// A page, and where the scan goes on.
 async fn page(world: &World, scan: &Value, start: Option<Value>) -> (Value, Option<Value>) {
-    let mut scan = scan.clone();
-    scan["TableName"] = json!(SHARDED);
-    if let Some(start) = start {
-        scan["ExclusiveStartKey"] = start;
-    }
-    let (status, mut page) = world.endpoint("Scan", &scan).await;
-    assert_eq!(status, 200, "{scan}: {page}");
+    let start = start.map_or_else(|| json!({}), |start| json!({ "ExclusiveStartKey": start }));
+    let mut page = world.done("Scan", &together(&[scan, &start])).await;
     let next = page.as_object_mut().and_then(|page| page.remove("LastEvaluatedKey"));
     assert!(!leaks(&page), "{page}");
     (page, next)
@@ -86,27 +78,22 @@ fn sort_keys(numbers: impl Iterator<Item = u32>) -> Vec<String> {
 async fn a_scan_shows_grown_keys_first_and_in_order() {
     let world = filled().await;
     let every = ["a", "b", "c", "d", "e", "f"].as_slice();
-    // A filter, its value, the keys of which it shows items, and the first item that it shows.
+    let filter = |text: &str, value: Value| json!({ "FilterExpression": text, "ExpressionAttributeValues": { ":v": value } });
+    // A filter, the keys of which it shows items, and the first item that it shows.
     let filters = [
-        ("", json!(null), every, 0),
-        ("n > :v", json!({"N": "3"}), every, 4),
-        ("sk > :v", json!({"S": "003"}), every, 4),
-        ("pk = :v", json!({"S": "c"}), &["c"], 0),
-        ("(pk = :v) AND attribute_exists(sk)", json!({"S": "d"}), &["d"], 0),
+        (json!({}), every, 0),
+        (filter("n > :v", json!({"N": "3"})), every, 4),
+        (filter("sk > :v", json!({"S": "003"})), every, 4),
+        (filter("pk = :v", json!({"S": "c"})), &["c"], 0),
+        (filter("(pk = :v) AND attribute_exists(sk)", json!({"S": "d"})), &["d"], 0),
     ];
-    for (filter, value, keys, first) in filters {
+    for (filter, keys, first) in filters {
         for limit in [None, Some(1), Some(5), Some(1_000)] {
-            let mut scan = json!({ "ConsistentRead": true });
-            if !filter.is_empty() {
-                scan["FilterExpression"] = json!(filter);
-                scan["ExpressionAttributeValues"] = json!({ ":v": value });
-            }
-            if let Some(limit) = limit {
-                scan["Limit"] = json!(limit);
-            }
+            let limited = limit.map_or_else(|| json!({}), |limit: u64| json!({ "Limit": limit }));
+            let mut scan = together(&[&json!({ "ConsistentRead": true }), &filter, &limited]);
             let pages = world.pages("Scan", SHARDED, &scan).await;
             let (by_key, order) = shown(&pages);
-            let case = format!("{filter:?}, {limit:?}");
+            let case = format!("{filter}, {limit:?}");
             for (key, shown) in &by_key {
                 assert_eq!(*shown, sort_keys(first..ITEMS), "{case}: {key}");
             }
@@ -206,11 +193,6 @@ async fn a_scan_that_is_wrong_is_refused_as_dynamodb_does() {
         json!({ "ScanIndexForward": false }),
         json!({ "ExclusiveStartKey": "a" }),
     ] {
-        let mut scan = wrong.clone();
-        scan["TableName"] = json!(SHARDED);
-        let (status, answer) = world.endpoint("Scan", &scan).await;
-        assert_eq!(status, 400, "{wrong}: {answer}");
-        let name = answer["__type"].as_str().and_then(|name| name.split('#').nth(1));
-        assert_eq!(name, Some("ValidationException"), "{wrong}: {answer}");
+        world.refused("Scan", &wrong).await;
     }
 }

@@ -26,11 +26,7 @@ pub(crate) struct World {
     pub(crate) service: Service,
 }
 
-async fn serve(engine: &Engine, creates_metadata: bool) -> Service {
-    serve_through(InProcess::new(engine.clone()), engine, creates_metadata).await
-}
-
-async fn serve_through(
+async fn serve(
     connector: impl HttpConnector + 'static,
     engine: &Engine,
     creates_metadata: bool,
@@ -41,7 +37,7 @@ async fn serve_through(
     open(&aws, upstream, vec![config()], creates_metadata).await.expect("the table is served")
 }
 
-fn config() -> TableConfig {
+pub(crate) fn config() -> TableConfig {
     TableConfig::new(SHARDED, "orders-metadata").with(|config| {
         config.partition_key_name = "pk".to_owned();
         config.sort_key_name = "sk".to_owned();
@@ -49,30 +45,77 @@ fn config() -> TableConfig {
     })
 }
 
+/// The key schema of a table or of an index.
+pub(crate) fn schema(sort_key: Option<&str>) -> Vec<Value> {
+    let key = |name: &str, kind: &str| json!({ "AttributeName": name, "KeyType": kind });
+    [key("pk", "HASH")].into_iter().chain(sort_key.map(|name| key(name, "RANGE"))).collect()
+}
+
+/// A table whose attributes have these types.
+pub(crate) fn described(types: &[(&str, &str)]) -> Value {
+    let typed = |(name, of): &(&str, &str)| json!({ "AttributeName": name, "AttributeType": of });
+    json!({
+        "KeySchema": schema(Some("sk")),
+        "AttributeDefinitions": types.iter().map(typed).collect::<Vec<_>>(),
+        "BillingMode": "PAY_PER_REQUEST",
+    })
+}
+
+/// The members of all of these. The placeholders of several are put together.
+pub(crate) fn together(parts: &[&Value]) -> Value {
+    let mut all = json!({});
+    for (name, value) in parts.iter().filter_map(|part| part.as_object()).flatten() {
+        match (all[name].as_object_mut(), value.as_object()) {
+            (Some(members), Some(more)) => members.extend(more.clone()),
+            _ => all[name] = value.clone(),
+        }
+    }
+    all
+}
+
+/// Every combination of one of each of these lists.
+pub(crate) fn combined(lists: &[&[Value]]) -> Vec<Value> {
+    let mut all = vec![json!({})];
+    for list in lists {
+        let of = |one: &Value| list.iter().map(|more| together(&[one, more])).collect::<Vec<_>>();
+        all = all.iter().flat_map(of).collect();
+    }
+    all
+}
+
+/// An expression, with the values that it uses.
+pub(crate) fn expression(member: &str, text: &str, values: Value) -> Value {
+    let mut expression = json!({ member: text });
+    expression["ExpressionAttributeValues"] = values;
+    expression
+}
+
+/// A request to an engine.
+pub(crate) fn ask(engine: &Engine, operation: &str, body: &Value) -> Answer {
+    let target = format!("DynamoDB_20120810.{operation}");
+    let answer = engine.respond("/", Some(&target), body.to_string().as_bytes());
+    (answer.status, serde_json::from_slice(&answer.body).unwrap_or_default())
+}
+
+/// A request about a table. A batch, a transaction and a statement name their tables themselves.
+fn about(table: &str, body: &Value) -> Value {
+    let mut body = body.clone();
+    let names_itself = ["RequestItems", "TransactItems", "Statement"];
+    if names_itself.iter().all(|member| body.get(member).is_none()) {
+        body["TableName"] = json!(table);
+    }
+    body
+}
+
 impl World {
     /// With all keys armed from the beginning, or with none.
     pub(crate) async fn new(is_armed: bool) -> Self {
-        let key = |name: &str, kind: &str| json!({ "AttributeName": name, "KeyType": kind });
-        let typed = |name: &str| json!({ "AttributeName": name, "AttributeType": "S" });
-        let table = json!({
-            "KeySchema": [key("pk", "HASH"), key("sk", "RANGE")],
-            "AttributeDefinitions": [typed("pk"), typed("sk")],
-            "BillingMode": "PAY_PER_REQUEST",
-        });
-        Self::of(is_armed, &table).await
+        Self::of(is_armed, &described(&[("pk", "S"), ("sk", "S")])).await
     }
 
     /// With numbers as sort keys, and all keys armed.
     pub(crate) async fn with_numbers() -> Self {
-        let key = |name: &str, kind: &str| json!({ "AttributeName": name, "KeyType": kind });
-        let typed =
-            |name: &str, kind: &str| json!({ "AttributeName": name, "AttributeType": kind });
-        let table = json!({
-            "KeySchema": [key("pk", "HASH"), key("sk", "RANGE")],
-            "AttributeDefinitions": [typed("pk", "S"), typed("sk", "N")],
-            "BillingMode": "PAY_PER_REQUEST",
-        });
-        Self::of(true, &table).await
+        Self::of(true, &described(&[("pk", "S"), ("sk", "N")])).await
     }
 
     /// As [`new`](Self::new), with both tables as a request describes them.
@@ -81,21 +124,17 @@ impl World {
         let unlimited =
             PartitionLimits { write_units: 1e9, read_units: 1e9, ..PartitionLimits::default() };
         engine.set_limits([(SHARDED.to_owned(), unlimited), (PLAIN.to_owned(), unlimited)]);
-        let aws = engine.sdk_config();
-        let client = Client::new(&aws);
+        let client = Client::new(&engine.sdk_config());
         for table in [SHARDED, PLAIN] {
-            let mut body = described.clone();
-            body["TableName"] = json!(table);
-            let created = "DynamoDB_20120810.CreateTable";
-            let answer = engine.respond("/", Some(created), body.to_string().as_bytes());
-            assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
+            let (status, answer) = ask(&engine, "CreateTable", &about(table, described));
+            assert_eq!(status, 200, "{answer}");
         }
         let number = json!({ "AttributeName": "sk", "AttributeType": "N" });
         let definitions = described["AttributeDefinitions"].as_array();
-        let has_number = definitions.is_some_and(|defined| defined.contains(&number));
         let config = config().with(|config| {
-            config.sort_key_type =
-                if has_number { SortKeyType::Number } else { SortKeyType::String };
+            if definitions.is_some_and(|defined| defined.contains(&number)) {
+                config.sort_key_type = SortKeyType::Number;
+            }
         });
         create_tables(&client, &config).await.expect("the metadata table");
         let table = ShardedTable::new(&client, config);
@@ -103,7 +142,7 @@ impl World {
         let claimed =
             if is_armed { maintenance.claim().await } else { maintenance.claim_unarmed().await };
         claimed.expect("the table is claimed");
-        let service = serve(&engine, false).await;
+        let service = serve(InProcess::new(engine.clone()), &engine, false).await;
         Self { engine, table, service }
     }
 
@@ -115,54 +154,49 @@ impl World {
     /// The same tables with an endpoint that has just started and sends through this connector.
     pub(crate) async fn through(&self, connector: impl HttpConnector + 'static) -> Self {
         let (engine, table) = (self.engine.clone(), self.table.clone());
-        Self { service: serve_through(connector, &engine, false).await, engine, table }
+        Self { service: serve(connector, &engine, false).await, engine, table }
     }
 
-    /// Over a table without a sort key, whose keys cannot be armed, and without a metadata table.
-    pub(crate) async fn without_sort_key() -> Self {
-        let engine = Engine::in_memory().expect("a database");
-        engine.create_table(SHARDED, "pk", None).expect("a table");
-        let service = serve(&engine, false).await;
+    /// Over the tables that an engine has, which no process has used yet. With `creates_metadata`,
+    /// the endpoint makes the metadata table.
+    pub(crate) async fn unclaimed(engine: Engine, creates_metadata: bool) -> Self {
+        let service = serve(InProcess::new(engine.clone()), &engine, creates_metadata).await;
         let client = Client::new(&engine.sdk_config());
-        Self { engine, table: ShardedTable::new(&client, config()), service }
-    }
-
-    /// Over an empty table that no process has used yet. With `creates_metadata`, the endpoint
-    /// makes the metadata table.
-    pub(crate) async fn unclaimed(creates_metadata: bool) -> Self {
-        let engine = Engine::in_memory().expect("a database");
-        let client = Client::new(&engine.sdk_config());
-        if creates_metadata {
-            engine.create_table(SHARDED, "pk", Some("sk")).expect("a table");
-        } else {
-            create_tables(&client, &config()).await.expect("the tables");
-        }
-        let service = serve(&engine, creates_metadata).await;
         Self { engine, table: ShardedTable::new(&client, config()), service }
     }
 
     /// A request to the engine itself.
     pub(crate) fn engine(&self, operation: &str, body: &Value) -> Answer {
-        let target = format!("DynamoDB_20120810.{operation}");
-        let answer = self.engine.respond("/", Some(&target), body.to_string().as_bytes());
-        (answer.status, serde_json::from_slice(&answer.body).unwrap_or_default())
+        ask(&self.engine, operation, body)
     }
 
     /// A request to the endpoint.
     pub(crate) async fn endpoint(&self, operation: &str, body: &Value) -> Answer {
-        let reply = self.reply(operation, body).await;
+        let reply = self.reply(operation, body.to_string()).await;
         (reply.status.as_u16(), serde_json::from_slice(&reply.body).unwrap_or_default())
+    }
+
+    /// The answer to a request about the sharded table, which succeeds.
+    pub(crate) async fn done(&self, operation: &str, body: &Value) -> Value {
+        let (status, answer) = self.endpoint(operation, &about(SHARDED, body)).await;
+        assert_eq!(status, 200, "{operation} {body}: {answer}");
+        answer
+    }
+
+    /// The error of a request about the sharded table, which the endpoint refuses as one that is
+    /// wrong.
+    pub(crate) async fn refused(&self, operation: &str, body: &Value) -> Value {
+        let (status, answer) = self.endpoint(operation, &about(SHARDED, body)).await;
+        assert_eq!(status, 400, "{operation} {body}: {answer}");
+        let is_validation = answer["__type"].to_string().ends_with("#ValidationException\"");
+        assert!(is_validation, "{operation} {body}: {answer}");
+        answer
     }
 
     /// The answers to a request: the engine's for the plain table, and the endpoint's.
     pub(crate) async fn answers(&self, operation: &str, body: &Value) -> [Answer; 2] {
-        let of = |table: &str| {
-            let mut body = body.clone();
-            body["TableName"] = json!(table);
-            body
-        };
-        let expected = self.engine(operation, &of(PLAIN));
-        [expected, self.endpoint(operation, &of(SHARDED)).await]
+        let expected = self.engine(operation, &about(PLAIN, body));
+        [expected, self.endpoint(operation, &about(SHARDED, body)).await]
     }
 
     /// Sends a request for both tables. The answers must be equal.
@@ -174,8 +208,7 @@ impl World {
 
     /// Follows the pages of a query or a scan, and returns them.
     pub(crate) async fn pages(&self, operation: &str, table: &str, request: &Value) -> Vec<Value> {
-        let (mut pages, mut request) = (Vec::new(), request.clone());
-        request["TableName"] = json!(table);
+        let (mut pages, mut request) = (Vec::new(), about(table, request));
         loop {
             let (status, page) = match table {
                 PLAIN => self.engine(operation, &request),
@@ -192,14 +225,16 @@ impl World {
         }
     }
 
-    pub(crate) async fn reply(&self, operation: &str, body: &Value) -> Reply {
-        self.raw(operation, body.to_string()).await
+    /// The pages of a query on the plain table and on the sharded one.
+    pub(crate) async fn both_pages(&self, query: &Value) -> [Vec<Value>; 2] {
+        let expected = self.pages("Query", PLAIN, query).await;
+        [expected, self.pages("Query", SHARDED, query).await]
     }
 
-    /// A request whose body may be no JSON.
-    pub(crate) async fn raw(&self, operation: &str, body: String) -> Reply {
-        let mut headers = HeaderMap::new();
+    /// The reply to a request whose body may be no JSON.
+    pub(crate) async fn reply(&self, operation: &str, body: String) -> Reply {
         let target = HeaderValue::try_from(format!("DynamoDB_20120810.{operation}"));
+        let mut headers = HeaderMap::new();
         headers.insert("x-amz-target", target.expect("a header"));
         self.service.respond(&headers, Bytes::from(body)).await
     }
@@ -207,14 +242,6 @@ impl World {
     /// Stores an item in a table as it is.
     pub(crate) fn store(&self, table: &str, item: &Value) {
         let (status, answer) = self.engine("PutItem", &json!({ "TableName": table, "Item": item }));
-        assert_eq!(status, 200, "{answer}");
-    }
-
-    /// Removes an item from a table.
-    pub(crate) fn remove(&self, table: &str, key: &str, sort_key: &str) {
-        let key = json!({ "pk": {"S": key}, "sk": {"S": sort_key} });
-        let (status, answer) =
-            self.engine("DeleteItem", &json!({ "TableName": table, "Key": key }));
         assert_eq!(status, 200, "{answer}");
     }
 
