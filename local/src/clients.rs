@@ -4,15 +4,7 @@ use api::SdkConfig;
 use aws_sdk_dynamodb::config::SharedHttpClient;
 use connection::server::configuration_for;
 use embedded_dynamodb::InProcess;
-
-/// The clients that the functions use.
-#[derive(Debug, Clone)]
-pub struct Clients {
-    /// The client for the tables.
-    pub dynamodb: aws_sdk_dynamodb::Client,
-    /// The client for reports of throttled keys.
-    pub cloudwatch: aws_sdk_cloudwatch::Client,
-}
+use shard_scaler::Clients;
 
 /// Clients that call the engine in this process.
 #[must_use]

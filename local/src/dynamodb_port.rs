@@ -42,11 +42,8 @@ async fn answer(engine: &Engine, request: Request) -> Response {
         return respond(status, "text/plain", health.unwrap_or("not found\n").into());
     }
     let Ok(body) = to_bytes(body, MAX_BODY_BYTES).await else {
-        return respond(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "text/plain",
-            "the body is over 16 MB\n".into(),
-        );
+        let text = "the body is over 16 MB\n".into();
+        return respond(StatusCode::PAYLOAD_TOO_LARGE, "text/plain", text);
     };
     let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
     let reply = engine.for_caller(header).respond(parts.uri.path(), header("x-amz-target"), &body);

@@ -1,7 +1,7 @@
 //! The local edition: engine, tables, functions and their two ports.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use aws_smithy_runtime_api::client::http::SharedHttpConnector;
@@ -10,7 +10,7 @@ use connection::hosts::Hosts;
 use connection::server::LOCAL_PATTERN_LEASE;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use endpoint::{Server, Service, Upstream};
-use shard_scaler::{Clients as ScalerClients, Scaler, ScalerConfig, VARIABLES};
+use shard_scaler::{Scaler, ScalerConfig, VARIABLES};
 use sharding::internal::{ShardKeys, TableEngine};
 use sharding::variables::read;
 use sharding::{
@@ -21,11 +21,11 @@ use tokio::task::JoinSet;
 use tokio::time::Instant as Deadline;
 use tokio::time::{sleep, timeout};
 
-use crate::clients::{Clients, in_process_clients, remote_clients};
+use crate::clients::{in_process_clients, remote_clients};
 use crate::console::Console;
 use crate::http_api::Functions;
 use crate::traffic::Meter;
-use crate::{alarm, drain, dynamodb_port, guard, http_api, shortage};
+use crate::{dynamodb_port, guard, http_api, wake};
 
 /// When the edition stops, open requests get this time to finish, and then background work does.
 const GRACE_PERIOD: Duration = Duration::from_secs(5);
@@ -137,11 +137,9 @@ pub struct Edition {
     dynamodb: Option<TcpListener>,
     /// The endpoint, unless the table is one that it does not serve.
     endpoint: Option<(TcpListener, Server)>,
-    alarm_period: Duration,
-    drain_period: Duration,
+    options: ServeOptions,
     /// Whether the shard-scaler may raise the table's warm throughput.
     may_warm: bool,
-    hosts: Hosts,
 }
 
 impl Edition {
@@ -186,19 +184,14 @@ impl Edition {
         create_tables(&clients.dynamodb, &config).await.map_err(unusable)?;
         let serves_endpoint =
             config.writes() == Writes::Items && config.shard_keys == ShardKeys::KeyFirst;
-        let Clients { dynamodb: client, cloudwatch } = clients;
-        let table = ShardedTable::new(&client, of_scaler.with_pace(config));
+        let table = ShardedTable::new(&clients.dynamodb, of_scaler.with_pace(config));
         let claimed = table.maintenance().timeout(START_TIMEOUT).claim().await;
         claimed.map_err(unusable)?;
-        let clients = ScalerClients { dynamodb: client, cloudwatch };
         let scaler = Scaler::new(table.clone(), clients, of_scaler);
         // In an AWS account, a schedule does this before the first request.
         Box::pin(scaler.learn_warm_throughput(Deadline::now() + START_TIMEOUT)).await;
         let functions = Functions { table, scaler, meter: Meter::default() };
-        let alarm_period = Duration::from_secs(options.alarm_period.into());
-        let drain_period = Duration::from_secs(options.drain_period.into());
         let may_warm = of_scaler.max_warm_write_units > 0;
-        let hosts = Hosts::new(&options.allowed_host);
         let endpoint = match engine.as_ref().filter(|_| serves_endpoint) {
             Some(engine) => {
                 let listener =
@@ -208,17 +201,7 @@ impl Edition {
             }
             None => None,
         };
-        Ok(Self {
-            functions,
-            engine,
-            api,
-            dynamodb,
-            endpoint,
-            alarm_period,
-            drain_period,
-            may_warm,
-            hosts,
-        })
+        Ok(Self { functions, engine, api, dynamodb, endpoint, options: options.clone(), may_warm })
     }
 
     /// Returns the address of the API, and that of the DynamoDB-compatible endpoint if the engine
@@ -276,45 +259,34 @@ impl Edition {
             let _ = stopped.wait_for(|stopped| *stopped).await;
         };
         let table = self.functions.table.clone();
-        let mut watching = JoinSet::new();
+        let (mut watching, hosts) = (JoinSet::new(), Hosts::new(&self.options.allowed_host));
         if self.may_warm {
-            watching.spawn(shortage::warm(self.functions.scaler.clone()));
+            watching.spawn(wake::by_shortage(self.functions.scaler.clone()));
         }
         if let Some(engine) = &self.engine {
             let scaler = &self.functions.scaler;
             if table.config().scaling != ScalingActors::Writer {
-                watching.spawn(alarm::watch(engine.clone(), scaler.clone(), self.alarm_period));
+                let period = Duration::from_secs(self.options.alarm_period.into());
+                watching.spawn(wake::by_alarm(engine.clone(), scaler.clone(), period));
             }
-            watching.spawn(drain::carry_on(scaler.clone(), self.drain_period));
+            let period = Duration::from_secs(self.options.drain_period.into());
+            watching.spawn(wake::by_schedule(scaler.clone(), period));
         }
         let console = Console::new(self.functions.clone(), stopped.clone());
         console.watch(self.engine.clone(), &mut watching);
         let routes = console.clone().router().merge(http_api::router(self.functions));
-        let routes = guard::guard(self.hosts.clone(), routes);
+        let routes = guard::guard(hosts.clone(), routes);
         let api = axum::serve(self.api, routes).with_graceful_shutdown(until(stopped.clone()));
         let port = self.dynamodb.zip(self.engine).map(|(listener, engine)| {
-            let routes = guard::guard(self.hosts, dynamodb_port::router(engine));
+            let routes = guard::guard(hosts, dynamodb_port::router(engine));
             axum::serve(listener, routes).with_graceful_shutdown(until(stopped.clone()))
         });
         let endpoint = self.endpoint.map(|(listener, server)| {
             let stop = until(stopped.clone());
             async move { server.serve(listener, stop).await }
         });
-        let servers = async {
-            let port = async {
-                match port {
-                    Some(port) => port.await,
-                    None => Ok(()),
-                }
-            };
-            let endpoint = async {
-                match endpoint {
-                    Some(endpoint) => endpoint.await,
-                    None => Ok(()),
-                }
-            };
-            tokio::try_join!(api.into_future(), port, endpoint).map(drop)
-        };
+        let servers =
+            async { tokio::try_join!(api.into_future(), served(port), served(endpoint)).map(drop) };
         let too_long = async {
             until(stopped).await;
             sleep(GRACE_PERIOD).await;
@@ -331,6 +303,16 @@ impl Edition {
             tracing::warn!("some background work is unfinished; the next start continues it");
         }
         Ok(())
+    }
+}
+
+async fn served<S>(server: Option<S>) -> std::io::Result<()>
+where
+    S: IntoFuture<Output = std::io::Result<()>>,
+{
+    match server {
+        Some(server) => server.await,
+        None => Ok(()),
     }
 }
 
@@ -357,7 +339,12 @@ pub(crate) async fn endpoint_over(
 fn open(options: &ServeOptions, config: &TableConfig) -> Result<Engine, EditionError> {
     let engine = match &options.data_dir {
         None => Engine::in_memory().map_err(|error| EditionError::Tables(error.to_string()))?,
-        Some(path) => open_directory(path)?,
+        Some(path) => {
+            let failed = |cause: String| EditionError::DataDir { path: path.clone(), cause };
+            std::fs::create_dir_all(path).map_err(|error| failed(error.to_string()))?;
+            let file = path.join("dynamodb.sqlite");
+            Engine::in_file(&file).map_err(|error| failed(error.to_string()))?
+        }
     };
     let limits = PartitionLimits {
         partitions: options.partitions,
@@ -368,10 +355,4 @@ fn open(options: &ServeOptions, config: &TableConfig) -> Result<Engine, EditionE
     };
     engine.set_limits([(config.table_name.clone(), limits)]);
     Ok(engine)
-}
-
-fn open_directory(path: &Path) -> Result<Engine, EditionError> {
-    let failed = |cause: String| EditionError::DataDir { path: path.to_owned(), cause };
-    std::fs::create_dir_all(path).map_err(|error| failed(error.to_string()))?;
-    Engine::in_file(&path.join("dynamodb.sqlite")).map_err(|error| failed(error.to_string()))
 }

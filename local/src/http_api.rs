@@ -11,15 +11,13 @@ use axum::response::{IntoResponse, Response};
 use http::Method;
 use shard_scaler::{Failed, Scaler};
 use sharding::ShardedTable;
-use tokio::time::Instant as Deadline;
 use tokio::time::Instant;
 
 use crate::traffic::Meter;
+use crate::wake;
 
 /// The template's timeout of the writer and the reader, less the margin for the response.
 const FUNCTION_TIMEOUT: Duration = Duration::from_millis(9_600);
-/// The template's timeout of the shard-scaler.
-pub(crate) const SCALER_TIMEOUT: Duration = Duration::from_secs(59);
 /// The part of `longest_read` that a request may take.
 const READ_TIME_SHARE: f64 = 0.9;
 /// The route of Lambda's own Invoke API, so that `aws lambda invoke --endpoint-url` reaches the
@@ -27,7 +25,6 @@ const READ_TIME_SHARE: f64 = 0.9;
 const INVOKE_ROUTE: &str = "/2015-03-31/functions/shard-scaler/invocations";
 const DESCRIPTION_ROUTE: &str = "/openapi.yaml";
 
-/// The shared state of the handlers.
 #[derive(Debug, Clone)]
 pub(crate) struct Functions {
     pub(crate) table: ShardedTable,
@@ -68,7 +65,8 @@ async fn handle(State(functions): State<Functions>, request: Request) -> Respons
         return to_axum(problem.into_response());
     };
     if parts.uri.path() == DESCRIPTION_ROUTE && parts.method == Method::GET {
-        return description();
+        let content_type = [(http::header::CONTENT_TYPE, "application/yaml")];
+        return (content_type, api::OPENAPI).into_response();
     }
     if parts.uri.path() == INVOKE_ROUTE && parts.method == Method::POST {
         return invoke_scaler(&functions, &body).await;
@@ -77,23 +75,15 @@ async fn handle(State(functions): State<Functions>, request: Request) -> Respons
     to_axum(functions.respond(request).await)
 }
 
-fn description() -> Response {
-    let content_type = [(http::header::CONTENT_TYPE, "application/yaml")];
-    (content_type, api::OPENAPI).into_response()
-}
-
 async fn invoke_scaler(functions: &Functions, body: &[u8]) -> Response {
     let event = match serde_json::from_slice(body) {
         Ok(event) => event,
         Err(error) => {
-            return to_axum(
-                Problem::bad("invalid_json", "body", format_args!("it is not JSON: {error}"))
-                    .into_response(),
-            );
+            let why = format!("it is not JSON: {error}");
+            return to_axum(Problem::bad("invalid_json", "body", why).into_response());
         }
     };
-    let deadline = Deadline::now() + SCALER_TIMEOUT;
-    let handled = functions.scaler.handle(&event, api::since_epoch().as_secs(), deadline).await;
+    let handled = wake::send(&functions.scaler, &event).await;
     to_axum(api::json(200, &handled.unwrap_or_else(Failed::into_response)))
 }
 

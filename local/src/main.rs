@@ -53,7 +53,9 @@ async fn main() -> ExitCode {
         Command::Serve(options) => serve(&options).await,
         Command::Load(options) => run_load(&options).await,
         Command::Demo(options) => run_demo(options).await,
-        Command::Variables { json } => list_variables(json),
+        Command::Variables { json } => {
+            write_out(&variables::list(json)).map(|()| ExitCode::SUCCESS).map_err(Into::into)
+        }
     })
 }
 
@@ -81,11 +83,6 @@ async fn serve(options: &ServeOptions) -> Result<ExitCode, Box<dyn Error>> {
     text += "stop with Ctrl-C\n";
     write_out(&text)?;
     edition.serve(stop_signal()).await?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn list_variables(json: bool) -> Result<ExitCode, Box<dyn Error>> {
-    write_out(&variables::list(json))?;
     Ok(ExitCode::SUCCESS)
 }
 

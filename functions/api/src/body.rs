@@ -80,8 +80,8 @@ pub struct NewItem {
 }
 
 /// Reads `{"partition_key", "sort_key"?, "attributes"}`. An absent sort key is derived from the
-/// idempotency key if there is one. A request with both an idempotency key and a sort key must be create-only: only a
-/// create-only write can recognize its own item under a sort key of the client.
+/// idempotency key if there is one. A request with both an idempotency key and a sort key must be
+/// create-only: only a create-only write can recognize its own item under a sort key of the client.
 ///
 /// # Errors
 /// 400 or 413. The problem names the field or header.
@@ -106,7 +106,9 @@ pub fn attributes_body(
     sort_key: SortKey,
 ) -> Result<Item, Problem> {
     let [attributes] = fields(body.0, ["attributes"])?;
-    item_with(attributes, table, partition_key, sort_key)
+    let attributes = read_attributes(required(attributes, "attributes")?, table.config())?;
+    check_size(&partition_key, Some(&sort_key), &attributes, table)?;
+    Ok(Item { partition_key, sort_key, attributes })
 }
 
 /// Reads `{"items": […]}`, 1 to 500 items with different keys.
@@ -121,11 +123,8 @@ pub fn items_body(
 ) -> Result<Vec<Item>, Problem> {
     let [items] = fields(body.0, ["items"])?;
     let items = items.ok_or_else(|| {
-        Problem::bad(
-            "missing_field",
-            "items",
-            "it is missing; it must be an array of 1 to 500 items",
-        )
+        let why = "it is missing; it must be an array of 1 to 500 items";
+        Problem::bad("missing_field", "items", why)
     })?;
     let items = array(items, "items")?;
     if !(1..=MAX_BATCH_ITEMS).contains(&items.len()) {
@@ -199,13 +198,10 @@ fn read_item(
     let partition_key = read_partition_key(required(partition_key, "partition_key")?, table)?;
     let given = sort_key.map(|raw| read_sort_key(raw, config.sort_key_type)).transpose()?;
     if given.is_none() && config.sort_key_type == SortKeyType::Number {
-        return Err(Problem::bad(
-            "missing_field",
-            "sort_key",
-            "it is missing; it is generated only if the table's sort key is a string",
-        ));
+        let why = "it is missing; it is generated only if the table's sort key is a string";
+        return Err(Problem::bad("missing_field", "sort_key", why));
     }
-    let attributes = item_attributes(attributes, table)?;
+    let attributes = read_attributes(required(attributes, "attributes")?, config)?;
     let sort_key = match given {
         Some(_) if maker.idempotency_key.is_some() && !maker.allows_both => {
             return Err(Problem::idempotency_key_unused());
@@ -215,24 +211,6 @@ fn read_item(
     };
     check_size(&partition_key, sort_key.as_ref(), &attributes, table)?;
     Ok(NewItem { partition_key, sort_key, attributes })
-}
-
-fn item_with(
-    attributes: Option<&RawValue>,
-    table: &ShardedTable,
-    partition_key: PartitionKey,
-    sort_key: SortKey,
-) -> Result<Item, Problem> {
-    let attributes = item_attributes(attributes, table)?;
-    check_size(&partition_key, Some(&sort_key), &attributes, table)?;
-    Ok(Item { partition_key, sort_key, attributes })
-}
-
-fn item_attributes(
-    attributes: Option<&RawValue>,
-    table: &ShardedTable,
-) -> Result<Attributes, Problem> {
-    read_attributes(required(attributes, "attributes")?, table.config())
 }
 
 /// Reads the named members of an object. Repeated and unknown members are errors.
@@ -249,11 +227,8 @@ pub(crate) fn fields<'a, const N: usize>(
         match names.iter().position(|known| *known == name).and_then(|at| found.get_mut(at)) {
             Some(place) => *place = Some(value),
             None => {
-                return Err(Problem::bad(
-                    "unknown_field",
-                    name,
-                    format_args!("it is not known; allowed: {}", names.join(", ")),
-                ));
+                let why = format!("it is not known; allowed: {}", names.join(", "));
+                return Err(Problem::bad("unknown_field", name, why));
             }
         }
     }

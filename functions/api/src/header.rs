@@ -1,6 +1,7 @@
 //! Request headers that change the effect of a write.
 
 use lambda_http::Request;
+use lambda_http::http::HeaderValue;
 use sharding::{Conditions, ETag, ETags, IdempotencyKey};
 
 use crate::problem::Problem;
@@ -47,13 +48,8 @@ fn tags(
     header: &'static str,
     weak_counts: bool,
 ) -> Result<Option<ETags>, Problem> {
-    let mut lines = Vec::new();
-    for value in request.headers().get_all(header) {
-        let line = value
-            .to_str()
-            .map_err(|_| Problem::bad("invalid_header", header, "it is not visible ASCII"))?;
-        lines.push(line);
-    }
+    let lines = request.headers().get_all(header).iter().map(|value| text(value, header));
+    let lines = lines.collect::<Result<Vec<_>, _>>()?;
     if lines.is_empty() {
         return Ok(None);
     }
@@ -133,10 +129,11 @@ fn single<'a>(request: &'a Request, header: &'static str) -> Result<Option<&'a s
     if values.next().is_some() {
         return Err(Problem::bad("invalid_header", header, "it is given twice"));
     }
-    value
-        .to_str()
-        .map(Some)
-        .map_err(|_| Problem::bad("invalid_header", header, "it is not visible ASCII"))
+    text(value, header).map(Some)
+}
+
+fn text<'a>(value: &'a HeaderValue, header: &'static str) -> Result<&'a str, Problem> {
+    value.to_str().map_err(|_| Problem::bad("invalid_header", header, "it is not visible ASCII"))
 }
 
 #[cfg(test)]
@@ -167,11 +164,8 @@ mod tests {
         ] {
             let expected = Conditions { matches, differs: None };
             assert_eq!(of(&[(IF_MATCH, value)]), Ok(expected), "{value}");
-            assert_eq!(
-                of(&[(IF_NONE_MATCH, value)]),
-                Ok(Conditions { matches: None, differs }),
-                "{value}"
-            );
+            let expected = Conditions { matches: None, differs };
+            assert_eq!(of(&[(IF_NONE_MATCH, value)]), Ok(expected), "{value}");
         }
         let two = of(&[(IF_MATCH, r#""1""#), (IF_MATCH, r#""2""#)]);
         assert_eq!(two.unwrap().matches, tags(&["1", "2"]), "two lines are one list");

@@ -10,14 +10,13 @@ use std::hash::Hash;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::ser::{Error as _, Serialize, SerializeMap, SerializeSeq, SerializeStruct, Serializer};
+use serde::ser::{Error as _, Serialize, SerializeMap, SerializeStruct, Serializer};
 use serde_json::value::RawValue;
 use sharding::{Attributes, Merge, Number, PartitionKey, SortKey, TableConfig, Value};
 
 use crate::object::{Kind, Members, array, parse, string};
 use crate::problem::Problem;
 
-/// DynamoDB's limit of nesting.
 const MAX_DEPTH: usize = 32;
 /// The maximum number of attributes in one addition. An update expression with this many names
 /// stays within DynamoDB's limits.
@@ -37,11 +36,9 @@ fn allowed<'a>(
 ) -> Result<(), Problem> {
     for name in names {
         if table.is_reserved(name) {
-            return Err(Problem::bad(
-                "reserved_attribute",
-                format!("{path}.{name}"),
-                "the name is reserved for a key or for the service; any other name is allowed",
-            ));
+            let why = "the name is reserved for a key or for the service; \
+                       any other name is allowed";
+            return Err(Problem::bad("reserved_attribute", format!("{path}.{name}"), why));
         }
     }
     Ok(())
@@ -115,11 +112,8 @@ fn read_member(
     depth: usize,
 ) -> Result<(String, Value), Problem> {
     if name.is_empty() {
-        return Err(Problem::bad(
-            "invalid_attribute",
-            path,
-            "an attribute has an empty name; names have at least one byte",
-        ));
+        let why = "an attribute has an empty name; names have at least one byte";
+        return Err(Problem::bad("invalid_attribute", path, why));
     }
     let path = format!("{path}.{name}");
     Ok((name, read_value(raw, &path, depth)?))
@@ -150,8 +144,9 @@ fn check_depth(path: &str, depth: usize) -> Result<(), Problem> {
 /// Reads a map, or a marked type such as `{"$binary": …}`.
 fn read_object(raw: &RawValue, path: &str, depth: usize) -> Result<Value, Problem> {
     let members = object(raw, path)?;
-    let [(name, inner)] = members.0.as_slice() else {
-        return read_map(raw, path, depth + 1).map(Value::M);
+    let (name, inner) = match members.0.as_slice() {
+        [(name, inner)] if name.starts_with('$') => (name, *inner),
+        _ => return read_map(raw, path, depth + 1).map(Value::M),
     };
     let path = format!("{path}.{name}");
     Ok(match name.as_str() {
@@ -165,22 +160,11 @@ fn read_object(raw: &RawValue, path: &str, depth: usize) -> Result<Value, Proble
         }
         "$binary_set" => Value::Bs(set(elements(inner, &path, bytes)?, &path)?),
         "$map" => Value::M(read_map(inner, &path, depth + 1)?),
-        name if name.starts_with('$') => {
-            let allowed = "allowed: $binary, $string_set, $number_set, $binary_set, \
-                           and $map around a map with one such name";
-            return Err(Problem::bad(
-                "invalid_attribute",
-                path,
-                format_args!("a name that begins with $ marks a type; {allowed}"),
-            ));
-        }
         _ => {
-            return read_map(
-                raw,
-                path.trim_end_matches(name.as_str()).trim_end_matches('.'),
-                depth + 1,
-            )
-            .map(Value::M);
+            let why = "a name that begins with $ marks a type; \
+                       allowed: $binary, $string_set, $number_set, $binary_set, \
+                       and $map around a map with one such name";
+            return Err(Problem::bad("invalid_attribute", path, why));
         }
     })
 }
@@ -206,16 +190,14 @@ fn elements<T>(
 }
 
 fn set<T: Eq + Hash>(elements: Vec<T>, path: &str) -> Result<Vec<T>, Problem> {
-    let repeated = elements.iter().collect::<HashSet<_>>().len() < elements.len();
-    match () {
-        () if elements.is_empty() => {
-            Err(Problem::bad("invalid_attribute", path, "a set has at least one member"))
-        }
-        () if repeated => {
-            Err(Problem::bad("invalid_attribute", path, "a member of the set is given twice"))
-        }
-        () => Ok(elements),
+    let wrong = |why: &str| Err(Problem::bad("invalid_attribute", path, why));
+    if elements.is_empty() {
+        return wrong("a set has at least one member");
     }
+    if elements.iter().collect::<HashSet<_>>().len() < elements.len() {
+        return wrong("a member of the set is given twice");
+    }
+    Ok(elements)
 }
 
 fn bytes(raw: &RawValue, path: &str) -> Result<Vec<u8>, Problem> {
@@ -287,7 +269,10 @@ impl Serialize for ValueJson<'_> {
             Value::M(map) => MapJson(map).serialize(serializer),
             Value::B(bytes) => marked("$binary", &STANDARD.encode(bytes), serializer),
             Value::Ss(set) => marked("$string_set", set, serializer),
-            Value::Ns(set) => marked("$number_set", &Numbers(set), serializer),
+            Value::Ns(set) => {
+                let set: Vec<Digits<'_>> = set.iter().map(|number| Digits(number)).collect();
+                marked("$number_set", &set, serializer)
+            }
             Value::Bs(set) => {
                 let set: Vec<String> = set.iter().map(|bytes| STANDARD.encode(bytes)).collect();
                 marked("$binary_set", &set, serializer)
@@ -296,18 +281,7 @@ impl Serialize for ValueJson<'_> {
     }
 }
 
-struct Numbers<'a>(&'a [String]);
 struct Digits<'a>(&'a str);
-
-impl Serialize for Numbers<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut seq = serializer.serialize_seq(Some(self.0.len()))?;
-        for number in self.0 {
-            seq.serialize_element(&Digits(number))?;
-        }
-        seq.end()
-    }
-}
 
 impl Serialize for Digits<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -362,10 +336,8 @@ mod tests {
         ] {
             let once = read(json).unwrap();
             assert_eq!(read(&write(&once)).unwrap(), once, "{json}");
-            assert_eq!(
-                serde_json::from_str::<serde_json::Value>(&write(&once)).unwrap(),
-                serde_json::from_str::<serde_json::Value>(json).unwrap()
-            );
+            let parsed = |json: &str| serde_json::from_str::<serde_json::Value>(json).unwrap();
+            assert_eq!(parsed(&write(&once)), parsed(json));
         }
     }
 
@@ -404,12 +376,9 @@ mod tests {
         ];
         for (json, field, code) in rows {
             let problem = read(json).unwrap_err();
-            assert_eq!(problem.code(), code, "{json}: {}", problem.detail());
-            assert!(
-                problem.detail().starts_with(&format!("{field}: ")),
-                "{json}: {}",
-                problem.detail()
-            );
+            let detail = problem.detail();
+            assert_eq!(problem.code(), code, "{json}: {detail}");
+            assert!(detail.starts_with(&format!("{field}: ")), "{json}: {detail}");
         }
     }
 

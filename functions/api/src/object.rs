@@ -39,7 +39,6 @@ impl<'a> Members<'a> {
         parse(raw, path)
     }
 
-    /// The first repeated name.
     pub(crate) fn repeated(&self) -> Option<&str> {
         let mut seen = std::collections::HashSet::new();
         self.0.iter().map(|(name, _)| name.as_str()).find(|name| !seen.insert(*name))

@@ -105,18 +105,8 @@ impl Problem {
     /// 404: there is no such route.
     #[must_use]
     pub(crate) fn no_route(path: &str) -> Self {
-        Self::new(
-            404,
-            "no_such_route",
-            "There is no such route",
-            format!("there is no route {path:?}"),
-        )
-    }
-
-    /// 404: the item or the key does not exist.
-    #[must_use]
-    pub fn absent(what: &str) -> Self {
-        Self::new(404, "not_found", "Not found", what)
+        let detail = format!("there is no route {path:?}");
+        Self::new(404, "no_such_route", "There is no such route", detail)
     }
 
     /// 405, with the methods of the path.
@@ -197,22 +187,22 @@ impl Problem {
     /// 404: there is no such item.
     #[must_use]
     pub fn no_item() -> Self {
-        Self::absent("there is no item with this partition_key and sort_key")
+        let detail = "there is no item with this partition_key and sort_key";
+        Self::new(404, "not_found", "Not found", detail)
     }
 
     fn patch(error: &PatchError) -> Self {
         let why =
             |attribute: &str, why: String| format!("add.{attribute}: {why}; nothing was changed");
+        let title = "The change does not fit the item";
         match error {
             PatchError::WrongType { attribute, .. } => {
                 let detail = why(attribute, error.to_string());
-                Self::new(409, "wrong_attribute_type", "The change does not fit the item", detail)
-                    .on(format!("add.{attribute}"))
+                Self::new(409, "wrong_attribute_type", title, detail).on(format!("add.{attribute}"))
             }
             PatchError::Sum { attribute, cause } => {
                 let detail = why(attribute, format!("{error}: {cause}"));
-                Self::new(409, "invalid_sum", "The change does not fit the item", detail)
-                    .on(format!("add.{attribute}"))
+                Self::new(409, "invalid_sum", title, detail).on(format!("add.{attribute}"))
             }
             PatchError::TooLarge { bytes } => {
                 Self::too_large("item_too_large", "attributes", *bytes, MAX_ITEM_BYTES)
@@ -229,13 +219,8 @@ impl Problem {
     fn idempotency_key_reused() -> Self {
         let detail = "idempotency-key: an earlier request with this key created the item with other \
                       attributes; nothing was changed; use a new key for a new request";
-        Self::new(
-            422,
-            "idempotency_key_reused",
-            "The idempotency key was used for another body",
-            detail,
-        )
-        .on("idempotency-key")
+        let title = "The idempotency key was used for another body";
+        Self::new(422, "idempotency_key_reused", title, detail).on("idempotency-key")
     }
 
     /// 405: the table accepts appends only. `allow` lists the methods that remain.
@@ -248,10 +233,14 @@ impl Problem {
         problem
     }
 
-    fn unavailable(code: &'static str, title: &'static str, detail: String) -> Self {
+    fn unavailable(code: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
         let mut problem = Self::new(503, code, title, detail);
         problem.0.retry_after = Some(RETRY_AFTER_SECONDS);
         problem
+    }
+
+    fn no_capacity(detail: impl Into<String>) -> Self {
+        Self::unavailable("no_capacity", "No capacity in time", detail)
     }
 
     /// The problem of a failed write. Causes that only an operator can fix go to the log, not into
@@ -260,34 +249,34 @@ impl Problem {
     pub fn from_write(error: WriteError) -> Self {
         let current = error.current;
         match error.kind {
-            WriteErrorKind::Capacity { limit } => Self::unavailable(
-                "no_capacity",
-                "No capacity in time",
-                format!(
-                    "nothing was changed: the request got no capacity before the deadline (limit: {limit}); \
-                     try again"
-                ),
-            ),
+            WriteErrorKind::Capacity { limit } => Self::no_capacity(format!(
+                "nothing was changed: the request got no capacity before the deadline \
+                 (limit: {limit}); try again"
+            )),
             WriteErrorKind::Deadline(cause) => {
-                tracing::warn!(cause = with_sources(cause.as_ref()), "a write ran into its deadline");
-                let detail = "nothing was changed: the deadline passed; try again";
-                Self::unavailable("no_capacity", "No capacity in time", detail.to_owned())
+                tracing::warn!(
+                    cause = with_sources(cause.as_ref()),
+                    "a write ran into its deadline"
+                );
+                Self::no_capacity("nothing was changed: the deadline passed; try again")
             }
             WriteErrorKind::Unknown(cause) => {
-                tracing::warn!(cause = with_sources(cause.as_ref()), "the outcome of a write is unknown");
+                tracing::warn!(
+                    cause = with_sources(cause.as_ref()),
+                    "the outcome of a write is unknown"
+                );
                 let detail = "the write may or may not take effect: no conclusive response came in time; \
                               repeat a POST or a PATCH with its Idempotency-Key; \
                               without one, repeat a plain POST or a PUT with the same sort_key; \
                               read before you repeat a DELETE, a create-only POST, \
                               or a request with If-Match";
-                Self::unavailable("outcome_unknown", "The outcome is unknown", detail.to_owned())
+                Self::unavailable("outcome_unknown", "The outcome is unknown", detail)
             }
             WriteErrorKind::Contended => Self::unavailable(
                 "contended",
                 "Other writes of the item were in progress",
-                "nothing was changed: other writes of the same item were in progress until the deadline; \
-                 try again"
-                    .to_owned(),
+                "nothing was changed: other writes of the same item were in progress until the \
+                 deadline; try again",
             ),
             WriteErrorKind::Exists => Self::exists().of(current),
             WriteErrorKind::Precondition => Self::precondition_failed(current),
@@ -309,18 +298,15 @@ impl Problem {
     #[must_use]
     pub fn from_read(error: ReadError) -> Self {
         match error {
-            ReadError::Capacity { limit } => Self::unavailable(
-                "no_capacity",
-                "No capacity in time",
-                format!("the read got no capacity before the deadline (limit: {limit}); try again"),
-            ),
+            ReadError::Capacity { limit } => Self::no_capacity(format!(
+                "the read got no capacity before the deadline (limit: {limit}); try again"
+            )),
             ReadError::Deadline(cause) => {
                 tracing::warn!(
                     cause = with_sources(cause.as_ref()),
                     "a read ran into its deadline"
                 );
-                let detail = "the deadline passed; try again";
-                Self::unavailable("no_capacity", "No capacity in time", detail.to_owned())
+                Self::no_capacity("the deadline passed; try again")
             }
             ReadError::Table(error) => Self::from_table(&error),
             error @ (ReadError::Decode { .. } | ReadError::Invalid(_) | _) => {
@@ -335,31 +321,19 @@ impl Problem {
         match error {
             TableError::Capacity(_) | TableError::Conflict | TableError::Transient(_) => {
                 tracing::warn!(error = with_sources(error), "the tables did not respond in time");
-                Self::unavailable(
-                    "no_capacity",
-                    "No capacity in time",
-                    "no response came before the deadline; try again".into(),
-                )
+                Self::no_capacity("no response came before the deadline; try again")
             }
             TableError::Rejected(message) => {
                 tracing::warn!(error = with_sources(error), "DynamoDB rejected a request");
-                Self::new(
-                    400,
-                    "refused",
-                    "The request is not valid",
-                    format!("DynamoDB rejected the item: {message}"),
-                )
+                let detail = format!("DynamoDB rejected the item: {message}");
+                Self::new(400, "refused", "The request is not valid", detail)
             }
             TableError::Lost(_) => {
                 tracing::error!(%error, "a request failed permanently");
-                Self::new(
-                    500,
-                    "metadata_lost",
-                    "The metadata of the key is lost",
-                    "the metadata that lists the shards of this partition_key is lost; \
-                     nothing was read or changed, because items might be missed; \
-                     an operator of the service can rebuild it",
-                )
+                let detail = "the metadata that lists the shards of this partition_key is lost; \
+                              nothing was read or changed, because items might be missed; \
+                              an operator of the service can rebuild it";
+                Self::new(500, "metadata_lost", "The metadata of the key is lost", detail)
             }
             TableError::Unsupported(message) => {
                 tracing::error!(
@@ -484,10 +458,8 @@ mod tests {
         ] {
             assert_eq!((problem.code(), problem.detail()), ("no_capacity", detail));
             let response = problem.into_response();
-            assert_eq!(
-                (response.status().as_u16(), &response.headers()["retry-after"]),
-                (503, &"1".parse().unwrap())
-            );
+            assert_eq!(response.status(), 503);
+            assert_eq!(response.headers()["retry-after"], "1");
         }
     }
 }

@@ -62,11 +62,8 @@ fn decode(text: &str, name: &str) -> Result<String, Problem> {
         .skip(1)
         .any(|rest| !rest.get(..2).is_some_and(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit())));
     if has_bare_percent {
-        return Err(Problem::bad(
-            "invalid_encoding",
-            name,
-            "a % is not followed by two hexadecimal digits",
-        ));
+        let why = "a % is not followed by two hexadecimal digits";
+        return Err(Problem::bad("invalid_encoding", name, why));
     }
     let plus = text.replace('+', " ");
     percent_decode_str(&plus)
@@ -103,11 +100,10 @@ pub fn flag(parameters: &Parameters, name: &'static str) -> Result<bool, Problem
     match parameters.get(name) {
         None | Some("false") => Ok(false),
         Some("true") => Ok(true),
-        Some(other) => Err(Problem::bad(
-            "invalid_parameter",
-            name,
-            format_args!("it is {other:?}; allowed: true, false"),
-        )),
+        Some(other) => {
+            let why = format_args!("it is {other:?}; allowed: true, false");
+            Err(Problem::bad("invalid_parameter", name, why))
+        }
     }
 }
 

@@ -6,10 +6,10 @@ use aws_config::SdkConfig;
 use lambda_http::lambda_runtime::{LambdaInvocation, Runtime};
 use lambda_http::tower::Service;
 use lambda_http::{Body, Error, Request, RequestExt, Response, service_fn};
-use sharding::ShardedTable;
+use sharding::{ShardedTable, TableConfig};
 use tokio::time::Instant as Deadline;
 
-use crate::start::{Access, invocation_deadline, start_table};
+use crate::start::{Access, agree, aws_configuration, invocation_deadline};
 use crate::telemetry::Telemetry;
 
 /// The kind of event that invokes a function.
@@ -78,7 +78,10 @@ where
     F: Future<Output = Response<Body>> + Send + 'static,
 {
     let tracing = Tracing::start()?;
-    let (table, aws) = start_table(access).await?;
+    let config = TableConfig::from_variables(|name| std::env::var(name).ok())?;
+    let aws = aws_configuration().await;
+    let table = ShardedTable::new(&aws_sdk_dynamodb::Client::new(&aws), config);
+    agree(&table, access).await?;
     // The table lives as long as the process.
     let table: &'static ShardedTable = Box::leak(Box::new(table));
     let telemetry = Telemetry::start(&table.config().table_name)?;

@@ -5,9 +5,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use aws_config::{BehaviorVersion, SdkConfig};
 use aws_smithy_http_client::{Builder, tls};
-use lambda_http::Error;
 use lambda_http::lambda_runtime::Context;
-use sharding::{ShardedTable, TableConfig, TableError};
+use sharding::{ShardedTable, TableError};
 use tokio::time::Instant as Deadline;
 
 /// The part of an invocation's time that is reserved for sending the response.
@@ -39,20 +38,6 @@ pub async fn aws_configuration() -> SdkConfig {
         .tls_provider(tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring))
         .build_https();
     aws_config::defaults(BehaviorVersion::latest()).http_client(http).load().await
-}
-
-/// Returns the sharded table that the environment describes, and the SDK's configuration of its
-/// client.
-///
-/// # Errors
-/// [`ConfigError`](sharding::ConfigError) names the variable that is missing or wrong.
-/// Other errors are those of [`agree`].
-pub(crate) async fn start_table(access: Access) -> Result<(ShardedTable, SdkConfig), Error> {
-    let config = TableConfig::from_variables(|name| std::env::var(name).ok())?;
-    let aws = aws_configuration().await;
-    let table = ShardedTable::new(&aws_sdk_dynamodb::Client::new(&aws), config);
-    agree(&table, access).await?;
-    Ok((table, aws))
 }
 
 /// Checks that the function and the table agree on which writes the table accepts. On an error, the

@@ -13,9 +13,7 @@ use sharding::{
 };
 use tokio::time::Instant as Deadline;
 
-/// The maximum number of items of one response.
 const MAX_LIMIT: usize = 1_000;
-/// The maximum number of attributes in `fields`.
 const MAX_FIELDS: usize = 100;
 /// How long a response waits for its optional parts.
 const OPTIONAL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -62,6 +60,8 @@ struct Change {
     count: u32,
 }
 
+type Handled = Result<Response<lambda_http::Body>, Problem>;
+
 /// Handles one request of the reader's routes.
 pub async fn handle(
     table: &ShardedTable,
@@ -85,11 +85,7 @@ pub async fn handle(
     result.unwrap_or_else(Problem::into_response)
 }
 
-async fn get_items(
-    table: &ShardedTable,
-    request: &Request,
-    deadline: Deadline,
-) -> Result<Response<lambda_http::Body>, Problem> {
+async fn get_items(table: &ShardedTable, request: &Request, deadline: Deadline) -> Handled {
     let known = [
         "partition_key",
         "limit",
@@ -212,11 +208,9 @@ fn fields<'a>(
             return wrong(format!("{name:?} is given twice"));
         }
     }
-    if fields.len() > MAX_FIELDS {
-        return wrong(format!(
-            "it names {} attributes; allowed: at most {MAX_FIELDS}",
-            fields.len()
-        ));
+    let count = fields.len();
+    if count > MAX_FIELDS {
+        return wrong(format!("it names {count} attributes; allowed: at most {MAX_FIELDS}"));
     }
     Ok(Some(fields))
 }
@@ -239,11 +233,7 @@ fn prefix<'a>(
     }
 }
 
-async fn get_item(
-    table: &ShardedTable,
-    request: &Request,
-    deadline: Deadline,
-) -> Result<Response<lambda_http::Body>, Problem> {
+async fn get_item(table: &ShardedTable, request: &Request, deadline: Deadline) -> Handled {
     let conditions = api::conditions(request)?;
     let parameters =
         Parameters::of(request, &["partition_key", "sort_key", "consistent", "fields"])?;
@@ -266,11 +256,7 @@ async fn get_item(
     Ok(api::tagged(api::item(200, item), Some(&tag)))
 }
 
-async fn get_shards(
-    table: &ShardedTable,
-    request: &Request,
-    deadline: Deadline,
-) -> Result<Response<lambda_http::Body>, Problem> {
+async fn get_shards(table: &ShardedTable, request: &Request, deadline: Deadline) -> Handled {
     let parameters = Parameters::of(request, &["partition_key"])?;
     let key = api::partition_key(&parameters, table)?;
     let soon = deadline.min(Deadline::now() + OPTIONAL_TIMEOUT);

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde::Serialize;
-use sharding::ScalingActors;
+use serde_json::{Value, json};
+use sharding::{ScalingActors, WarmThroughput};
 use tokio::time::Instant as Deadline;
 use tokio::time::timeout_at;
 
@@ -12,50 +12,12 @@ use crate::Scaler;
 use crate::clients::{ClientError, bare_table_name};
 use crate::event::{Alarm, AlarmMetric};
 use crate::limits::{Cause, Limits};
-use crate::relieve::CapacityOutcome;
-use crate::response::{self, Failure, KeyOutcome, KeyReport};
-use crate::throttled_keys::{IndexReport, ThrottledKeys};
-use crate::warming::WarmReport;
+use crate::response::{Failure, Outcome, Report, without_nulls};
+use crate::telemetry;
+use crate::throttled_keys::ThrottledKeys;
 
 /// The part of an invocation's time that is reserved for setting the alarms back.
 const REARM_TIME: Duration = Duration::from_secs(3);
-
-/// The response to alarms.
-#[derive(Debug, Serialize)]
-pub(crate) struct AlarmReport {
-    /// The first name of the alarms.
-    alarm: Option<String>,
-    #[serde(flatten, serialize_with = "response::outcome")]
-    outcome: Result<AlarmOutcome, Failure>,
-    /// Whether every alarm is OK again. Absent if no alarm of this table is firing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rearmed: Option<bool>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(tag = "outcome", rename_all = "lowercase")]
-enum AlarmOutcome {
-    Ignored { reason: String },
-    Handled(Box<AlarmActions>),
-}
-
-/// The findings, and the actions.
-#[derive(Debug, Serialize)]
-struct AlarmActions {
-    /// The limits of the table that requests exceeded.
-    causes: BTreeSet<Cause>,
-    keys: Vec<KeyReport>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    capacity: Option<CapacityOutcome>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    warm: Option<WarmReport>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    advice: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    contributor_insights: Option<&'static str>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    indexes: Vec<IndexReport>,
-}
 
 impl Scaler {
     /// An alarm is only a hint: it comes late, twice or not at all, and names a table but no key.
@@ -64,9 +26,8 @@ impl Scaler {
         alarms: &[Alarm],
         now_seconds: u64,
         deadline: Deadline,
-    ) -> AlarmReport {
-        let alarm = alarms.iter().find_map(|alarm| alarm.name.clone());
-        let ignored = |reason: &str| Ok(AlarmOutcome::Ignored { reason: reason.to_owned() });
+    ) -> Report {
+        let name = alarms.iter().find_map(|alarm| alarm.name.as_deref());
         let own: Vec<&Alarm> = alarms.iter().filter(|alarm| self.is_own(alarm)).collect();
         let is_of_other_table = own.is_empty();
         let firing: Vec<&Alarm> = own.into_iter().filter(|alarm| alarm.state == "ALARM").collect();
@@ -76,16 +37,18 @@ impl Scaler {
             } else {
                 "the state is not ALARM"
             };
-            return AlarmReport { alarm, outcome: ignored(reason), rearmed: None };
+            let outcome = Ok(Outcome::Ignored { reason: reason.to_owned() });
+            return Report { outcome, details: json!({"alarm": name}) };
         }
-        let outcome = match self.why_not_acted_on(&firing, now_seconds) {
-            Some(reason) => ignored(&reason),
+        let mut report = match self.why_not_acted_on(&firing, now_seconds) {
+            Some(reason) => Report { outcome: Ok(Outcome::Ignored { reason }), details: json!({}) },
             None => self.act_in_time(&firing, now_seconds, deadline - REARM_TIME).await,
         };
+        report.details["alarm"] = name.into();
         // This is independent of the outcome, because only an alarm that is OK again can raise the
         // next event.
-        let rearmed = Some(self.rearm_firing(&firing, deadline).await);
-        AlarmReport { alarm, outcome, rearmed }
+        report.details["rearmed"] = self.rearm_firing(&firing, deadline).await.into();
+        report
     }
 
     /// Whether an alarm belongs to this table. Metric math and composite alarms name no table, and
@@ -107,21 +70,17 @@ impl Scaler {
         firing.iter().all(is_too_old).then(|| format!("the event is older than {oldest} seconds"))
     }
 
-    async fn act_in_time(
-        &self,
-        firing: &[&Alarm],
-        now_seconds: u64,
-        deadline: Deadline,
-    ) -> Result<AlarmOutcome, Failure> {
+    async fn act_in_time(&self, firing: &[&Alarm], now_seconds: u64, deadline: Deadline) -> Report {
+        let failed = |failure| Report { outcome: Err(failure), details: json!({}) };
         match timeout_at(deadline, self.act(firing, now_seconds, deadline)).await {
-            Ok(Ok(actions)) => Ok(AlarmOutcome::Handled(Box::new(actions))),
+            Ok(Ok(actions)) => Report { outcome: Ok(Outcome::Handled), details: actions },
             Ok(Err(error)) => {
                 tracing::error!(%error, "an alarm could not be acted on");
-                Err(Failure::new(&error, error.is_retryable))
+                failed(Failure::of_client(&error))
             }
             Err(_) => {
                 tracing::error!("an alarm could not be acted on in time");
-                Err(Failure::new("the time of the invocation ran out", true))
+                failed(Failure::new("the time of the invocation ran out", true))
             }
         }
     }
@@ -131,7 +90,7 @@ impl Scaler {
         firing: &[&Alarm],
         now_seconds: u64,
         deadline: Deadline,
-    ) -> Result<AlarmActions, ClientError> {
+    ) -> Result<Value, ClientError> {
         let find = async {
             let limits = self.limits(firing, now_seconds).await?;
             let hot = self.hot_keys(&limits, now_seconds).await?;
@@ -145,22 +104,27 @@ impl Scaler {
         let (relieved, lacking) = self.relieve_all(throttled, known, deadline).await;
         keys.extend(relieved);
         let warm = match lacking {
-            Some(write_units) => Some(self.relieve_table(write_units, deadline).await),
+            // The table has too few partitions for its keys.
+            Some(write_units) => {
+                telemetry::short_of_partitions(write_units);
+                Some(self.warm(WarmThroughput { write_units, read_units: 0 }, deadline).await)
+            }
             None => None,
         };
         let capacity = self.raise_capacity(&limits.table).await?;
 
         let owners = limits.table.iter().filter(|cause| **cause >= Cause::OnDemandMaximum);
-        let advice = owners.map(|cause| cause.advice().to_owned()).chain(hot.advice).collect();
-        Ok(AlarmActions {
-            causes: limits.table,
-            keys,
-            capacity,
-            warm,
-            advice,
-            contributor_insights: hot.insights,
-            indexes: hot.indexes,
-        })
+        let advice: Vec<String> =
+            owners.map(|cause| cause.advice().to_owned()).chain(hot.advice).collect();
+        Ok(without_nulls(json!({
+            "causes": limits.table,
+            "keys": keys,
+            "capacity": capacity,
+            "warm": warm,
+            "advice": (!advice.is_empty()).then_some(advice),
+            "contributor_insights": hot.insights,
+            "indexes": (!hot.indexes.is_empty()).then_some(hot.indexes),
+        })))
     }
 
     /// The limits that the alarms name. If they name none, the limits that the metrics of the table
@@ -181,12 +145,14 @@ impl Scaler {
 }
 
 /// Reports the keys whose reads were throttled: more shards do not help them.
-fn reported(reads: ThrottledKeys, writes: &ThrottledKeys) -> Vec<KeyReport> {
+fn reported(reads: ThrottledKeys, writes: &ThrottledKeys) -> Vec<Report> {
     let only_read = reads.by_key.into_iter().filter(|(key, _)| !writes.by_key.contains_key(key));
-    let reports = only_read.map(|(key, throttles)| KeyReport {
-        action: Some("report"),
-        throttled: Some(throttles.total()),
-        ..KeyReport::new(&key, Ok(KeyOutcome::unchanged(Cause::HotReads.advice())))
+    let reports = only_read.map(|(key, throttles)| {
+        let outcome = Outcome::unchanged(Cause::HotReads.advice());
+        let mut report = Report::of_key(&key, Ok(outcome));
+        report.details["action"] = "report".into();
+        report.details["throttled"] = throttles.total().into();
+        report
     });
     reports.collect()
 }

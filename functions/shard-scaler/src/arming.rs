@@ -1,6 +1,6 @@
 //! Direct events about armed keys: arm, disarm, status.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use sharding::TableError;
 use sharding::maintenance::{ArmingObstacle, KeyPattern};
 use tokio::time::Instant as Deadline;
@@ -9,7 +9,6 @@ use crate::Scaler;
 use crate::event::EventError;
 use crate::response::{Failure, Outcome, Report};
 
-/// The effect of an error.
 const FAILED: &str = "the armed keys could not be read or changed";
 
 impl Scaler {
@@ -40,12 +39,12 @@ impl Scaler {
                     "the table has {}: see docs/adopting.md, and allow it",
                     not_allowed.join(", ")
                 );
-                return Ok((Outcome::Unchanged { reason }, Value::Null));
+                return Ok((Outcome::Unchanged { reason }, None));
             }
             if self.config.dry_run {
-                return Ok((Outcome::DryRun, Value::Null));
+                return Ok((Outcome::DryRun(json!({})), None));
             }
-            Ok((Outcome::Handled, maintenance.arm(&pattern).await?.into()))
+            Ok((Outcome::Handled, Some(maintenance.arm(&pattern).await?)))
         };
         Ok(report(&pattern, armed.await))
     }
@@ -58,20 +57,19 @@ impl Scaler {
     ) -> Result<Report, EventError> {
         let pattern = parsed(pattern)?;
         if self.config.dry_run {
-            return Ok(report(&pattern, Ok((Outcome::DryRun, Value::Null))));
+            return Ok(report(&pattern, Ok((Outcome::DryRun(json!({})), None))));
         }
         let disarmed = match self.maintenance(deadline).disarm(&pattern).await {
-            Ok(()) => Ok((Outcome::Handled, Value::Null)),
+            Ok(()) => Ok((Outcome::Handled, None)),
             Err(TableError::ConditionFailed) => {
                 let reason = "the table has no such pattern, or it counts, or will within minutes";
-                Ok((Outcome::Unchanged { reason: reason.to_owned() }, Value::Null))
+                Ok((Outcome::unchanged(reason), None))
             }
             Err(error) => Err(error),
         };
         Ok(report(&pattern, disarmed))
     }
 
-    /// The patterns of the table.
     pub(crate) async fn status(&self, deadline: Deadline) -> Report {
         match self.maintenance(deadline).armed().await {
             Ok(armed) => {
@@ -90,15 +88,17 @@ fn parsed(pattern: &str) -> Result<KeyPattern, EventError> {
     pattern.parse().map_err(|error| EventError::new("pattern", error))
 }
 
-fn report(pattern: &KeyPattern, done: Result<(Outcome, Value), TableError>) -> Report {
-    let (outcome, from) = match done {
-        Ok((outcome, from)) => (Ok(outcome), from),
-        Err(error) => (Err(Failure::of(&error, FAILED)), Value::Null),
-    };
+fn report(pattern: &KeyPattern, done: Result<(Outcome, Option<u64>), TableError>) -> Report {
     let mut details = json!({"pattern": pattern.to_string()});
-    if !from.is_null() {
-        tracing::info!(audit = true, pattern = %pattern, %from, "keys are armed");
-        details["counts_from"] = from;
-    }
+    let outcome = match done {
+        Ok((outcome, from)) => {
+            if let Some(from) = from {
+                tracing::info!(audit = true, pattern = %pattern, %from, "keys are armed");
+                details["counts_from"] = from.into();
+            }
+            Ok(outcome)
+        }
+        Err(error) => Err(Failure::of(&error, FAILED)),
+    };
     Report { outcome, details }
 }

@@ -82,14 +82,12 @@ pub(crate) async fn in_time<T>(
     timeout_at(deadline, request).await.unwrap_or(Err(late))
 }
 
-/// Provisioned units of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Units {
     pub(crate) read: u64,
     pub(crate) write: u64,
 }
 
-/// The table's capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Capacity {
     /// `None` on demand.
@@ -98,17 +96,7 @@ pub(crate) struct Capacity {
     pub(crate) is_active: bool,
 }
 
-/// The result of setting an alarm back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rearmed {
-    /// The alarm is OK.
-    Done,
-    /// There is no alarm of this name.
-    NotFound,
-}
-
 impl Clients {
-    /// The table's description.
     pub(crate) async fn describe(&self, table: &str) -> Result<TableDescription, ClientError> {
         let described = self.dynamodb.describe_table().table_name(table).send().await;
         let described = described.map_err(ClientError::of("DescribeTable"))?;
@@ -120,7 +108,6 @@ impl Clients {
         Ok(capacity(&self.describe(table).await?))
     }
 
-    /// Provisions this number of units.
     pub(crate) async fn provision(&self, table: &str, units: Units) -> Result<(), ClientError> {
         let signed = |units: u64| i64::try_from(units).unwrap_or(i64::MAX);
         let throughput = ProvisionedThroughput::builder()
@@ -159,8 +146,8 @@ impl Clients {
     }
 
     /// Sets an alarm back to OK, so that the next evaluation with throttles is a transition again,
-    /// and acts.
-    pub(crate) async fn rearm(&self, alarm: &str) -> Result<Rearmed, ClientError> {
+    /// and acts. `false` if there is no alarm of this name.
+    pub(crate) async fn rearm(&self, alarm: &str) -> Result<bool, ClientError> {
         let set = self
             .cloudwatch
             .set_alarm_state()
@@ -168,11 +155,11 @@ impl Clients {
             .state_value(StateValue::Ok)
             .state_reason("Set back by the shard-scaler: more throttles raise the alarm again.");
         match set.send().await {
-            Ok(_) => Ok(Rearmed::Done),
+            Ok(_) => Ok(true),
             Err(error)
                 if error.as_service_error().is_some_and(|error| error.is_resource_not_found()) =>
             {
-                Ok(Rearmed::NotFound)
+                Ok(false)
             }
             Err(error) => Err(ClientError::of("SetAlarmState")(error)),
         }

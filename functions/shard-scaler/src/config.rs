@@ -65,10 +65,7 @@ impl Default for ScalerConfig {
             max_read_units: 0,
             max_warm_write_units: 0,
             max_warm_read_units: 0,
-            shrink_and_settle: ShrinkAndSettle {
-                shrink_after: Duration::ZERO,
-                settle_after: Duration::ZERO,
-            },
+            shrink_and_settle: ShrinkAndSettle::default(),
             drain_share_percent: 30,
             dry_run: false,
         }

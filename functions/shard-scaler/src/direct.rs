@@ -7,7 +7,7 @@ use tokio::time::Instant as Deadline;
 
 use crate::Scaler;
 use crate::event::{DirectEvent, EventError, WarmUnits, WholeNumber};
-use crate::response::{Failure, KeyOutcome, KeyReport, respond, to_json};
+use crate::response::{Failure, Outcome, Report, respond, to_json};
 use crate::warming::checked;
 
 impl Scaler {
@@ -17,45 +17,38 @@ impl Scaler {
         now_seconds: u64,
         deadline: Deadline,
     ) -> Result<Value, EventError> {
-        Ok(match event {
+        let (action, report) = match event {
             DirectEvent::Set { partition_key, number_of_shards, write_units, read_units } => {
                 let warm = WarmUnits { write_units, read_units };
-                self.set(&partition_key, number_of_shards, warm, deadline).await?
+                return self.set(&partition_key, number_of_shards, warm, deadline).await;
             }
-            DirectEvent::Warm(units) => {
-                respond("warm", &self.warm_as_asked(units, deadline).await?)
-            }
+            DirectEvent::Warm(units) => ("warm", self.warm_as_asked(units, deadline).await?),
             DirectEvent::Shrink { partition_key, number_of_shards } => {
-                respond("shrink", &self.shrink(&partition_key, number_of_shards, deadline).await?)
+                ("shrink", self.shrink(&partition_key, number_of_shards, deadline).await?)
             }
             DirectEvent::Settle { partition_key: key } => {
-                respond("settle", &self.settle(&key, deadline).await?)
+                ("settle", self.settle(&key, deadline).await?)
             }
-            DirectEvent::Drain {} => respond("drain", &self.drain_all(now_seconds, deadline).await),
-            DirectEvent::Rebuild {} => respond("rebuild", &self.rebuild(deadline).await),
+            DirectEvent::Drain {} => ("drain", self.drain_all(now_seconds, deadline).await),
+            DirectEvent::Rebuild {} => ("rebuild", self.rebuild(deadline).await),
             DirectEvent::Copies { copies } => {
-                respond("copies", &self.raise_copies(copies, deadline).await?)
+                ("copies", self.raise_copies(copies, deadline).await?)
             }
             DirectEvent::Rearm { alarms } => {
                 // Every stack has this schedule, so writers know the table's partitions before a
                 // key is hot.
                 let learnt = self.learn_warm_throughput(deadline);
-                respond("rearm", &tokio::join!(self.rearm(&alarms, deadline), learnt).0)
+                ("rearm", tokio::join!(self.rearm(&alarms, deadline), learnt).0)
             }
             DirectEvent::Arm { pattern, allow } => {
-                respond("arm", &self.arm(&pattern, &allow, deadline).await?)
+                ("arm", self.arm(&pattern, &allow, deadline).await?)
             }
-            DirectEvent::Disarm { pattern } => {
-                respond("disarm", &self.disarm(&pattern, deadline).await?)
-            }
-            DirectEvent::Status {} => respond("status", &self.status(deadline).await),
-            DirectEvent::Show { partition_key: key } => {
-                respond("show", &self.show(&key, deadline).await?)
-            }
-            DirectEvent::List { after } => {
-                respond("list", &self.list(after.as_deref(), deadline).await?)
-            }
-        })
+            DirectEvent::Disarm { pattern } => ("disarm", self.disarm(&pattern, deadline).await?),
+            DirectEvent::Status {} => ("status", self.status(deadline).await),
+            DirectEvent::Show { partition_key: key } => ("show", self.show(&key, deadline).await?),
+            DirectEvent::List { after } => ("list", self.list(after.as_deref(), deadline).await?),
+        };
+        Ok(respond(action, &report))
     }
 
     /// Gives a key its shards, and prepares the table for its load if requested. The two run in
@@ -85,7 +78,7 @@ impl Scaler {
         };
         let (outcome, warm) = tokio::join!(self.set_to(&key, count, deadline), ready);
         let mut response = match outcome {
-            Ok(outcome) => respond("set", &KeyReport::new(&key, outcome)),
+            Ok(outcome) => respond("set", &Report::of_key(&key, outcome)),
             Err(refused) => to_json(&refused),
         };
         if let Some(warm) = warm {
@@ -99,58 +92,61 @@ impl Scaler {
         key: &PartitionKey,
         count: ShardCount,
         deadline: Deadline,
-    ) -> Result<Result<KeyOutcome, Failure>, EventError> {
+    ) -> Result<Result<Outcome, Failure>, EventError> {
         if self.config.dry_run {
             let maintenance = self.maintenance(deadline);
             if let Ok(Some(from)) = maintenance.not_armed_before(key).await {
                 let decision = ScalingDecision::NotArmed { from };
-                return Ok(Ok(KeyOutcome::unchanged(decision)));
+                return Ok(Ok(Outcome::unchanged(decision)));
             }
             return Ok(match maintenance.metadata(key).await {
                 Ok(metadata) => {
                     let adopted = self.table.config().adopt_shards;
                     let from = metadata.map_or(adopted, |metadata| metadata.number_of_shards);
-                    Ok(KeyOutcome::DryRun(json!({"from": from.get(), "to": count.get()})))
+                    Ok(Outcome::DryRun(json!({"from": from.get(), "to": count.get()})))
                 }
-                Err(error) => KeyOutcome::of(Err(error)),
+                Err(error) => Outcome::of(Err(error)),
             });
         }
         match self.maintenance(deadline).grow(key, count).await {
-            Ok(outcome) => Ok(KeyOutcome::of(Ok(outcome))),
-            Err(ScaleError::Table(error)) => Ok(KeyOutcome::of(Err(error))),
+            Ok(outcome) => Ok(Outcome::of(Ok(outcome))),
+            Err(ScaleError::Table(error)) => Ok(Outcome::of(Err(error))),
             Err(error @ (ScaleError::TooMany { .. } | ScaleError::Lower { .. } | _)) => {
                 Err(EventError::new("number_of_shards", error))
             }
         }
     }
 
-    async fn show(&self, key: &str, deadline: Deadline) -> Result<KeyReport, EventError> {
+    async fn show(&self, key: &str, deadline: Deadline) -> Result<Report, EventError> {
         let key = self.logical_key(key)?;
         let outcome = match self.maintenance(deadline).metadata(&key).await {
-            Ok(metadata) => Ok(KeyOutcome::Shown { metadata: self.described(metadata.as_ref()) }),
-            Err(error) => KeyOutcome::of(Err(error)),
+            Ok(metadata) => Ok(Outcome::Shown { metadata: self.described(metadata.as_ref()) }),
+            Err(error) => Outcome::of(Err(error)),
         };
-        Ok(KeyReport::new(&key, outcome))
+        Ok(Report::of_key(&key, outcome))
     }
 
     /// A page of the keys that have metadata, in no order, and the state of all others.
-    async fn list(&self, after: Option<&str>, deadline: Deadline) -> Result<Value, EventError> {
+    async fn list(&self, after: Option<&str>, deadline: Deadline) -> Result<Report, EventError> {
         let after = after.map(|key| self.logical_key(key)).transpose()?;
         let (keys, next) = match self.maintenance(deadline).list(after.as_ref()).await {
             Ok(page) => page,
-            Err(error) => return Ok(to_json(&Failure::new(&error, error.is_retryable()))),
+            Err(error) => {
+                let outcome = Err(Failure::new(&error, error.is_retryable()));
+                return Ok(Report { outcome, details: json!({}) });
+            }
         };
         let listed = keys.iter().map(|(key, metadata)| {
             let mut listed = self.described(Some(metadata));
             listed["partition_key"] = key.as_str().into();
             listed
         });
-        Ok(json!({
-            "outcome": "listed",
+        let details = json!({
             "keys": listed.collect::<Vec<_>>(),
             "next": next.as_ref().map(PartitionKey::as_str),
             "unlisted": self.described(None),
-        }))
+        });
+        Ok(Report { outcome: Ok(Outcome::Listed), details })
     }
 
     pub(crate) fn logical_key(&self, key: &str) -> Result<PartitionKey, EventError> {

@@ -21,14 +21,14 @@ impl Scaler {
             let why = format_args!("it is {asked}; allowed: 1 to {MAX_COPIES}");
             return Err(EventError::new("copies", why));
         };
+        let details = json!({"copies": copies});
         if self.config.dry_run {
-            return Ok(Report { outcome: Ok(Outcome::DryRun), details: json!({"copies": copies}) });
+            return Ok(Report { outcome: Ok(Outcome::DryRun(json!({}))), details });
         }
         let raised = self.maintenance(deadline).raise_directory_copies(copies).await;
         let failure =
             |error| Failure::of(&error, "the copies of the directory could not be raised");
-        let outcome = raised.map(|()| Outcome::Handled).map_err(failure);
-        Ok(Report { outcome, details: json!({"copies": copies}) })
+        Ok(Report { outcome: raised.map(|()| Outcome::Handled).map_err(failure), details })
     }
 
     /// Adds to the pages what the metadata has and they lack, because an actor that changed a key

@@ -15,7 +15,7 @@ use tokio::time::Instant as Deadline;
 use crate::Scaler;
 use crate::clients::ClientError;
 use crate::event::{EventError, WholeNumber};
-use crate::response::{Failure, KeyOutcome, KeyReport, Outcome, Report, to_json};
+use crate::response::{Failure, Outcome, Report, to_json};
 use crate::throttled_keys::Insights;
 
 /// The largest number of keys that are drained at once. Each shard of each key has its own pace.
@@ -38,7 +38,7 @@ impl Scaler {
         key: &str,
         asked: WholeNumber,
         deadline: Deadline,
-    ) -> Result<KeyReport, EventError> {
+    ) -> Result<Report, EventError> {
         let key = self.logical_key(key)?;
         let Some(to) = asked.shard_count() else {
             let why = format_args!("it is {asked}; allowed: 1 or more");
@@ -46,19 +46,15 @@ impl Scaler {
         };
         if self.config.dry_run {
             let planned = json!({"to": to.get()});
-            return Ok(KeyReport::new(&key, Ok(KeyOutcome::DryRun(planned))));
+            return Ok(Report::of_key(&key, Ok(Outcome::DryRun(planned))));
         }
         begun(&key, self.maintenance(deadline).shrink(&key, to).await)
     }
 
-    pub(crate) async fn settle(
-        &self,
-        key: &str,
-        deadline: Deadline,
-    ) -> Result<KeyReport, EventError> {
+    pub(crate) async fn settle(&self, key: &str, deadline: Deadline) -> Result<Report, EventError> {
         let key = self.logical_key(key)?;
         if self.config.dry_run {
-            return Ok(KeyReport::new(&key, Ok(KeyOutcome::DryRun(json!({})))));
+            return Ok(Report::of_key(&key, Ok(Outcome::DryRun(json!({})))));
         }
         begun(&key, self.maintenance(deadline).settle(&key).await)
     }
@@ -83,8 +79,7 @@ impl Scaler {
             Ok(budget) => budget.map(Arc::new),
             Err(error) => {
                 tracing::error!(%error, "how much the table can take is not known");
-                let failure = Failure::new(&error, error.is_retryable);
-                return Report { outcome: Err(failure), details: json!({}) };
+                return Report { outcome: Err(Failure::of_client(&error)), details: json!({}) };
             }
         };
         let (maintenance, plan) = (self.table.maintenance(), self.config.shrink_and_settle);
@@ -106,7 +101,7 @@ impl Scaler {
                 });
             })
             .await;
-        let mut keys: Vec<KeyReport> = draining.join_all().await;
+        let mut keys: Vec<Report> = draining.join_all().await;
         for report in &keys {
             tracing::info!(audit = true, answer = %to_json(report), "drain");
         }
@@ -160,9 +155,16 @@ impl Scaler {
         if self.config.shrink_and_settle.shrink_after.is_zero() {
             return None;
         }
-        let throttled = self.lately_throttled(now_seconds).await;
-        let unknown = "which keys are throttled is not known: none begins to shrink";
-        throttled.inspect_err(|error| tracing::error!(%error, "{unknown}")).ok()
+        match self.clients.throttled_keys(self.table.config(), None, now_seconds).await {
+            Ok(Insights::Keys(throttled)) => Some(throttled.by_key.into_keys().collect()),
+            // Then the recorded demand decides alone.
+            Ok(Insights::Unknown { .. }) => Some(BTreeSet::new()),
+            Err(error) => {
+                let effect = "which keys are throttled is not known: none begins to shrink";
+                tracing::error!(%error, "{effect}");
+                None
+            }
+        }
     }
 
     /// The write units that all drains share. `None` if the table's capacity is not provisioned.
@@ -184,11 +186,10 @@ impl Scaler {
         budget_of_all: Option<&DrainBudget>,
         slots: &Semaphore,
         deadline: Deadline,
-    ) -> KeyReport {
-        use KeyOutcome::{Done, Working};
+    ) -> Report {
+        use Outcome::{Done, Working};
         let budgets: Vec<&DrainBudget> = budget_of_all.into_iter().collect();
         let opens = matches!(begin, Some(Due::Open)) && !self.config.dry_run;
-        let action = opens.then_some("open");
         let mut begin = begin;
         let mut moved = 0;
         loop {
@@ -202,7 +203,11 @@ impl Scaler {
             }
             let goes_on = matches!(outcome, Ok(Working { .. }));
             if !goes_on || Deadline::now() + TURN_TIME > deadline {
-                return KeyReport { action, ..KeyReport::new(key, outcome) };
+                let mut report = Report::of_key(key, outcome);
+                if opens {
+                    report.details["action"] = "open".into();
+                }
+                return report;
             }
         }
     }
@@ -213,31 +218,31 @@ impl Scaler {
         begin: Option<Due>,
         budgets: &[&DrainBudget],
         deadline: Deadline,
-    ) -> Result<KeyOutcome, Failure> {
+    ) -> Result<Outcome, Failure> {
         if self.config.dry_run {
             // It names a width if it would begin a shrink.
             let to = if let Some(Due::Shrink(to)) = begin { Some(to.get()) } else { None };
-            return Ok(KeyOutcome::DryRun(json!({"to": to})));
+            return Ok(Outcome::DryRun(json!({"to": to})));
         }
         let maintenance = self.maintenance(deadline);
         match begin {
-            Some(Due::Open) => return KeyOutcome::of(maintenance.finish_change(key).await),
+            Some(Due::Open) => return Outcome::of(maintenance.finish_change(key).await),
             Some(due) => {
                 if let Err(error) = maintenance.begin(key, due).await {
-                    return Ok(KeyOutcome::unchanged(error));
+                    return Ok(Outcome::unchanged(error));
                 }
             }
             None => {}
         }
         match maintenance.drain(key, budgets).await {
-            Ok(Drained::Nothing) => Ok(KeyOutcome::unchanged("its drain has ended")),
-            Ok(Drained::Waiting { until }) => Ok(KeyOutcome::Waiting { until }),
-            Ok(Drained::Working { items }) => Ok(KeyOutcome::Working { items }),
+            Ok(Drained::Nothing) => Ok(Outcome::unchanged("its drain has ended")),
+            Ok(Drained::Waiting { until }) => Ok(Outcome::Waiting { until }),
+            Ok(Drained::Working { items }) => Ok(Outcome::Working { items }),
             Ok(Drained::Done { from, to, items }) => {
                 let (from, to) = (from.get(), to.get());
-                Ok(KeyOutcome::Done { from, to, items })
+                Ok(Outcome::Done { from, to, items })
             }
-            Ok(other) => Ok(KeyOutcome::unchanged(format!("{other:?}"))),
+            Ok(other) => Ok(Outcome::unchanged(format!("{other:?}"))),
             Err(error) => {
                 tracing::warn!(%error, "a drain was interrupted; it goes on with the next run, unless an item cannot be moved");
                 // The next run of the schedule repeats it.
@@ -245,26 +250,14 @@ impl Scaler {
             }
         }
     }
-
-    async fn lately_throttled(
-        &self,
-        now_seconds: u64,
-    ) -> Result<BTreeSet<PartitionKey>, ClientError> {
-        let config = self.table.config();
-        match self.clients.throttled_keys(config, None, now_seconds).await? {
-            Insights::Keys(throttled) => Ok(throttled.by_key.into_keys().collect()),
-            // Then the recorded demand decides alone.
-            Insights::Unknown { .. } => Ok(BTreeSet::new()),
-        }
-    }
 }
 
 fn begun(
     key: &PartitionKey,
     result: Result<ShardMetadata, DrainRefused>,
-) -> Result<KeyReport, EventError> {
+) -> Result<Report, EventError> {
     let outcome = match result {
-        Ok(metadata) => Ok(KeyOutcome::Begun {
+        Ok(metadata) => Ok(Outcome::Begun {
             number_of_shards: metadata.number_of_shards.get(),
             read_shards: metadata.read_shards.get(),
         }),
@@ -273,8 +266,8 @@ fn begun(
             return Err(EventError::new("number_of_shards", error));
         }
         Err(error @ (DrainRefused::Busy(_) | DrainRefused::NoHomes | _)) => {
-            Ok(KeyOutcome::unchanged(error))
+            Ok(Outcome::unchanged(error))
         }
     };
-    Ok(KeyReport::new(key, outcome))
+    Ok(Report::of_key(key, outcome))
 }

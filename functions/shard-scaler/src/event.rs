@@ -13,7 +13,6 @@ use sharding::ShardCount;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// The most alarms of one `rearm`.
 const MAX_ALARMS: usize = 20;
 /// The longest name of an alarm. (CloudWatch API reference, "SetAlarmState".)
 const MAX_ALARM_NAME_CHARS: usize = 255;
@@ -29,9 +28,7 @@ const SNS_FORMAT: AlarmFormat = ["/NewStateValue", "/AlarmName", "/StateChangeTi
 /// An event, as far as the shard-scaler uses it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ScalerEvent {
-    /// An event with an action.
     Direct(DirectEvent),
-    /// Alarms that changed their state.
     Alarms(Vec<Alarm>),
 }
 
@@ -98,20 +95,17 @@ pub(crate) struct AlarmNames(pub(crate) Vec<String>);
 /// One alarm's change of state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Alarm {
-    /// The alarm's name, if it has one.
     pub(crate) name: Option<String>,
     /// `ALARM`, `OK` or `INSUFFICIENT_DATA`.
     pub(crate) state: String,
     /// Every table that its metrics name. Empty for metric math and composite alarms.
     pub(crate) tables: BTreeSet<String>,
-    /// Every metric that it names.
     pub(crate) metrics: BTreeSet<AlarmMetric>,
     /// When the state changed, in seconds since the Unix epoch. `None` if the time cannot be
     /// parsed.
     pub(crate) changed_at: Option<u64>,
 }
 
-/// A metric that an alarm names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AlarmMetric {
     /// Its name, for example `WriteKeyRangeThroughputThrottleEvents`.
@@ -185,7 +179,6 @@ impl EventError {
 }
 
 impl WholeNumber {
-    /// The number of shards, if the number is a valid one.
     pub(crate) fn shard_count(self) -> Option<ShardCount> {
         u32::try_from(self.0).ok().and_then(ShardCount::new)
     }

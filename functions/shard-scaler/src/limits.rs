@@ -57,11 +57,6 @@ impl Cause {
         ("ReadAccountLimitThrottleEvents", Self::Account),
     ];
 
-    /// The cause that a metric names. `None` if it names none, as `WriteThrottleEvents`.
-    pub(crate) fn of_metric(metric: &str) -> Option<Self> {
-        Self::METRICS.iter().find(|(name, _)| *name == metric).map(|(_, cause)| *cause)
-    }
-
     /// The operator's remedy, if the shard-scaler has none.
     pub(crate) const fn advice(self) -> &'static str {
         match self {
@@ -103,7 +98,6 @@ impl Cause {
     }
 }
 
-/// The limits that requests exceeded.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) table: BTreeSet<Cause>,
@@ -120,7 +114,9 @@ impl Limits {
     pub(crate) fn named(metrics: &[&AlarmMetric]) -> Self {
         let mut limits = Self::default();
         for metric in metrics {
-            limits.add(metric.index.as_deref(), Cause::of_metric(&metric.name));
+            // A metric such as `WriteThrottleEvents` names none.
+            let named = Cause::METRICS.iter().find(|(name, _)| *name == metric.name);
+            limits.add(metric.index.as_deref(), named.map(|(_, cause)| *cause));
         }
         limits
     }

@@ -6,36 +6,19 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::time::Duration;
 
-use serde::Serialize;
 use serde_json::json;
 use tokio::time::Instant as Deadline;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::Scaler;
-use crate::clients::{ClientError, Rearmed, in_time};
+use crate::clients::{ClientError, in_time};
 use crate::event::{Alarm, AlarmNames};
-use crate::response::{self, Failure, Outcome, Report};
+use crate::response::{Failure, Outcome, Report};
 
 const NOT_FOUND: &str = "there is no alarm of this name in this account and Region";
 /// The time between two requests. CloudWatch accepts three `SetAlarmState` a second, from all
 /// programs of an account and Region together. (CloudWatch service quotas.)
 const PACE: Duration = Duration::from_millis(350);
-
-/// The result for one alarm.
-#[derive(Debug, Serialize)]
-struct AlarmRearm {
-    alarm: String,
-    #[serde(flatten, serialize_with = "response::outcome")]
-    outcome: Result<RearmOutcome, Failure>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(tag = "outcome", rename_all = "kebab-case")]
-enum RearmOutcome {
-    Rearmed,
-    Unchanged { reason: String },
-    NotFound { reason: &'static str },
-}
 
 impl Scaler {
     /// Sets those of the named alarms that are in ALARM back to OK, one after another.
@@ -44,23 +27,23 @@ impl Scaler {
         let describe = self.clients.alarm_states(&names);
         let states = in_time(deadline, "DescribeAlarms", describe).await.map_err(|error| {
             tracing::warn!(%error, "the states of the alarms are not known");
-            failure_of(&error)
+            Failure::of_client(&error)
         });
-        let (mut alarms, mut pace) = (Vec::with_capacity(names.len()), interval(PACE));
-        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut alarms, mut pace) = (Vec::with_capacity(names.len()), pace());
         for name in names {
             let outcome = match states.as_ref().map(|states| states.get(name)) {
                 Err(failure) => Err(failure.clone()),
                 Ok(None) => Ok(not_found(name)),
                 Ok(Some(state)) if state != "ALARM" => {
-                    Ok(RearmOutcome::Unchanged { reason: format!("its state is {state}") })
+                    Ok(Outcome::unchanged(format_args!("its state is {state}")))
                 }
                 Ok(Some(_)) => {
                     pace.tick().await;
-                    self.rearm_one(name, deadline).await.map_err(|error| failure_of(&error))
+                    let rearmed = self.rearm_one(name, deadline).await;
+                    rearmed.map_err(|error| Failure::of_client(&error))
                 }
             };
-            alarms.push(AlarmRearm { alarm: name.to_owned(), outcome });
+            alarms.push(Report { outcome, details: json!({"alarm": name}) });
         }
         Report { outcome: Ok(Outcome::Handled), details: json!({"alarms": alarms}) }
     }
@@ -70,15 +53,14 @@ impl Scaler {
     pub(crate) async fn rearm_firing(&self, firing: &[&Alarm], deadline: Deadline) -> bool {
         let names: BTreeSet<&str> =
             firing.iter().filter_map(|alarm| alarm.name.as_deref()).collect();
-        let (mut are_ok, mut pace) = (!names.is_empty(), interval(PACE));
-        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut are_ok, mut pace) = (!names.is_empty(), pace());
         for name in names {
             pace.tick().await;
             are_ok &= match self.rearm_one(name, deadline).await {
-                Ok(outcome) => matches!(outcome, RearmOutcome::Rearmed),
+                Ok(outcome) => matches!(outcome, Outcome::Rearmed),
                 Err(error) => {
                     if !error.is_retryable {
-                        failure_of(&error);
+                        Failure::of_client(&error);
                     }
                     false
                 }
@@ -87,25 +69,22 @@ impl Scaler {
         are_ok
     }
 
-    async fn rearm_one(&self, name: &str, deadline: Deadline) -> Result<RearmOutcome, ClientError> {
-        match in_time(deadline, "SetAlarmState", self.clients.rearm(name)).await {
-            Ok(Rearmed::Done) => Ok(RearmOutcome::Rearmed),
-            Ok(Rearmed::NotFound) => Ok(not_found(name)),
-            Err(error) => {
-                warn(name, &error);
-                Err(error)
-            }
-        }
+    async fn rearm_one(&self, name: &str, deadline: Deadline) -> Result<Outcome, ClientError> {
+        let rearmed = in_time(deadline, "SetAlarmState", self.clients.rearm(name)).await;
+        let is_known = rearmed.inspect_err(|error| warn(name, error))?;
+        Ok(if is_known { Outcome::Rearmed } else { not_found(name) })
     }
 }
 
-fn failure_of(error: &ClientError) -> Failure {
-    Failure::new(error, error.is_retryable)
+fn pace() -> Interval {
+    let mut pace = interval(PACE);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    pace
 }
 
-fn not_found(name: &str) -> RearmOutcome {
+fn not_found(name: &str) -> Outcome {
     warn(name, NOT_FOUND);
-    RearmOutcome::NotFound { reason: NOT_FOUND }
+    Outcome::NotFound { reason: NOT_FOUND }
 }
 
 fn warn(alarm: &str, error: impl Display) {

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 
-use serde::Serialize;
 use serde_json::json;
 use sharding::maintenance::ScalingDecision;
 use sharding::{PartitionKey, TableError, WarmThroughput};
@@ -13,26 +12,8 @@ use tokio::time::Instant as Deadline;
 use crate::Scaler;
 use crate::clients::{ClientError, Units};
 use crate::limits::Cause;
-use crate::response::{KeyOutcome, KeyReport, to_json};
+use crate::response::{Outcome, Report, to_json};
 use crate::throttled_keys::Throttles;
-
-/// The result for a throttled key.
-struct Relieved {
-    outcome: KeyOutcome,
-    /// The throttles under the key's present width.
-    throttled: u64,
-    /// The write units a second that the table would need if more shards of the key do not help.
-    lacking: Option<u64>,
-}
-
-/// The result for a table that is short of provisioned units.
-#[derive(Debug, Serialize)]
-#[serde(tag = "outcome", rename_all = "kebab-case")]
-pub(crate) enum CapacityOutcome {
-    Unchanged { reason: &'static str },
-    DryRun { from: Units, to: Units },
-    Raised { from: Units, to: Units },
-}
 
 impl Scaler {
     /// One decision for each logical key, all in parallel, because most of a scale-out is waiting.
@@ -43,60 +24,67 @@ impl Scaler {
         throttled: impl IntoIterator<Item = (PartitionKey, Throttles)>,
         warm: Option<WarmThroughput>,
         deadline: Deadline,
-    ) -> (Vec<KeyReport>, Option<u64>) {
+    ) -> (Vec<Report>, Option<u64>) {
         let mut scaling = JoinSet::new();
         for (key, throttles) in throttled {
             let scaler = self.clone();
             scaling.spawn(async move {
-                let (outcome, throttled, lacking) =
+                let (mut report, lacking) =
                     match scaler.relieve(&key, &throttles, warm, deadline).await {
-                        Ok(done) => (Ok(done.outcome), Some(done.throttled), done.lacking),
-                        Err(error) => (KeyOutcome::of(Err(error)), None, None),
+                        Ok(relieved) => relieved,
+                        Err(error) => (Report::of_key(&key, Outcome::of(Err(error))), None),
                     };
-                let report =
-                    KeyReport { action: Some("scale"), throttled, ..KeyReport::new(&key, outcome) };
+                report.details["action"] = "scale".into();
                 tracing::info!(audit = true, answer = %to_json(&report), "decision");
-                (report, lacking)
+                (key, report, lacking)
             });
         }
-        let (mut keys, lacking): (Vec<_>, Vec<_>) = scaling.join_all().await.into_iter().unzip();
-        keys.sort_by(|one: &KeyReport, other| one.partition_key.cmp(&other.partition_key));
-        (keys, lacking.into_iter().flatten().reduce(u64::saturating_add))
+        let mut relieved = scaling.join_all().await;
+        relieved.sort_by(|(one, ..), (other, ..)| one.cmp(other));
+        let lacking = relieved.iter().filter_map(|(.., lacking)| *lacking);
+        let lacking = lacking.reduce(u64::saturating_add);
+        (relieved.into_iter().map(|(_, report, _)| report).collect(), lacking)
     }
 
     /// Decides about a throttled key, and carries the decision out or, in a dry run, announces it.
+    /// Also returns the write units a second that the table would need if more shards of the key do
+    /// not help.
     async fn relieve(
         &self,
         key: &PartitionKey,
         throttles: &Throttles,
         warm: Option<WarmThroughput>,
         deadline: Deadline,
-    ) -> Result<Relieved, TableError> {
+    ) -> Result<(Report, Option<u64>), TableError> {
         let maintenance = self.maintenance(deadline);
         let reported = maintenance.reported(key, warm).await?;
         let (metadata, decision) = (reported.metadata(), reported.decision());
         let since = throttles.since(metadata.last_change());
         let throttled = since.after;
+        let report = |outcome| {
+            let mut report = Report::of_key(key, Ok(outcome));
+            report.details["throttled"] = throttled.into();
+            report
+        };
         // A change whose actor stopped halfway is finished, whatever the report says.
         if let Some(reason) = since.why_not_counted().filter(|_| metadata.closing().is_none()) {
-            let outcome = KeyOutcome::unchanged(reason);
-            return Ok(Relieved { outcome, throttled, lacking: None });
+            return Ok((report(Outcome::unchanged(reason)), None));
         }
         let outcome = if !self.config.dry_run {
-            KeyOutcome::of_change(reported.carry_out(throttled).await?)
+            Outcome::of_change(reported.carry_out(throttled).await?)
         } else if let Some(from) = maintenance.not_armed_before(key).await? {
-            KeyOutcome::unchanged(ScalingDecision::NotArmed { from })
+            Outcome::unchanged(ScalingDecision::NotArmed { from })
         } else if let ScalingDecision::ScaleOut(to) = decision {
-            KeyOutcome::DryRun(json!({"from": metadata.number_of_shards.get(), "to": to.get()}))
+            Outcome::DryRun(json!({"from": metadata.number_of_shards.get(), "to": to.get()}))
         } else {
-            KeyOutcome::unchanged(decision)
+            Outcome::unchanged(decision)
         };
         let lacking = if let ScalingDecision::ShortOfPartitions { write_units, .. } = decision {
             write_units
         } else {
             None
         };
-        Ok(Relieved { outcome, throttled, lacking })
+        Ok((report(outcome), lacking))
     }
 
     /// Doubles the units that the table is short of, up to the maximum that the deployment allows.
@@ -104,14 +92,14 @@ impl Scaler {
     pub(crate) async fn raise_capacity(
         &self,
         causes: &BTreeSet<Cause>,
-    ) -> Result<Option<CapacityOutcome>, ClientError> {
+    ) -> Result<Option<Outcome>, ClientError> {
         let short = |cause| causes.contains(&cause);
         if !short(Cause::ProvisionedWrites) && !short(Cause::ProvisionedReads) {
             return Ok(None);
         }
         let table = &self.table.config().table_name;
         let capacity = self.clients.capacity(table).await?;
-        let unchanged = |reason| Ok(Some(CapacityOutcome::Unchanged { reason }));
+        let unchanged = |reason: &str| Ok(Some(Outcome::unchanged(reason)));
         let Some(from) = capacity.provisioned else { return unchanged("the table is on demand") };
         if !capacity.is_active {
             return unchanged("the table is being updated");
@@ -129,12 +117,12 @@ impl Scaler {
             } else {
                 Cause::ProvisionedReads
             };
-            CapacityOutcome::Unchanged { reason: cause.advice() }
+            Outcome::unchanged(cause.advice())
         } else if self.config.dry_run {
-            CapacityOutcome::DryRun { from, to }
+            Outcome::DryRun(json!({"from": from, "to": to}))
         } else {
             self.clients.provision(table, to).await?;
-            CapacityOutcome::Raised { from, to }
+            Outcome::Raised { from, to }
         };
         tracing::info!(audit = true, answer = %to_json(&outcome), "capacity decision");
         Ok(Some(outcome))

@@ -7,64 +7,56 @@
 use std::fmt::Display;
 
 use serde::{Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sharding::maintenance::ScaleOutcome;
 use sharding::{PartitionKey, TableError};
 
+use crate::clients::{ClientError, Units};
 use crate::telemetry;
 
-/// The response to an event that is not about one key.
+/// The response to an event, or a part of it. Some parts are also lines of the audit log.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    #[serde(flatten, serialize_with = "outcome")]
+    #[serde(flatten, serialize_with = "serialize_outcome")]
     pub(crate) outcome: Result<Outcome, Failure>,
     /// The other fields: an object.
     #[serde(flatten)]
     pub(crate) details: Value,
 }
 
-/// The outcome of an event that is not about one key.
 #[derive(Debug, Serialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub(crate) enum Outcome {
+    /// What the event asks for is done.
     Handled,
-    DryRun,
-    Unchanged { reason: String },
-}
-
-/// The result for one key. It is also the key's line in the audit log.
-#[derive(Debug, Serialize)]
-pub(crate) struct KeyReport {
-    /// `open`, `report` or `scale`, if a list has keys of several actions.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) action: Option<&'static str>,
-    pub(crate) partition_key: String,
-    #[serde(flatten, serialize_with = "outcome")]
-    pub(crate) outcome: Result<KeyOutcome, Failure>,
-    /// Throttled requests under the key's present width.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) throttled: Option<u64>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(tag = "outcome", rename_all = "kebab-case")]
-pub(crate) enum KeyOutcome {
-    /// Writers use the new shards.
-    Scaled { from: u32, to: u32 },
+    /// The event asks for nothing.
+    Ignored { reason: String },
     /// There was nothing to do, or a reason not to do it.
     Unchanged { reason: String },
-    /// The widths that it would change, if the action names them.
+    /// What it would change, if the details do not have it.
     DryRun(Value),
+    /// Writers use the new shards.
+    Scaled { from: u32, to: u32 },
     /// A drain has begun.
     Begun { number_of_shards: u32, read_shards: u32 },
-    /// The key's metadata.
+    /// The metadata of a key.
     Shown { metadata: Value },
+    /// The keys are in the details.
+    Listed,
     /// The drain goes on after this epoch second.
     Waiting { until: u64 },
     /// The drain has moved this number of items, and goes on.
     Working { items: u64 },
     /// The drain has ended.
     Done { from: u32, to: u32, items: u64 },
+    /// The table's provisioned units.
+    Raised { from: Units, to: Units },
+    /// The capacity of the table is raised.
+    Warming(Value),
+    /// The alarms are OK again.
+    Rearmed,
+    /// The key has no metadata.
+    NotFound { reason: &'static str },
 }
 
 /// The outcome `failed`, with its cause.
@@ -72,23 +64,22 @@ pub(crate) enum KeyOutcome {
 #[serde(tag = "outcome", rename = "failed")]
 pub(crate) struct Failure {
     detail: String,
-    /// Whether to repeat the event.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     retry: bool,
 }
 
-impl KeyReport {
-    pub(crate) fn new(key: &PartitionKey, outcome: Result<KeyOutcome, Failure>) -> Self {
-        Self { action: None, partition_key: key.as_str().to_owned(), outcome, throttled: None }
+impl Report {
+    pub(crate) fn of_key(key: &PartitionKey, outcome: Result<Outcome, Failure>) -> Self {
+        Self { outcome, details: json!({"partition_key": key.as_str()}) }
     }
 }
 
-impl KeyOutcome {
+impl Outcome {
     pub(crate) fn unchanged(reason: impl Display) -> Self {
         Self::Unchanged { reason: reason.to_string() }
     }
 
-    /// The result of changing the key's width.
+    /// The result of changing a key's width.
     pub(crate) fn of(result: Result<ScaleOutcome, TableError>) -> Result<Self, Failure> {
         let failure = |error| Failure::of(&error, "a key could not be scaled");
         result.map(Self::of_change).map_err(failure)
@@ -116,27 +107,34 @@ impl Failure {
         tracing::error!(%error, "{effect}");
         Self::new(error, error.is_retryable())
     }
+
+    pub(crate) fn of_client(error: &ClientError) -> Self {
+        Self::new(error, error.is_retryable)
+    }
 }
 
-/// Serializes a successful outcome or the failure.
-pub(crate) fn outcome<T, S>(result: &Result<T, Failure>, serializer: S) -> Result<S::Ok, S::Error>
-where
-    T: Serialize,
-    S: Serializer,
-{
-    match result {
+fn serialize_outcome<S: Serializer>(
+    outcome: &Result<Outcome, Failure>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match outcome {
         Ok(done) => done.serialize(serializer),
         Err(failure) => failure.serialize(serializer),
     }
 }
 
-/// A response, or a part of one, as JSON.
+pub(crate) fn without_nulls(mut object: Value) -> Value {
+    if let Some(fields) = object.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
+    object
+}
+
 pub(crate) fn to_json(part: &impl Serialize) -> Value {
     serde_json::to_value(part).expect("every key of its maps is text")
 }
 
-/// The response to an event of this action.
-pub(crate) fn respond(action: &str, report: &impl Serialize) -> Value {
+pub(crate) fn respond(action: &str, report: &Report) -> Value {
     let mut response = to_json(report);
     response["action"] = action.into();
     response
@@ -186,24 +184,23 @@ fn causes_to_repeat(part: &Value) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn only_a_failure_that_a_repetition_can_mend_is_an_error() {
         let failed = |key: &str, is_retryable| {
             let failure = Failure::new("throttled (table)", is_retryable);
-            to_json(&KeyReport::new(&PartitionKey::new(key).unwrap(), Err(failure)))
+            to_json(&Report::of_key(&PartitionKey::new(key).unwrap(), Err(failure)))
         };
         let expected = json!({
             "partition_key": "a", "outcome": "failed", "detail": "throttled (table)", "retry": true,
         });
         assert_eq!(failed("a", true), expected);
 
-        let lasting = respond("drain", &json!({"keys": [failed("a", false)]}));
+        let lasting = json!({"action": "drain", "keys": [failed("a", false)]});
         assert_eq!(Failed::check(lasting.clone()), Ok(lasting));
 
         let keys = [failed("a", true), failed("b", false), failed("c", true)];
-        let momentary = respond("alarm", &json!({"keys": keys, "warm": failed("d", true)}));
+        let momentary = json!({"action": "alarm", "keys": keys, "warm": failed("d", true)});
         let error = Failed::check(momentary.clone()).unwrap_err();
         assert_eq!(error.to_string(), "alarm failed: throttled (table), and 2 more");
         assert_eq!(error.into_response(), momentary);

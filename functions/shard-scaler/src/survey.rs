@@ -5,44 +5,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use sharding::maintenance::{Rebuilt, Survey};
-use sharding::{PartitionKey, TableError};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant as Deadline;
 
 use crate::Scaler;
-use crate::response::{Failure, Outcome, Report, to_json};
+use crate::response::{Failure, Outcome, Report};
 use crate::telemetry;
 
-/// The largest number of keys that are processed at once.
 const CONCURRENCY: usize = 32;
 /// The share of the time for reading the table. The rest is for the keys that were found.
 const READING_SHARE: f64 = 0.5;
-/// The part of the time that is reserved for the response.
 const RESPONSE_TIME: Duration = Duration::from_secs(3);
-/// The largest number of failed keys that are named.
 const MAX_NAMED_KEYS: usize = 100;
-/// Why a rebuild changes nothing.
 const TOO_LARGE: &str = "the table is larger than one invocation can look at; nothing was changed: \
                          take the command `admin rebuild`";
-
-/// The totals, the number of keys by result, and why some failed.
-#[derive(Debug, Default, Serialize)]
-struct Work {
-    items: u64,
-    unknown: u64,
-    keys: BTreeMap<&'static str, u64>,
-    failed: Vec<FailedKey>,
-}
-
-#[derive(Debug, Serialize)]
-struct FailedKey {
-    partition_key: String,
-    detail: String,
-}
 
 impl Scaler {
     /// Makes the metadata of every key cover all its items. Nothing changes unless the whole table
@@ -51,7 +30,7 @@ impl Scaler {
         match self.look_for_rebuild(deadline).await {
             Err(failure) => Report { outcome: Err(failure), details: json!({}) },
             Ok((survey, false)) => Report {
-                outcome: Ok(Outcome::Unchanged { reason: TOO_LARGE.to_owned() }),
+                outcome: Ok(Outcome::unchanged(TOO_LARGE)),
                 details: json!({"items": survey.items()}),
             },
             Ok((survey, true)) => self.rebuild_from(&survey, deadline).await,
@@ -65,13 +44,20 @@ impl Scaler {
             let claimed = self.maintenance(deadline).claim_for_rebuild().await;
             claimed.map_err(|error| Failure::of(&error, "the metadata cannot be rebuilt"))?;
         }
-        let look_until = look_until(deadline);
+        let now = Deadline::now();
+        let look_until = now + deadline.saturating_duration_since(now).mul_f64(READING_SHARE);
         let maintenance = self.maintenance(look_until);
-        let (mut survey, mut at) = (Survey::default(), None);
-        let known = self.look_at_metadata(&mut survey, look_until).await;
-        let failure = |error| Failure::of(&error, "the metadata could not be looked at");
-        if !known.map_err(failure)? {
-            return Ok((survey, false));
+        let (mut survey, mut after, mut at) = (Survey::default(), None, None);
+        loop {
+            let page = maintenance.survey_metadata_page(&mut survey, after.as_ref()).await;
+            let failure = |error| Failure::of(&error, "the metadata could not be looked at");
+            after = page.map_err(failure)?;
+            if after.is_none() {
+                break;
+            }
+            if Deadline::now() >= look_until {
+                return Ok((survey, false));
+            }
         }
         loop {
             let page = maintenance.survey_page(&mut survey, at.as_ref()).await;
@@ -86,14 +72,16 @@ impl Scaler {
         }
     }
 
+    /// Rebuilds the metadata of the keys, several at once, and then the directory.
     async fn rebuild_from(&self, survey: &Survey, deadline: Deadline) -> Report {
         let dry_run = self.config.dry_run;
-        let found: Vec<_> =
-            survey.keys().map(|(key, findings)| (key.clone(), findings.clone())).collect();
-        let misplaced: u64 = found.iter().map(|(_, findings)| findings.misplaced()).sum();
-        let work = each(survey, found, |(key, findings)| {
+        let slots = Arc::new(Semaphore::new(CONCURRENCY));
+        let mut working = JoinSet::new();
+        for (key, findings) in survey.keys() {
+            let (key, findings, slots) = (key.clone(), findings.clone(), Arc::clone(&slots));
             let maintenance = self.maintenance(deadline - RESPONSE_TIME);
-            async move {
+            working.spawn(async move {
+                let _slot = slots.acquire().await;
                 if dry_run {
                     return Ok("would_look");
                 }
@@ -107,13 +95,30 @@ impl Scaler {
                     Ok(other) => Err((key, format!("{other:?}"))),
                     Err(error) => Err((key, error.to_string())),
                 }
-            }
-        });
-        let work = work.await;
-        let (mut outcome, mut details) = (Ok(Outcome::Handled), to_json(&work));
-        details["astray"] = misplaced.into();
+            });
+        }
+        let (mut keys, mut failed) = (BTreeMap::<_, u64>::new(), Vec::<Value>::new());
+        for rebuilt in working.join_all().await {
+            let name = rebuilt.unwrap_or_else(|(key, why)| {
+                tracing::error!(audit = true, key = key.as_str(), %why, "a key was left");
+                telemetry::failed();
+                failed.push(json!({"partition_key": key.as_str(), "detail": why}));
+                "failed"
+            });
+            *keys.entry(name).or_default() += 1;
+        }
         // If a key were left out, complete pages would mean that it never grew.
-        if !dry_run && work.failed.is_empty() {
+        let is_complete = !dry_run && failed.is_empty();
+        failed.truncate(MAX_NAMED_KEYS);
+        let mut details = json!({
+            "items": survey.items(),
+            "unknown": survey.unknown(),
+            "keys": keys,
+            "failed": failed,
+            "astray": survey.keys().map(|(_, findings)| findings.misplaced()).sum::<u64>(),
+        });
+        let mut outcome = Ok(Outcome::Handled);
+        if is_complete {
             // Last, so that the pages contain the rebuilt metadata.
             match self.maintenance(deadline - RESPONSE_TIME).rebuild_directory(survey).await {
                 Ok((behind, restored)) => {
@@ -127,60 +132,4 @@ impl Scaler {
         }
         Report { outcome, details }
     }
-
-    /// `false` if the time was not enough for all metadata.
-    async fn look_at_metadata(
-        &self,
-        survey: &mut Survey,
-        look_until: Deadline,
-    ) -> Result<bool, TableError> {
-        let maintenance = self.maintenance(look_until);
-        let mut after = None;
-        loop {
-            after = maintenance.survey_metadata_page(survey, after.as_ref()).await?;
-            if after.is_none() {
-                return Ok(true);
-            }
-            if Deadline::now() >= look_until {
-                return Ok(false);
-            }
-        }
-    }
-}
-
-fn look_until(deadline: Deadline) -> Deadline {
-    let now = Deadline::now();
-    now + deadline.saturating_duration_since(now).mul_f64(READING_SHARE)
-}
-
-/// Processes the keys, several at once, and counts the results.
-async fn each<K, F>(survey: &Survey, keys: Vec<K>, work: impl Fn(K) -> F) -> Work
-where
-    F: Future<Output = Result<&'static str, (PartitionKey, String)>> + Send + 'static,
-{
-    let slots = Arc::new(Semaphore::new(CONCURRENCY));
-    let mut working = JoinSet::new();
-    for key in keys {
-        let (slots, working_on) = (Arc::clone(&slots), work(key));
-        working.spawn(async move {
-            let _slot = slots.acquire().await;
-            working_on.await
-        });
-    }
-    let mut done = Work { items: survey.items(), unknown: survey.unknown(), ..Work::default() };
-    for outcome in working.join_all().await {
-        let name = match outcome {
-            Ok(name) => name,
-            Err((key, why)) => {
-                tracing::error!(audit = true, key = key.as_str(), %why, "a key was left");
-                telemetry::failed();
-                let partition_key = key.as_str().to_owned();
-                done.failed.push(FailedKey { partition_key, detail: why });
-                "failed"
-            }
-        };
-        *done.keys.entry(name).or_default() += 1;
-    }
-    done.failed.truncate(MAX_NAMED_KEYS);
-    done
 }

@@ -4,7 +4,6 @@
 //! A replica is an index with the table's own keys, so its throttled keys are the table's, and more
 //! shards relieve them. Another index has other keys, so the table's shards do not matter for it.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -43,7 +42,6 @@ pub(crate) struct HotKeys {
     pub(crate) insights: Option<&'static str>,
     /// How to make them visible.
     pub(crate) advice: Option<String>,
-    /// Each throttled index.
     pub(crate) indexes: Vec<IndexReport>,
 }
 
@@ -118,7 +116,7 @@ impl Throttles {
 
     /// Adds throttles of the same key elsewhere: the table's counts do not include an index's
     /// throttles.
-    pub(crate) fn merge(&mut self, other: Self) {
+    fn merge(&mut self, other: Self) {
         for (began, count) in other.counts {
             *self.counts.entry(began).or_default() += count;
         }
@@ -142,16 +140,10 @@ impl SinceChange {
 }
 
 impl ThrottledKeys {
-    /// Adds the keys of the table or of another index.
     pub(crate) fn merge(&mut self, other: Self) {
         self.foreign += other.foreign;
         for (key, throttles) in other.by_key {
-            match self.by_key.entry(key) {
-                Entry::Vacant(place) => {
-                    place.insert(throttles);
-                }
-                Entry::Occupied(mut known) => known.get_mut().merge(throttles),
-            }
+            self.by_key.entry(key).or_default().merge(throttles);
         }
     }
 
@@ -220,7 +212,7 @@ impl Scaler {
                 }
                 Err(error) => {
                     tracing::error!(%error, index, "the throttled keys of an index could not be learnt");
-                    failure = Some(Failure::new(&error, error.is_retryable));
+                    failure = Some(Failure::of_client(&error));
                 }
             }
         }

@@ -37,7 +37,6 @@ pub(crate) struct DescribedThroughput {
     pub(crate) is_active: bool,
 }
 
-/// Why the warm throughput is not known.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotKnown {
     /// The server is not DynamoDB, or an old version.
@@ -45,7 +44,6 @@ pub(crate) enum NotKnown {
         "DescribeTable shows no WarmThroughput of the {0} table: this server does not have the field"
     )]
     NotShown(&'static str),
-    /// The table could not be described.
     #[error(transparent)]
     Failed(ClientError),
 }
@@ -104,7 +102,12 @@ impl Looks {
         table: &str,
         deadline: Deadline,
     ) -> Result<DescribedThroughput, NotKnown> {
-        let described = describe(clients, table, deadline).await;
+        let described = in_time(deadline, "DescribeTable", clients.describe(table)).await;
+        let described = described.map_err(NotKnown::Failed).and_then(|table| {
+            let is_provisioned = capacity(&table).provisioned.is_some();
+            let mode = if is_provisioned { "provisioned" } else { "on-demand" };
+            DescribedThroughput::of(&table).ok_or(NotKnown::NotShown(mode))
+        });
         self.last = Some((Deadline::now(), described.as_ref().ok().cloned()));
         self.has_asked = false;
         let why = described.as_ref().err().map(ToString::to_string);
@@ -132,17 +135,6 @@ impl Looks {
         let pause = if is_warming { WARMING_RECHECK_PERIOD } else { RECHECK_PERIOD };
         (Deadline::now() < *at + pause).then_some(described.as_ref())
     }
-}
-
-async fn describe(
-    clients: &Clients,
-    table: &str,
-    deadline: Deadline,
-) -> Result<DescribedThroughput, NotKnown> {
-    let described = in_time(deadline, "DescribeTable", clients.describe(table)).await;
-    let table = described.map_err(NotKnown::Failed)?;
-    let mode = if capacity(&table).provisioned.is_some() { "provisioned" } else { "on-demand" };
-    DescribedThroughput::of(&table).ok_or(NotKnown::NotShown(mode))
 }
 
 impl Scaler {

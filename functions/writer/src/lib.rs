@@ -8,6 +8,7 @@ use api::{
     item_body, items_body, json, no_route, route,
 };
 use futures_util::StreamExt;
+use lambda_http::http::HeaderValue;
 use serde::Serialize;
 use sharding::{Item, PartitionKey, ShardedTable, SortKey, Updated, WriteError, Writes, Written};
 use tokio::time::Instant as Deadline;
@@ -43,6 +44,8 @@ struct FailedItem {
     retryable: bool,
 }
 
+type Handled = Result<Response<lambda_http::Body>, Problem>;
+
 /// Handles one request of the writer's routes.
 pub async fn handle(
     table: &ShardedTable,
@@ -63,11 +66,7 @@ pub async fn handle(
     result.unwrap_or_else(Problem::into_response)
 }
 
-async fn post_item(
-    table: &ShardedTable,
-    request: &Request,
-    deadline: Deadline,
-) -> Result<Response<lambda_http::Body>, Problem> {
+async fn post_item(table: &ShardedTable, request: &Request, deadline: Deadline) -> Handled {
     api::Parameters::of(request, &[])?;
     let idempotency_key = api::idempotency_key(request)?;
     let create_only = api::create_only(request)?;
@@ -91,11 +90,7 @@ async fn post_item(
     Ok(respond_stored(201, &partition_key, written))
 }
 
-async fn put_item(
-    table: &ShardedTable,
-    request: &Request,
-    deadline: Deadline,
-) -> Result<Response<lambda_http::Body>, Problem> {
+async fn put_item(table: &ShardedTable, request: &Request, deadline: Deadline) -> Handled {
     let conditions = api::conditions(request)?;
     api::no_idempotency_key(request)?;
     let (partition_key, sort_key) = item_keys(table, request)?;
@@ -107,11 +102,7 @@ async fn put_item(
     Ok(respond_stored(200, &partition_key, written))
 }
 
-async fn patch_item(
-    table: &ShardedTable,
-    request: &Request,
-    deadline: Deadline,
-) -> Result<Response<lambda_http::Body>, Problem> {
+async fn patch_item(table: &ShardedTable, request: &Request, deadline: Deadline) -> Handled {
     let conditions = api::conditions(request)?;
     let idempotency_key = api::idempotency_key(request)?;
     let (partition_key, sort_key) = item_keys(table, request)?;
@@ -137,11 +128,7 @@ async fn patch_item(
     Ok(respond(written, item))
 }
 
-async fn delete_item(
-    table: &ShardedTable,
-    request: &Request,
-    deadline: Deadline,
-) -> Result<Response<lambda_http::Body>, Problem> {
+async fn delete_item(table: &ShardedTable, request: &Request, deadline: Deadline) -> Handled {
     let conditions = api::conditions(request)?;
     api::no_idempotency_key(request)?;
     let (partition_key, sort_key) = item_keys(table, request)?;
@@ -193,11 +180,7 @@ fn respond_stored(
     })
 }
 
-async fn post_batch(
-    table: &ShardedTable,
-    request: &Request,
-    deadline: Deadline,
-) -> Result<Response<lambda_http::Body>, Problem> {
+async fn post_batch(table: &ShardedTable, request: &Request, deadline: Deadline) -> Handled {
     api::Parameters::of(request, &[])?;
     api::unconditional(request)?;
     let idempotency_key = api::idempotency_key(request)?;
@@ -216,12 +199,8 @@ async fn post_batch(
             Err(error) => {
                 let problem = Problem::from_write(error).about(Some(sort_key));
                 let (code, retryable) = (problem.code(), problem.is_retryable());
-                body.failed.push(FailedItem {
-                    index,
-                    code,
-                    detail: problem.detail().to_owned(),
-                    retryable,
-                });
+                let detail = problem.detail().to_owned();
+                body.failed.push(FailedItem { index, code, detail, retryable });
             }
         }
     }
@@ -229,9 +208,7 @@ async fn post_batch(
     let mut response = json(status, &body);
     effort.add_headers(&mut response);
     if body.failed.iter().any(|failed| failed.retryable) {
-        response
-            .headers_mut()
-            .insert("retry-after", lambda_http::http::HeaderValue::from_static("1"));
+        response.headers_mut().insert("retry-after", HeaderValue::from_static("1"));
     }
     Ok(response)
 }

@@ -128,10 +128,8 @@ mod tests {
         }
         for wrong in ["the shard-scaler", "f/invocations", "é", &format!("{longest}f")] {
             let error = function(wrong).unwrap_err().to_string();
-            assert!(
-                error.contains("SHARD_SCALER_FUNCTION") && error.contains("up to 170 letters"),
-                "{error}"
-            );
+            let is_named = error.contains("SHARD_SCALER_FUNCTION");
+            assert!(is_named && error.contains("up to 170 letters"), "{error}");
         }
     }
 }

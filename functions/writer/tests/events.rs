@@ -46,12 +46,9 @@ async fn every_sample_event_has_its_answer() {
 
     let (items, _) = edition.read_all("/shared/firetvGen2.txt", "&consistent=true").await;
     let keys: Vec<&str> = items.iter().filter_map(|item| item["sort_key"].as_str()).collect();
-    assert!(
-        keys.contains(&"123456789102")
-            && !keys.contains(&"123456789101")
-            && keys.contains(&body["sort_key"].as_str().expect("a key")),
-        "{keys:?}"
-    );
+    let made = body["sort_key"].as_str().expect("a key");
+    assert!(keys.contains(&"123456789102") && keys.contains(&made), "{keys:?}");
+    assert!(!keys.contains(&"123456789101"), "{keys:?}");
     let log = writer.stop().await;
     let metrics: Vec<Value> = log
         .lines()
@@ -61,17 +58,11 @@ async fn every_sample_event_has_its_answer() {
     let written: u64 = metrics.iter().filter_map(|line| line["ShardingWrites"].as_u64()).sum();
     assert!(written >= 8, "every stored item is counted: {log}");
     for line in &metrics {
-        assert_eq!(
-            (&line["TableName"], line["RequestId"].is_string()),
-            (&Value::from("items"), true),
-            "{line}"
-        );
+        assert!(line["TableName"] == "items" && line["RequestId"].is_string(), "{line}");
         let set = &line["_aws"]["CloudWatchMetrics"][0];
         assert_eq!(set["Namespace"], "DynamoDBWriteSharding", "{line}");
-        assert!(
-            !set["Dimensions"].to_string().contains("artition"),
-            "a partition key is no dimension: {line}"
-        );
+        let dimensions = set["Dimensions"].to_string();
+        assert!(!dimensions.contains("artition"), "a partition key is no dimension: {line}");
     }
     // Every sample has attributes with these names.
     assert!(!log.contains("action") && !log.contains("bytes"), "no item body is logged: {log}");
@@ -84,27 +75,22 @@ async fn a_table_for_other_writes_stops_the_function() {
     let mut variables = Function::variables(&edition.dynamodb_url());
     variables.push(("WRITES", "appends".to_owned()));
     let log = Function::refusal(BINARY, &variables).await;
-    assert!(
-        log.contains("it was made for \\\"items\\\"")
-            && log.contains("for \\\"appends\\\"")
-            && log.contains("Changing WRITES"),
-        "{log}"
-    );
+    for part in [r#"it was made for \"items\""#, r#"for \"appends\""#, "Changing WRITES"] {
+        assert!(log.contains(part), "{part}: {log}");
+    }
     edition.stop().await;
 }
 
 #[tokio::test]
 async fn a_wrong_variable_stops_the_function_with_its_name() {
-    let mut variables = Function::variables("http://127.0.0.1:9");
-    variables.push(("MAX_SHARDS", "many".to_owned()));
-    let log = Function::refusal(BINARY, &variables).await;
-    assert!(
-        log.contains("MAX_SHARDS") && log.contains("many") && log.contains("1 to 10000"),
-        "{log}"
-    );
-
-    let mut variables = Function::variables("http://127.0.0.1:9");
-    variables.push(("SHARD_SCALER_FUNCTION", "the shard-scaler".to_owned()));
-    let log = Function::refusal(BINARY, &variables).await;
-    assert!(log.contains("SHARD_SCALER_FUNCTION") && log.contains("name or ARN"), "{log}");
+    for (name, value, allowed) in [
+        ("MAX_SHARDS", "many", "1 to 10000"),
+        ("SHARD_SCALER_FUNCTION", "the shard-scaler", "name or ARN"),
+    ] {
+        let mut variables = Function::variables("http://127.0.0.1:9");
+        variables.push((name, value.to_owned()));
+        let log = Function::refusal(BINARY, &variables).await;
+        let parts = [name, value, allowed];
+        assert!(parts.iter().all(|part| log.contains(part)), "{log}");
+    }
 }

@@ -14,6 +14,7 @@ use prost::Message;
 use system_tests::{Function, TestEdition, config, event};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The trace that the runtime API passes to every invocation.
@@ -52,34 +53,23 @@ async fn an_invocation_and_its_calls_are_spans_of_its_trace() {
     let mut writer = Function::start(env!("CARGO_BIN_EXE_writer"), &variables).await;
     assert_eq!(writer.invoke(event("writer-post-item")).await["statusCode"], 201);
 
-    let body = tokio::time::timeout(PATIENCE, received.recv())
-        .await
-        .expect("spans come in time")
-        .expect("spans");
+    let body = timeout(PATIENCE, received.recv()).await.expect("in time").expect("spans");
     let spans = spans(&body);
-    let invocation =
-        spans.iter().find(|span| span.name == "writer").expect("a span of the invocation");
-    assert_eq!(
-        (hex(&invocation.trace_id), hex(&invocation.parent_span_id)),
-        (TRACE_ID.to_owned(), PARENT.to_owned())
-    );
-    let put =
-        spans.iter().find(|span| span.name == "DynamoDB.PutItem").expect("a span of the call");
+    let named = |name: &str| spans.iter().find(|span| span.name == name).expect("a span");
+    let (invocation, put) = (named("writer"), named("DynamoDB.PutItem"));
+    assert_eq!(hex(&invocation.trace_id), TRACE_ID);
+    assert_eq!(hex(&invocation.parent_span_id), PARENT);
     assert_eq!(hex(&put.trace_id), TRACE_ID);
     let sent = String::from_utf8_lossy(&body);
-    assert!(
-        !sent.contains("firetvGen2") && !sent.contains("123456789101"),
-        "neither keys nor attributes: {sent}"
-    );
+    for part in ["firetvGen2", "123456789101"] {
+        assert!(!sent.contains(part), "neither keys nor attributes: {sent}");
+    }
 
     // The response does not depend on the collector.
     drop(received);
     assert_eq!(writer.invoke(event("writer-post-item")).await["statusCode"], 201);
     let log = writer.stop().await;
-    assert!(
-        log.lines().any(|line| line.contains("\"ShardingWrites\"")),
-        "the metrics are written as before: {log}"
-    );
+    assert!(log.contains("\"ShardingWrites\""), "the metrics are written as before: {log}");
 }
 
 /// The collector accepts connections and never responds. One invocation waits half a second for it,

@@ -70,10 +70,8 @@ async fn the_function_is_invoked_without_waiting_for_its_outcome() {
     lambda.scaler().warm(24_000).await.expect("Lambda accepts it");
     let path = "/2015-03-31/functions/items-shard-scaler/invocations".to_owned();
     // The shard-scaler's own tests use the same sample event.
-    assert_eq!(
-        lambda.requests(),
-        [(path, "Event".to_owned(), event("shard-scaler-warm-by-writer"))]
-    );
+    let woken = (path, "Event".to_owned(), event("shard-scaler-warm-by-writer"));
+    assert_eq!(lambda.requests(), [woken]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use std::mem::discriminant;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde_json::json;
 use sharding::PartitionKey;
 use sharding::maintenance::{ScalingDecision, ScalingEvent, ScalingStep};
 use tokio::sync::broadcast::Receiver;
@@ -18,44 +18,29 @@ use crate::decisions::Decision;
 /// The page shows a repeated decision against scaling a key again after this pause.
 const REPEAT_PERIOD: Duration = Duration::from_secs(60);
 
-/// A scaling decision, as the page receives it.
-#[derive(Debug, Serialize)]
-pub(super) struct Numbered {
-    id: u64,
-    /// Seconds since the Unix epoch.
-    at: f64,
-    #[serde(flatten)]
-    decision: Decision,
-}
-
 pub(super) async fn listen(mut events: Receiver<ScalingEvent>, feed: Arc<Feed>) {
-    let mut id = 0;
+    let mut id = 0_u64;
     let mut unchanged: HashMap<PartitionKey, (ScalingDecision, Instant)> = HashMap::new();
     loop {
         match events.recv().await {
             Ok(event) => {
-                match event.step {
+                if let ScalingStep::Unchanged(decision) = event.step {
                     // The same decision may repeat many times; the page shows it once.
-                    ScalingStep::Unchanged(decision) => {
-                        let now = Instant::now();
-                        unchanged.retain(|_, (_, at)| now.duration_since(*at) < REPEAT_PERIOD);
-                        let before = unchanged.insert(event.partition_key.clone(), (decision, now));
-                        if before.is_some_and(|(before, _)| {
-                            discriminant(&before) == discriminant(&decision)
-                        }) {
-                            continue;
-                        }
+                    let now = Instant::now();
+                    unchanged.retain(|_, (_, at)| now.duration_since(*at) < REPEAT_PERIOD);
+                    let before = unchanged.insert(event.partition_key.clone(), (decision, now));
+                    if before.is_some_and(|(it, _)| discriminant(&it) == discriminant(&decision)) {
+                        continue;
                     }
-                    ScalingStep::Closed(_)
-                    | ScalingStep::Opened(_)
-                    | ScalingStep::Drained(_)
-                    | _ => {
-                        unchanged.remove(&event.partition_key);
-                    }
+                } else {
+                    unchanged.remove(&event.partition_key);
                 }
                 id += 1;
-                let at = api::since_epoch().as_secs_f64();
-                feed.decision(&Numbered { id, at, decision: Decision::of(&event) });
+                let mut decision = json!(Decision::of(&event));
+                decision["id"] = id.into();
+                // Seconds since the Unix epoch.
+                decision["at"] = api::since_epoch().as_secs_f64().into();
+                feed.decision(&decision);
             }
             Err(RecvError::Lagged(missed)) => {
                 tracing::warn!(missed, "the console missed decisions")

@@ -7,13 +7,13 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use serde::Serialize;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::Console;
-use super::sample::RunningLoad;
 use crate::http_api::to_axum;
-use crate::traffic::{Generated, LoadPlan, generate};
+use crate::traffic::{Generated, LoadPlan, Sender, Totals, generate};
 
 /// The running load. There is at most one.
 #[derive(Debug, Default)]
@@ -25,6 +25,16 @@ struct Running {
     began: Instant,
     generated: Generated,
     task: JoinHandle<()>,
+}
+
+/// The running load, as the page receives it.
+#[derive(Serialize)]
+pub(super) struct RunningLoad {
+    #[serde(flatten)]
+    pub(super) plan: LoadPlan,
+    seconds: f64,
+    #[serde(flatten)]
+    totals: Totals,
 }
 
 impl Drop for Running {
@@ -45,7 +55,6 @@ impl Load {
         })
     }
 
-    /// Stops the running load, if there is one.
     pub(super) fn stop(&self) {
         self.lock().take();
     }
@@ -72,13 +81,12 @@ pub(super) async fn start(
     let mut load = console.load.lock();
     load.take_if(|running| running.task.is_finished());
     if load.is_some() {
-        return to_axum(
-            Problem::conflict("load_runs", "a load is already running; stop it first")
-                .into_response(),
-        );
+        let problem = Problem::conflict("load_runs", "a load is already running; stop it first");
+        return to_axum(problem.into_response());
     }
     let generated = Generated::default();
-    let task = tokio::spawn(generate(console.functions.clone(), plan.clone(), generated.clone()));
+    let functions = console.functions.clone();
+    let task = tokio::spawn(generate(functions, plan.clone(), Sender::Api, generated.clone()));
     *load = Some(Running { plan: plan.clone(), began: Instant::now(), generated, task });
     to_axum(api::json(202, &plan))
 }

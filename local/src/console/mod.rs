@@ -3,7 +3,6 @@
 mod decisions;
 mod load;
 mod page;
-mod sample;
 mod sampler;
 mod stream;
 
@@ -19,7 +18,6 @@ use crate::http_api::Functions;
 use load::Load;
 use stream::Feed;
 
-/// The shared state of the console's routes.
 #[derive(Debug, Clone)]
 pub(crate) struct Console {
     functions: Functions,
@@ -36,16 +34,10 @@ impl Console {
 
     /// Starts the tasks that sample the edition once a second and listen for decisions.
     pub(crate) fn watch(&self, engine: Option<Engine>, tasks: &mut JoinSet<()>) {
-        tasks.spawn(sampler::sample(
-            self.functions.clone(),
-            engine,
-            Arc::clone(&self.load),
-            Arc::clone(&self.feed),
-        ));
-        tasks.spawn(decisions::listen(
-            self.functions.table.maintenance().events(),
-            Arc::clone(&self.feed),
-        ));
+        let (load, feed) = (Arc::clone(&self.load), Arc::clone(&self.feed));
+        tasks.spawn(sampler::sample(self.functions.clone(), engine, load, feed));
+        let events = self.functions.table.maintenance().events();
+        tasks.spawn(decisions::listen(events, Arc::clone(&self.feed)));
     }
 
     pub(crate) fn stop_load(&self) {

@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use embedded_dynamodb::{Engine, PartitionHeat, Traffic};
+use serde::Serialize;
+use serde_json::{Value, json};
 use sharding::maintenance::ShardMetadata;
 use sharding::{PartitionKey, ShardCount};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::load::Load;
-use super::sample::{Consumed, Key, Latency, Limits, Partition, Quantiles, Reads, Sample, Writes};
 use super::stream::Feed;
 use crate::http_api::Functions;
+use crate::traffic::Latencies;
 
 const PERIOD: Duration = Duration::from_secs(1);
 /// The lower bound of a sample's duration. The first sample is taken at once.
@@ -25,8 +27,27 @@ const MAX_SHOWN_KEYS: usize = 8;
 const KEPT_HEAT_SHARE: f64 = 0.9;
 /// Keys with less heat are removed.
 const MIN_HEAT: f64 = 0.05;
-/// The time limit for reading the metadata of one key.
 const METADATA_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// The rates of a partition.
+#[derive(Clone, Serialize)]
+struct Partition {
+    write_units: f64,
+    read_units: f64,
+    throttled: u64,
+}
+
+#[derive(Serialize)]
+struct Key {
+    partition_key: String,
+    number_of_shards: u32,
+    read_shards: u32,
+    /// The next number of shards, while writers wait for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    closing: Option<u32>,
+    draining: bool,
+    throttled: u64,
+}
 
 pub(super) async fn sample(
     functions: Functions,
@@ -49,43 +70,55 @@ pub(super) async fn sample(
         let counts = functions.meter.take();
         let (partitions, throttled_reads) =
             engine.as_ref().map(|engine| before.sample(engine, table, passed)).unwrap_or_default();
-        let consumed = partitions.iter().fold(Consumed::default(), |sum, partition| Consumed {
-            write_units: sum.write_units + partition.write_units,
-            read_units: sum.read_units + partition.read_units,
-        });
         keys.update(&functions, engine.as_ref(), &load);
         let hottest = keys.hottest(&functions, passed).await;
         let warm_write_units = warm_write_units(&functions, hottest.first()).await;
-        feed.sample(&Sample {
-            at: api::since_epoch().as_secs_f64(),
-            writes: Writes {
-                accepted: per_second(counts.accepted),
-                throttled: per_second(counts.throttled),
-                failed: per_second(counts.failed),
-            },
-            reads: Reads {
-                answered: per_second(counts.reads),
-                throttled: per_second(throttled_reads),
-                failed: per_second(counts.failed_reads),
-            },
-            latency_ms: Latency {
-                writes: Quantiles::of(counts.write_latency),
-                reads: Quantiles::of(counts.read_latency),
-            },
-            consumed,
-            partitions: shown(partitions),
-            limits: engine.as_ref().map(|engine| engine.limits(table)).map(|limits| Limits {
-                write_units: limits.write_units,
-                read_units: limits.read_units,
-            }),
-            keys: hottest,
-            warm_write_units,
-            load: load.running(),
+        let consumed = |units: fn(&Partition) -> f64| {
+            partitions.iter().map(units).fold(0.0, |sum, units| sum + units)
+        };
+        let consumed = json!({
+            "write_units": consumed(|partition| partition.write_units),
+            "read_units": consumed(|partition| partition.read_units),
         });
+        feed.sample(json!({
+            // Seconds since the Unix epoch.
+            "at": api::since_epoch().as_secs_f64(),
+            "writes": {
+                "accepted": per_second(counts.accepted),
+                "throttled": per_second(counts.throttled),
+                "failed": per_second(counts.failed),
+            },
+            "reads": {
+                "answered": per_second(counts.reads),
+                "throttled": per_second(throttled_reads),
+                "failed": per_second(counts.failed_reads),
+            },
+            "latency_ms": {
+                "writes": quantiles(counts.write_latency),
+                "reads": quantiles(counts.read_latency),
+            },
+            "consumed": consumed,
+            // In the order of their hash ranges. Empty without the embedded engine.
+            "partitions": shown(partitions),
+            // Of one partition.
+            "limits": engine.as_ref().map(|engine| {
+                let limits = engine.limits(table);
+                json!({"write_units": limits.write_units, "read_units": limits.read_units})
+            }),
+            "keys": hottest,
+            "warm_write_units": warm_write_units,
+            "load": load.running(),
+        }));
     }
 }
 
-/// Returns the table's warm throughput. It is part of the directory page of every key in use.
+fn quantiles(latencies: Latencies) -> Option<Value> {
+    let [p50, p95, p99] = latencies.quantiles_ms([0.5, 0.95, 0.99])?;
+    Some(json!({"p50": p50, "p95": p95, "p99": p99}))
+}
+
+/// Returns the table's warm throughput, as published in the directory. It is part of the page of
+/// every key in use. Returns `None` if no key is in use.
 async fn warm_write_units(functions: &Functions, key: Option<&Key>) -> Option<u64> {
     let key = PartitionKey::new(&key?.partition_key).ok()?;
     let warm =
@@ -135,7 +168,6 @@ impl Before {
     }
 }
 
-/// The logical keys with their heat.
 #[derive(Default)]
 struct Keys(BTreeMap<String, KeyHeat>);
 

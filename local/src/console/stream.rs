@@ -7,13 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use axum::extract::State;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::{Stream, StreamExt, stream};
-use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::broadcast::{self, Receiver};
 
 use super::Console;
-use super::decisions::Numbered;
-use super::sample::Sample;
 
 /// The number of past samples that a new page receives.
 const MAX_PAST_SAMPLES: usize = 120;
@@ -22,7 +20,6 @@ const MAX_PAST_DECISIONS: usize = 50;
 /// The maximum number of events queued for a slow page. The page misses older ones.
 const MAX_QUEUED_EVENTS: usize = 16;
 
-/// A serialized event.
 #[derive(Debug, Clone)]
 struct Message {
     event: &'static str,
@@ -51,10 +48,10 @@ impl Default for Feed {
 }
 
 impl Feed {
-    pub(super) fn sample(&self, sample: &Sample) {
-        let (Some(whole), Some(short)) = (text(sample), text(&sample.without_partitions())) else {
-            return;
-        };
+    pub(super) fn sample(&self, mut sample: Value) {
+        let whole = Arc::<str>::from(sample.to_string());
+        sample["partitions"] = json!([]);
+        let short = Arc::<str>::from(sample.to_string());
         // The lock is held while sending, so that a page that connects now gets the sample once.
         let mut past = self.lock();
         past.last = Some(Arc::clone(&whole));
@@ -62,8 +59,8 @@ impl Feed {
         self.send("sample", whole);
     }
 
-    pub(super) fn decision(&self, decision: &Numbered) {
-        let Some(decision) = text(decision) else { return };
+    pub(super) fn decision(&self, decision: &Value) {
+        let decision = Arc::<str>::from(decision.to_string());
         let mut past = self.lock();
         keep(&mut past.decisions, Arc::clone(&decision), MAX_PAST_DECISIONS);
         self.send("decision", decision);
@@ -89,15 +86,6 @@ impl Feed {
     fn lock(&self) -> MutexGuard<'_, Past> {
         self.past.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn text(value: &impl Serialize) -> Option<Arc<str>> {
-    let text = serde_json::to_string(value);
-    text.inspect_err(
-        |error| tracing::error!(%error, "an event for the console cannot be serialized"),
-    )
-    .ok()
-    .map(Into::into)
 }
 
 fn keep(list: &mut VecDeque<Arc<str>>, data: Arc<str>, most: usize) {

@@ -18,7 +18,6 @@ use crate::{Edition, EditionError};
 
 /// The program is in the binary, so it needs only Python and boto3.
 const PROGRAM: &str = include_str!("boto3_client.py");
-/// How long Python may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A running program, its endpoint, and the count of its writes. All end when this is dropped.
@@ -39,7 +38,6 @@ impl Boto3 {
     pub(super) async fn start(
         edition: &Edition,
         generated: Generated,
-        meter: Meter,
     ) -> Result<Self, Box<dyn std::error::Error>> {
         let engine = edition
             .engine()
@@ -73,6 +71,7 @@ impl Boto3 {
         if !matches!(first, Ok(Ok(Some(_)))) {
             return Err("python3 cannot use boto3: pip install boto3".into());
         }
+        let meter = edition.functions().meter.clone();
         let count = tokio::spawn(count(lines, generated, meter));
         Ok(Self { _program: program, input, tasks: [server, count] })
     }
@@ -93,10 +92,7 @@ async fn count(mut lines: Lines<BufReader<ChildStdout>>, generated: Generated, m
                 let stored = (outcome == "stored").then(|| sort_key.parse().unwrap_or_default());
                 let took = Duration::from_secs_f64(ms.parse::<f64>().unwrap_or_default() / 1e3);
                 meter.put(stored.is_some(), took);
-                match stored {
-                    Some(sort_key) => generated.stored_one(sort_key),
-                    None => generated.failed_one(),
-                }
+                generated.answered_one(stored);
             }
             _ => {}
         }

@@ -15,7 +15,6 @@ use crate::traffic::{Generated, epoch_micros, request};
 
 /// The time span that each check reads.
 const SPAN: Duration = Duration::from_secs(2);
-/// The pause between two checks.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// The results of the checks.
@@ -51,7 +50,6 @@ struct Listed {
     sort_key: String,
 }
 
-/// Repeats the check until it is dropped.
 pub(super) async fn check_on(functions: Functions, generated: Generated, sum: Arc<Mutex<Checked>>) {
     let span = u64::try_from(SPAN.as_micros()).unwrap_or(u64::MAX);
     loop {
@@ -130,10 +128,10 @@ mod tests {
         let functions = edition.functions();
         let acknowledged: Vec<u64> = (1_000..1_010).collect();
         for sort_key in &acknowledged {
-            let body =
-                json!({"partition_key": KEY, "sort_key": sort_key.to_string(), "attributes": {}})
-                    .to_string();
-            let stored = functions.respond(request("POST", "/items", Body::from(body))).await;
+            let sort_key = sort_key.to_string();
+            let item = json!({"partition_key": KEY, "sort_key": sort_key, "attributes": {}});
+            let request = request("POST", "/items", Body::from(item.to_string()));
+            let stored = functions.respond(request).await;
             assert_eq!(stored.status(), StatusCode::CREATED);
         }
         let whole = Checked { lookups: 10, ..Checked::default() };
@@ -146,9 +144,7 @@ mod tests {
         let engine = edition.engine().expect("the engine is embedded").clone();
         let client = in_process_clients(&InProcess::new(engine)).dynamodb;
         client.delete_table().table_name("items").send().await.expect("the table is deleted");
-        assert_eq!(
-            check(functions, &acknowledged).await,
-            Checked { aborted: 1, ..Checked::default() }
-        );
+        let aborted = Checked { aborted: 1, ..Checked::default() };
+        assert_eq!(check(functions, &acknowledged).await, aborted);
     }
 }

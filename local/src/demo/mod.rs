@@ -7,7 +7,6 @@
 mod boto3;
 mod check;
 mod report;
-mod rust_program;
 mod screen;
 mod side;
 
@@ -16,7 +15,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{Parser, ValueEnum};
 use sharding::ShardCount;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -43,7 +42,7 @@ pub enum Client {
 }
 
 /// The options of the demo.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Parser)]
 pub struct DemoOptions {
     /// Duration of the demo in seconds; the load rises after a sixth of it
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(20..=600))]
@@ -143,14 +142,11 @@ pub async fn play(
         single.record_second().await?;
         screen.show(sharded.last(), single.last());
         if second == options.step_at() {
-            let units = options.partition_write_units;
-            say(
-                at,
-                &format!(
-                    "the load rises to {} writes a second; a partition's limit is {units}",
-                    options.writes
-                ),
-            )?;
+            let (writes, units) = (options.writes, options.partition_write_units);
+            let rise = format!(
+                "the load rises to {writes} writes a second; a partition's limit is {units}"
+            );
+            say(at, &rise)?;
             sharded.load(options.writes).await?;
             single.load(options.writes).await?;
         }

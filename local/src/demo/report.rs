@@ -247,6 +247,8 @@ fn panel(
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
     use crate::demo::DemoOptions;
 
@@ -263,26 +265,15 @@ mod tests {
             latency_ms: None,
             checked,
         };
-        let options = DemoOptions {
-            seconds: 20,
-            writes: 5_000,
-            partitions: 64,
-            budget: 0,
-            warming: 10,
-            partition_write_units: 1_000,
-            client: Client::Api,
-            svg: None,
-        };
+        let options = DemoOptions { writes: 5_000, ..DemoOptions::parse_from(["demo"]) };
         Story { options, single: Outcome { offered: 5_000.0, ..outcome.clone() }, sharded: outcome }
     }
 
     #[test]
     fn a_load_that_the_machine_could_not_offer_is_reported() {
         let text = table(&story(1_000.4, Checked::default()));
-        assert!(
-            text.contains("\nsharded: the machine could offer only 1,000 of 5,000 writes a second"),
-            "{text}"
-        );
+        let few = "\nsharded: the machine could offer only 1,000 of 5,000 writes a second";
+        assert!(text.contains(few), "{text}");
         assert!(!text.contains("\none shard: the machine"), "{text}");
         assert!(!table(&story(4_800.0, Checked::default())).contains("could offer"));
     }
@@ -291,12 +282,8 @@ mod tests {
     fn the_report_has_the_results_of_reads_and_their_faults() {
         let sound = Checked { lookups: 2_000, missing: 0, misplaced: 0, aborted: 7 };
         let text = table(&story(5_000.0, sound));
-        assert!(
-            text.contains(
-                "| checks aborted: a page without a response          |       7 |         7 |"
-            ),
-            "{text}"
-        );
+        let row = "| checks aborted: a page without a response          |       7 |         7 |";
+        assert!(text.contains(row), "{text}");
         assert!(!text.contains("correctness is unknown"), "{text}");
         assert_eq!(story(5_000.0, sound).faults(), None);
         for wrong in [Checked { missing: 3, ..sound }, Checked { misplaced: 3, ..sound }] {

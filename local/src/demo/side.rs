@@ -14,11 +14,10 @@ use tokio::time::Instant;
 
 use super::boto3::Boto3;
 use super::check::{Checked, check_on};
-use super::rust_program::RustProgram;
 use super::{Client, DemoOptions, ITEM_BYTES, KEY};
 use crate::decisions::Decision;
-use crate::traffic::{Counts, Generated, LoadPlan, Totals, generate};
-use crate::{Edition, ServeOptions, shortage};
+use crate::traffic::{Counts, Generated, LoadPlan, Sender, Totals, generate};
+use crate::{Edition, ServeOptions, wake};
 
 /// The maximum ratio of throttled attempts to accepted writes that counts as relief.
 const MAX_THROTTLED_SHARE: f64 = 0.01;
@@ -29,6 +28,8 @@ pub(super) const FULL_LOAD_SHARE: f64 = 0.95;
 /// Writes that a window may miss at its two edges.
 const MAX_EDGE_WRITES: f64 = 2.0;
 const METADATA_TIMEOUT: Duration = Duration::from_secs(1);
+/// The writes of the Rust program that wait for a response at once, as in the Python program.
+const TASKS: usize = 64;
 
 /// The measurements of one second.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -80,7 +81,8 @@ pub(super) struct Side {
     began: Instant,
     last_sample: Instant,
     load: Option<Load>,
-    program: Option<Program>,
+    client: Client,
+    boto3: Option<Boto3>,
     /// The writes that the engine's partitions have rejected.
     rejected: u64,
     seconds: Vec<Second>,
@@ -91,18 +93,11 @@ pub(super) struct Side {
     /// Wakes the shard-scaler when the table is short of partitions.
     warming: JoinHandle<()>,
     partitions: u64,
-    /// The lines so far.
     said: HashSet<String>,
 }
 
-/// A program of its own that writes.
-enum Program {
-    Boto3(Box<Boto3>),
-    Rust(RustProgram),
-}
-
 struct Load {
-    /// `None` if a program of its own writes.
+    /// `None` if the Python program writes.
     task: Option<JoinHandle<()>>,
     writes: u32,
     began: Instant,
@@ -155,20 +150,13 @@ impl Side {
         let now = Instant::now();
         let (generated, checked) = (Generated::keeping(), Arc::default());
         let checks = check_on(edition.functions().clone(), generated.clone(), Arc::clone(&checked));
-        let (counted, meter) = (generated.clone(), edition.functions().meter.clone());
-        let program = match options.client {
-            Client::Api => None,
-            Client::Boto3 => {
-                Some(Program::Boto3(Box::new(Boto3::start(&edition, counted, meter).await?)))
-            }
-            Client::Crate => {
-                let table = edition.table().clone();
-                Some(Program::Rust(RustProgram::start(table, counted, meter)))
-            }
+        let boto3 = match options.client {
+            Client::Api | Client::Crate => None,
+            Client::Boto3 => Some(Boto3::start(&edition, generated.clone()).await?),
         };
         Ok(Self {
             events: edition.table().maintenance().events(),
-            warming: tokio::spawn(shortage::warm(edition.functions().scaler.clone())),
+            warming: tokio::spawn(wake::by_shortage(edition.functions().scaler.clone())),
             partitions: options.partitions.into(),
             said: HashSet::new(),
             edition,
@@ -177,7 +165,8 @@ impl Side {
             began: now,
             last_sample: now,
             load: None,
-            program,
+            client: options.client,
+            boto3,
             rejected: 0,
             seconds: Vec::new(),
             late: Counts::default(),
@@ -200,19 +189,14 @@ impl Side {
             item_size: ITEM_BYTES,
             skew: 0.0,
         };
-        let task = match &mut self.program {
-            Some(Program::Boto3(boto3)) => {
-                boto3.load(writes).await?;
-                None
-            }
-            Some(Program::Rust(program)) => {
-                program.load(writes);
-                None
-            }
-            None => {
-                let functions = self.edition.functions().clone();
-                Some(tokio::spawn(generate(functions, plan, self.generated.clone())))
-            }
+        let task = if let Some(boto3) = &mut self.boto3 {
+            boto3.load(writes).await?;
+            None
+        } else {
+            let is_program = self.client == Client::Crate;
+            let sender = if is_program { Sender::Program { tasks: TASKS } } else { Sender::Api };
+            let functions = self.edition.functions().clone();
+            Some(tokio::spawn(generate(functions, plan, sender, self.generated.clone())))
         };
         self.load = Some(Load { task, writes, began, before });
         Ok(())
@@ -232,7 +216,7 @@ impl Side {
     /// Records the last second. Returns the scaling decisions as text.
     pub(super) async fn record_second(&mut self) -> Result<Vec<String>, Box<dyn Error>> {
         let mut counts = self.edition.functions().meter.take();
-        if self.program.is_some() {
+        if self.client != Client::Api {
             counts.throttled = self.newly_rejected();
             self.generated.throttled_some(counts.throttled);
         }
@@ -353,6 +337,7 @@ fn relieved_after(seconds: &[Second], step_at: f64, requested: f64) -> Option<f6
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
     use embedded_dynamodb::InProcess;
 
     use super::*;
@@ -360,16 +345,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_partitions_are_those_of_the_engine() {
-        let options = DemoOptions {
-            seconds: 60,
-            writes: 300,
-            partitions: 4,
-            budget: 40,
-            warming: 10,
-            partition_write_units: 50,
-            client: Client::Api,
-            svg: None,
-        };
+        let options = DemoOptions::parse_from(["demo"]);
         let mut side = Side::start(&options, None).await.expect("it starts");
         assert_eq!(side.record_second().await.expect("lines"), Vec::<String>::new());
         let engine = side.edition.engine().expect("the engine is embedded").clone();
@@ -405,55 +381,41 @@ mod tests {
             .zip(1..)
             .map(|(throttled, at)| second(at, 100.0, *throttled))
             .collect();
-        assert_eq!(
-            relieved_after(&seconds, 2.0, 100.0),
-            Some(5.0),
-            "the calm of seconds 4 and 5 does not last"
-        );
+        // The calm of seconds 4 and 5 does not last.
+        assert_eq!(relieved_after(&seconds, 2.0, 100.0), Some(5.0));
         assert_eq!(relieved_after(&seconds[..6], 2.0, 100.0), None);
     }
 
     #[test]
     fn a_load_that_is_too_small_is_not_relief() {
-        let seconds = |accepted: &[f64]| -> Vec<Second> {
-            accepted.iter().zip(3..).map(|(accepted, at)| second(at, *accepted, 0.0)).collect()
-        };
-        assert_eq!(
-            relieved_after(&seconds(&[1_000.0; 8]), 2.0, 5_000.0),
-            None,
-            "a fifth of the load"
-        );
-        assert_eq!(relieved_after(&seconds(&[4_900.0; 8]), 2.0, 5_000.0), Some(1.0));
-        let uneven = seconds(&[1_000.0, 1_000.0, 5_000.0, 4_600.0, 5_300.0]);
-        assert_eq!(
-            relieved_after(&uneven, 2.0, 5_000.0),
-            Some(3.0),
-            "the window makes up for its seconds"
-        );
-        assert_eq!(
-            relieved_after(&seconds(&[10.0, 9.0, 9.0]), 2.0, 10.0),
-            Some(1.0),
-            "seconds cut between two writes"
-        );
+        for (case, accepted, requested, expected) in [
+            ("a fifth of the load", [1_000.0; 5], 5_000.0, None),
+            ("almost the load", [4_900.0; 5], 5_000.0, Some(1.0)),
+            (
+                "the window makes up for its seconds",
+                [1_000.0, 1_000.0, 5_000.0, 4_600.0, 5_300.0],
+                5_000.0,
+                Some(3.0),
+            ),
+            ("seconds cut between two writes", [10.0, 9.0, 9.0, 9.0, 9.0], 10.0, Some(1.0)),
+        ] {
+            let seconds = accepted.iter().zip(3..);
+            let seconds: Vec<_> =
+                seconds.map(|(accepted, at)| second(at, *accepted, 0.0)).collect();
+            assert_eq!(relieved_after(&seconds, 2.0, requested), expected, "{case}");
+        }
     }
 
     #[test]
     fn pending_writes_are_counted() {
-        let totals = |sent, stored, failed, throttled| Totals {
-            sent,
-            stored,
-            failed,
-            throttled,
-            ..Totals::default()
-        };
+        let not_sent = 0;
+        let totals =
+            |sent, stored, failed, throttled| Totals { sent, not_sent, stored, failed, throttled };
         let since = totals(1_100, 880, 50, 9).since(totals(100, 80, 0, 7));
         assert_eq!(since, totals(1_000, 800, 50, 2));
         assert_eq!(since.pending(), 150);
         assert_eq!(since.offered(), 852, "148 wait for the machine");
-        assert_eq!(
-            Totals { throttled: 3_000, ..since }.offered(),
-            1_000,
-            "the others wait for their turn at the table"
-        );
+        let throttled = Totals { throttled: 3_000, ..since };
+        assert_eq!(throttled.offered(), 1_000, "the others wait for their turn at the table");
     }
 }

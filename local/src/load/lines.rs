@@ -1,11 +1,10 @@
 //! Reads the lines of the file as items.
 
-use std::path::Path;
-
 use indicatif::ProgressBar;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::LoadOptions;
 use cli::output::bar_style;
 use cli::records::{Lines, RecordsError, refused};
 
@@ -37,47 +36,38 @@ impl From<RecordsError> for LoadError {
     }
 }
 
-/// The fields that form the keys.
-#[derive(Debug, Clone)]
-pub(super) struct Fields {
-    pub(super) partition_key: String,
-    pub(super) sort_key: Vec<String>,
-}
-
 /// A line as an item of a request.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
     pub(super) number: u64,
     pub(super) partition_key: String,
-    /// The item's JSON.
     pub(super) item: String,
 }
 
 /// Returns the next line of the file that is not blank, as an item.
 pub(super) fn next_line(
     lines: &mut Lines,
-    path: &Path,
-    fields: &Fields,
+    options: &LoadOptions,
 ) -> Result<Option<Line>, RecordsError> {
     let Some((number, text)) = lines.next_trimmed()? else { return Ok(None) };
-    let line = item(text, fields).map_err(|why| refused(path, number, why))?;
+    let line = item(text, options).map_err(|why| refused(&options.file, number, why))?;
     Ok(Some(Line { number, ..line }))
 }
 
 /// Reads every line without storing it. Returns the number of lines.
-pub(super) fn check(path: &Path, fields: &Fields) -> Result<u64, RecordsError> {
+pub(super) fn check(options: &LoadOptions) -> Result<u64, RecordsError> {
     let bar = ProgressBar::new(0)
         .with_style(bar_style("checking {wide_bar} {bytes}/{total_bytes} {eta}"));
-    let mut lines = Lines::open(path, Some(&bar))?;
+    let mut lines = Lines::open(&options.file, Some(&bar))?;
     let mut count = 0;
-    while next_line(&mut lines, path, fields)?.is_some() {
+    while next_line(&mut lines, options)?.is_some() {
         count += 1;
     }
     bar.finish_and_clear();
     Ok(count)
 }
 
-fn item(text: &str, fields: &Fields) -> Result<Line, String> {
+fn item(text: &str, options: &LoadOptions) -> Result<Line, String> {
     let raw: &RawValue =
         serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
     let object: Map<String, Value> =
@@ -88,13 +78,13 @@ fn item(text: &str, fields: &Fields) -> Result<Line, String> {
         Some(Value::Number(number)) => Ok(number.to_string()),
         Some(_) => Err(format!("its field {name:?} is neither a string nor a number")),
     };
-    let partition_key = field(&fields.partition_key)?;
-    let single_number = match fields.sort_key.as_slice() {
+    let partition_key = field(&options.partition_key)?;
+    let single_number = match options.sort_key.as_slice() {
         [name] => object.get(name).filter(|value| value.is_number()).map(ToString::to_string),
         _ => None,
     };
     let joined =
-        fields.sort_key.iter().map(|name| field(name)).collect::<Result<Vec<_>, _>>()?.join("#");
+        options.sort_key.iter().map(|name| field(name)).collect::<Result<Vec<_>, _>>()?.join("#");
     let sort_key = single_number.unwrap_or_else(|| Value::from(joined).to_string());
     let key = Value::from(partition_key.as_str());
     let item = format!(r#"{{"partition_key":{key},"sort_key":{sort_key},"attributes":{raw}}}"#);
@@ -104,16 +94,18 @@ fn item(text: &str, fields: &Fields) -> Result<Line, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
     use std::io::Write;
 
-    fn fields() -> Fields {
-        Fields { partition_key: "path".into(), sort_key: vec!["time".into(), "commit".into()] }
+    fn options() -> LoadOptions {
+        let keys = ["--partition-key", "path", "--sort-key", "time", "--sort-key", "commit"];
+        LoadOptions::parse_from(["load", "file"].into_iter().chain(keys))
     }
 
-    fn file(content: &[u8]) -> tempfile::NamedTempFile {
+    fn check_content(content: &[u8]) -> Result<u64, RecordsError> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(content).unwrap();
-        file
+        check(&LoadOptions { file: file.path().to_owned(), ..options() })
     }
 
     #[test]
@@ -130,7 +122,7 @@ mod tests {
             ),
         ];
         for (content, number, why) in rows {
-            match check(file(content.as_bytes()).path(), &fields()) {
+            match check_content(content.as_bytes()) {
                 Err(RecordsError::Line { line, why: actual, .. }) => {
                     assert_eq!(line, number, "{content}");
                     assert!(actual.contains(why), "{actual}");
@@ -145,15 +137,15 @@ mod tests {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         encoder.write_all(b"{\"path\":\"a\",\"time\":1,\"commit\":\"c\"}\n").unwrap();
         let packed = encoder.finish().unwrap();
-        assert_eq!(check(file(&packed).path(), &fields()).unwrap(), 1);
-        assert!(check(file(&packed[..packed.len() - 6]).path(), &fields()).is_err());
+        assert_eq!(check_content(&packed).unwrap(), 1);
+        assert!(check_content(&packed[..packed.len() - 6]).is_err());
     }
 
     #[test]
     fn a_sort_key_of_one_number_stays_a_number() {
-        let one = Fields { partition_key: "path".into(), sort_key: vec!["time".into()] };
+        let one = LoadOptions { sort_key: vec!["time".into()], ..options() };
         let line = r#"{"path":"a","time":7,"commit":"c"}"#;
         assert!(item(line, &one).unwrap().item.contains(r#""sort_key":7,"#));
-        assert!(item(line, &fields()).unwrap().item.contains(r##""sort_key":"7#c","##));
+        assert!(item(line, &options()).unwrap().item.contains(r##""sort_key":"7#c","##));
     }
 }

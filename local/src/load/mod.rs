@@ -9,13 +9,13 @@ mod send;
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::Parser;
 
 pub use lines::LoadError;
 pub use send::Summary;
 
 /// The options of a load.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Parser)]
 pub struct LoadOptions {
     /// JSON Lines file, plain or gzip
     pub file: PathBuf,
@@ -45,10 +45,6 @@ pub struct LoadOptions {
 /// [`LoadError`] if the file cannot be read or has a malformed line. In that case, nothing was
 /// stored.
 pub async fn load(options: &LoadOptions) -> Result<Summary, LoadError> {
-    let fields = lines::Fields {
-        partition_key: options.partition_key.clone(),
-        sort_key: options.sort_key.clone(),
-    };
-    let total = lines::check(&options.file, &fields)?;
-    send::store(options, fields, total).await
+    let total = lines::check(options)?;
+    send::store(options, total).await
 }

@@ -6,19 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::{HumanCount, ProgressBar};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::LoadOptions;
-use super::lines::{Fields, Line, LoadError, next_line};
+use super::lines::{Line, LoadError, next_line};
+use crate::traffic::number;
 use cli::output::bar_style;
 use cli::records::Lines;
 
-/// The maximum number of failures in the summary.
 const MAX_LISTED_FAILURES: usize = 20;
-/// The number of keys whose shards the summary lists.
 const MAX_LISTED_KEYS: usize = 5;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const MIN_PAUSE: Duration = Duration::from_millis(100);
@@ -70,12 +70,9 @@ impl fmt::Display for Summary {
         for (line, why) in self.failed.iter().take(MAX_LISTED_FAILURES) {
             writeln!(f, "  line {line}: {why}")?;
         }
-        if self.failed.len() > MAX_LISTED_FAILURES {
-            writeln!(
-                f,
-                "  and {} more",
-                HumanCount((self.failed.len() - MAX_LISTED_FAILURES) as u64)
-            )?;
+        let unlisted = self.failed.len().saturating_sub(MAX_LISTED_FAILURES);
+        if unlisted > 0 {
+            writeln!(f, "  and {} more", HumanCount(unlisted as u64))?;
         }
         Ok(())
     }
@@ -98,43 +95,22 @@ struct ProblemBody {
     detail: String,
 }
 
-/// The outcome of one request.
-#[derive(Default)]
-struct Outcome {
-    stored: u64,
-    throttled_items: u64,
-    throttled_attempts: u64,
-    attempts: u64,
-    again: Vec<(Line, String)>,
-    failed: Vec<(u64, String)>,
-}
-
 struct Api {
     client: reqwest::Client,
     url: String,
     attempts: u16,
 }
 
-pub(super) async fn store(
-    options: &LoadOptions,
-    fields: Fields,
-    total: u64,
-) -> Result<Summary, LoadError> {
+pub(super) async fn store(options: &LoadOptions, total: u64) -> Result<Summary, LoadError> {
     let unreachable = |cause: String| LoadError::Api { url: options.url.clone(), cause };
     let client = reqwest::Client::builder()
         .timeout(REQUEST_TIMEOUT)
         .build()
         .map_err(|error| unreachable(error.to_string()))?;
-    let api = Arc::new(Api {
-        client,
-        url: options.url.trim_end_matches('/').to_owned(),
-        attempts: options.attempts,
-    });
-    api.client
-        .get(format!("{}/shards", api.url))
-        .send()
-        .await
-        .map_err(|error| unreachable(api::with_sources(&error)))?;
+    let url = options.url.trim_end_matches('/').to_owned();
+    let api = Arc::new(Api { client, url, attempts: options.attempts });
+    let reached = api.client.get(format!("{}/shards", api.url)).send().await;
+    reached.map_err(|error| unreachable(api::with_sources(&error)))?;
     let began = Instant::now();
     let bar = ProgressBar::new(total)
         .with_style(bar_style("storing {wide_bar} {human_pos}/{human_len} {per_sec} {eta}"));
@@ -142,18 +118,17 @@ pub(super) async fn store(
     let mut summary = Summary { lines: total, ..Summary::default() };
     let mut by_key: HashMap<String, u64> = HashMap::new();
     let slots = Arc::new(Semaphore::new(usize::from(options.concurrency)));
-    let mut requests: JoinSet<Outcome> = JoinSet::new();
-    let mut at_end = false;
-    while !at_end {
+    let mut requests = JoinSet::new();
+    loop {
         let mut batch = Vec::with_capacity(usize::from(options.batch));
-        while batch.len() < usize::from(options.batch) && !at_end {
-            match next_line(&mut lines, &options.file, &fields)? {
-                Some(line) => {
-                    *by_key.entry(line.partition_key.clone()).or_default() += 1;
-                    batch.push(line);
-                }
-                None => at_end = true,
-            }
+        while batch.len() < usize::from(options.batch)
+            && let Some(line) = next_line(&mut lines, options)?
+        {
+            *by_key.entry(line.partition_key.clone()).or_default() += 1;
+            batch.push(line);
+        }
+        if batch.is_empty() {
+            break;
         }
         let slot = Arc::clone(&slots).acquire_owned().await;
         let api = Arc::clone(&api);
@@ -182,48 +157,42 @@ pub(super) async fn store(
 }
 
 impl Summary {
-    fn add(&mut self, outcome: Outcome, bar: &ProgressBar) {
-        bar.inc(outcome.stored + outcome.failed.len() as u64);
-        self.stored += outcome.stored;
-        self.throttled_items += outcome.throttled_items;
-        self.throttled_attempts += outcome.throttled_attempts;
-        self.retries +=
-            outcome.attempts.saturating_sub(outcome.stored + outcome.failed.len() as u64);
-        self.failed.extend(outcome.failed);
+    fn add(&mut self, other: Self, bar: &ProgressBar) {
+        bar.inc(other.stored + other.failed.len() as u64);
+        self.stored += other.stored;
+        self.throttled_items += other.throttled_items;
+        self.throttled_attempts += other.throttled_attempts;
+        self.retries += other.retries;
+        self.failed.extend(other.failed);
     }
 }
 
 impl Api {
     /// Sends a batch until every item is stored, rejected permanently, or out of attempts.
-    async fn store(&self, batch: Vec<Line>) -> Outcome {
-        let mut total = Outcome::default();
-        let (mut left, mut pause) = (batch, MIN_PAUSE);
-        for attempt in 1..=self.attempts {
-            if left.is_empty() {
+    async fn store(&self, batch: Vec<Line>) -> Summary {
+        let mut total = Summary { lines: batch.len() as u64, ..Summary::default() };
+        let (mut left, mut attempts, mut pause) = (batch, 0, MIN_PAUSE);
+        for attempt in 1.. {
+            let (more, again) = self.send(&left, &mut total).await;
+            attempts += more;
+            if again.is_empty() {
                 break;
             }
-            let sent = self.send(left).await;
-            total.stored += sent.stored;
-            total.throttled_items += sent.throttled_items;
-            total.throttled_attempts += sent.throttled_attempts;
-            total.attempts += sent.attempts;
-            total.failed.extend(sent.failed);
             if attempt == self.attempts {
-                total
-                    .failed
-                    .extend(sent.again.iter().map(|(line, why)| (line.number, why.clone())));
+                total.failed.extend(again.into_iter().map(|(line, why)| (line.number, why)));
                 break;
             }
-            left = sent.again.into_iter().map(|(line, _)| line).collect();
-            if !left.is_empty() {
-                sleep(pause).await;
-                pause = (pause * 2).min(MAX_PAUSE);
-            }
+            left = again.into_iter().map(|(line, _)| line).collect();
+            sleep(pause).await;
+            pause = (pause * 2).min(MAX_PAUSE);
         }
+        total.retries = attempts.saturating_sub(total.lines);
         total
     }
 
-    async fn send(&self, batch: Vec<Line>) -> Outcome {
+    /// Sends lines once, and adds their outcomes. Returns the number of attempts, and the lines to
+    /// send again with the reasons.
+    async fn send(&self, batch: &[Line], total: &mut Summary) -> (u64, Vec<(Line, String)>) {
         let items: Vec<&str> = batch.iter().map(|line| line.item.as_str()).collect();
         let body = format!("{{\"items\":[{}]}}", items.join(","));
         let request = self
@@ -231,29 +200,19 @@ impl Api {
             .post(format!("{}/items/batch", self.url))
             .header("content-type", "application/json")
             .body(body);
-        let everything = |why: &str| Outcome {
-            attempts: batch.len() as u64,
-            again: batch.iter().map(|line| (line.clone(), why.to_owned())).collect(),
-            ..Outcome::default()
+        let everything = |why: &str| {
+            let again: Vec<_> = batch.iter().map(|line| (line.clone(), why.to_owned())).collect();
+            (batch.len() as u64, again)
         };
         let response = match request.send().await {
             Ok(response) => response,
             Err(error) => return everything(&api::with_sources(&error)),
         };
         let status = response.status();
-        let header = |name: &str| {
-            response
-                .headers()
-                .get(name)
-                .and_then(|value| value.to_str().ok()?.parse().ok())
-                .unwrap_or(0)
-        };
-        let mut outcome = Outcome {
-            throttled_items: header(writer::THROTTLED_ITEMS_HEADER),
-            throttled_attempts: header(writer::THROTTLED_HEADER),
-            attempts: header(writer::ATTEMPTS_HEADER),
-            ..Outcome::default()
-        };
+        let header = |name: &str| number(response.headers(), name);
+        let attempts = header(writer::ATTEMPTS_HEADER);
+        let throttled_items = header(writer::THROTTLED_ITEMS_HEADER);
+        let throttled_attempts = header(writer::THROTTLED_HEADER);
         let body = response.bytes().await.unwrap_or_default();
         if !status.is_success() {
             let why = serde_json::from_slice::<ProblemBody>(&body)
@@ -261,33 +220,31 @@ impl Api {
             if status.is_server_error() || status.as_u16() == 429 {
                 return everything(&why);
             }
-            outcome.attempts = batch.len() as u64;
-            outcome.failed = batch.iter().map(|line| (line.number, why.clone())).collect();
-            return outcome;
+            total.failed.extend(batch.iter().map(|line| (line.number, why.clone())));
+            return (batch.len() as u64, Vec::new());
         }
-        let Ok(batch_response) = serde_json::from_slice::<BatchResponse>(&body) else {
+        let Ok(response) = serde_json::from_slice::<BatchResponse>(&body) else {
             return everything("the response is not that of POST /items/batch");
         };
-        outcome.stored = batch.len().saturating_sub(batch_response.failed.len()) as u64;
-        for failed in batch_response.failed {
+        total.throttled_items += throttled_items;
+        total.throttled_attempts += throttled_attempts;
+        total.stored += batch.len().saturating_sub(response.failed.len()) as u64;
+        let mut again = Vec::new();
+        for failed in response.failed {
             let Some(line) = batch.get(failed.index) else { continue };
             if failed.retryable {
-                outcome.again.push((line.clone(), failed.detail));
+                again.push((line.clone(), failed.detail));
             } else {
-                outcome.failed.push((line.number, failed.detail));
+                total.failed.push((line.number, failed.detail));
             }
         }
-        outcome
+        (attempts, again)
     }
 
     async fn shards(&self, key: &str) -> Option<u64> {
-        let encoded: String = key.bytes().map(|byte| format!("%{byte:02X}")).collect();
-        let response = self
-            .client
-            .get(format!("{}/shards?partition_key={encoded}", self.url))
-            .send()
-            .await
-            .ok()?;
+        let key = utf8_percent_encode(key, NON_ALPHANUMERIC);
+        let url = format!("{}/shards?partition_key={key}", self.url);
+        let response = self.client.get(url).send().await.ok()?;
         let shards: serde_json::Value = response.json().await.ok()?;
         shards.get("number_of_shards")?.as_u64()
     }

@@ -1,5 +1,5 @@
-//! Generates load at a given rate, independent of responses. It simulates many clients, each of
-//! which waits only for its own response.
+//! Generates load at a given rate: that of many clients, each of which waits only for its own
+//! response, or that of a program with few tasks.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -32,8 +32,16 @@ const MAX_DURATION: Duration = Duration::from_secs(600);
 /// The approximate size of an item beyond its data and twice its key: the names of attributes, the
 /// shard, the sort key and the version.
 const OVERHEAD_BYTES: usize = 140;
-/// The number of items in a page.
 const PAGE: usize = 20;
+
+/// Who sends the writes of a load.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Sender {
+    /// Clients of the API that do not wait for each other.
+    Api,
+    /// A program with the crate and this many tasks. The data alone has the size of an item.
+    Program { tasks: usize },
+}
 
 /// Counts the writes of a load. Clones share their counts.
 #[derive(Debug, Clone, Default)]
@@ -78,19 +86,19 @@ impl Generated {
         self.lock().totals.sent += 1;
     }
 
-    pub(crate) fn failed_one(&self) {
-        self.lock().totals.failed += 1;
-    }
-
     pub(crate) fn throttled_some(&self, attempts: u64) {
         self.lock().totals.throttled += attempts;
     }
 
-    pub(crate) fn stored_one(&self, sort_key: u64) {
+    /// Counts a response: of a stored item, which has this sort key, or of a write that failed.
+    pub(crate) fn answered_one(&self, stored: Option<u64>) {
         let mut numbers = self.lock();
-        numbers.totals.stored += 1;
+        match stored {
+            Some(_) => numbers.totals.stored += 1,
+            None => numbers.totals.failed += 1,
+        }
         if let Some(acknowledged) = &mut numbers.acknowledged {
-            acknowledged.push(sort_key);
+            acknowledged.extend(stored);
         }
     }
 
@@ -104,15 +112,25 @@ impl Generated {
 }
 
 /// Sends the load until it is dropped or reaches its maximum duration.
-pub(crate) async fn generate(functions: Functions, plan: LoadPlan, generated: Generated) {
+pub(crate) async fn generate(
+    functions: Functions,
+    plan: LoadPlan,
+    sender: Sender,
+    generated: Generated,
+) {
     let keys = plan.partition_keys();
     let mut choice = Choice::new(&plan);
-    let sort_key_type = functions.table.config().sort_key_type;
     let mut sort_key = 0;
-    let names = keys.iter().map(String::len).max().unwrap_or_default();
-    let data =
-        "x".repeat((plan.item_size as usize).saturating_sub(OVERHEAD_BYTES + 2 * names).max(1));
-    let slots = Arc::new(Semaphore::new((MAX_PENDING_BYTES / data.len()).clamp(1, MAX_PENDING)));
+    let item_size = plan.item_size as usize;
+    let (bytes, slots) = match sender {
+        Sender::Api => {
+            let names = keys.iter().map(String::len).max().unwrap_or_default();
+            let bytes = item_size.saturating_sub(OVERHEAD_BYTES + 2 * names).max(1);
+            (bytes, (MAX_PENDING_BYTES / bytes).clamp(1, MAX_PENDING))
+        }
+        Sender::Program { tasks } => (item_size, tasks),
+    };
+    let (data, slots) = (Arc::<str>::from("x".repeat(bytes)), Arc::new(Semaphore::new(slots)));
     let mut pending = JoinSet::new();
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -130,22 +148,25 @@ pub(crate) async fn generate(functions: Functions, plan: LoadPlan, generated: Ge
             };
             let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { break };
             let Some(key) = keys.get(choice.next()) else { break };
-            let (functions, generated) = (functions.clone(), generated.clone());
+            let (functions, key) = (functions.clone(), key.clone());
             if is_write {
                 writes.take();
                 // The current time makes the sort key unique.
                 sort_key = epoch_micros().max(sort_key + 1);
-                let (request, sort_key) = (write(key, sort_key, sort_key_type, &data), sort_key);
                 generated.sent_one();
+                let (data, generated, sort_key) = (Arc::clone(&data), generated.clone(), sort_key);
                 pending.spawn(async move {
-                    send_write(&functions, request, sort_key, &generated).await;
+                    let is_stored = match sender {
+                        Sender::Api => post(&functions, &key, sort_key, &data, &generated).await,
+                        Sender::Program { .. } => put(&functions, &key, sort_key, &data).await,
+                    };
+                    generated.answered_one(is_stored.then_some(sort_key));
                     drop(slot);
                 });
             } else {
                 reads.take();
-                let request = read(key);
                 pending.spawn(async move {
-                    drop(functions.respond(request).await);
+                    drop(functions.respond(read(&key)).await);
                     drop(slot);
                 });
             }
@@ -191,23 +212,34 @@ impl Due {
     }
 }
 
-async fn send_write(
+/// Stores an item through the API. Returns whether it was stored.
+async fn post(
     functions: &Functions,
-    request: Request<Body>,
+    key: &str,
     sort_key: u64,
+    data: &str,
     generated: &Generated,
-) {
-    let response = functions.respond(request).await;
-    let throttled = number(response.headers(), writer::THROTTLED_HEADER);
-    generated.throttled_some(throttled);
-    if response.status() == StatusCode::CREATED {
-        generated.stored_one(sort_key);
+) -> bool {
+    let sort_key = if functions.table.config().sort_key_type == SortKeyType::Number {
+        Value::from(sort_key)
     } else {
-        generated.failed_one();
-    }
+        Value::String(sort_key.to_string())
+    };
+    let body = json!({"partition_key": key, "sort_key": sort_key, "attributes": {"data": data}});
+    let request = request("POST", "/items", Body::from(body.to_string()));
+    let response = functions.respond(request).await;
+    generated.throttled_some(number(response.headers(), writer::THROTTLED_HEADER));
+    response.status() == StatusCode::CREATED
 }
 
-/// The choice of the next key.
+/// Stores an item with the crate. Returns whether it was stored.
+async fn put(functions: &Functions, key: &str, sort_key: u64, data: &str) -> bool {
+    let began = Instant::now();
+    let put = functions.table.put(key, sort_key.to_string(), json!({ "data": data })).await;
+    functions.meter.put(put.is_ok(), began.elapsed());
+    put.is_ok()
+}
+
 struct Choice {
     keys: usize,
     zipf: Option<Zipf<f64>>,
@@ -230,16 +262,6 @@ impl Choice {
             None => self.rng.random_range(0..self.keys),
         }
     }
-}
-
-fn write(key: &str, sort_key: u64, sort_key_type: SortKeyType, data: &str) -> Request<Body> {
-    let sort_key = if sort_key_type == SortKeyType::Number {
-        Value::from(sort_key)
-    } else {
-        Value::String(sort_key.to_string())
-    };
-    let body = json!({"partition_key": key, "sort_key": sort_key, "attributes": {"data": data}});
-    request("POST", "/items", Body::from(body.to_string()))
 }
 
 fn read(key: &str) -> Request<Body> {
@@ -287,11 +309,8 @@ mod tests {
 
     #[test]
     fn the_load_is_even_or_follows_zipfs_law() {
-        assert!(
-            shares(10, 0.0).iter().all(|count| (850..1_150).contains(count)),
-            "{:?}",
-            shares(10, 0.0)
-        );
+        let even = shares(10, 0.0);
+        assert!(even.iter().all(|count| (850..1_150).contains(count)), "{even:?}");
         let skewed = shares(10, 1.0);
         // The harmonic number of 10 is 2.93.
         assert!((3_200..3_600).contains(&skewed[0]) && skewed[0] > 8 * skewed[9], "{skewed:?}");

@@ -39,10 +39,8 @@ impl LoadPlan {
         let fields: Map<String, Value> = serde_json::from_slice(body).map_err(json)?;
         const NAMES: [&str; 6] = ["partition_key", "keys", "writes", "reads", "item_size", "skew"];
         if let Some(unknown) = fields.keys().find(|name| !NAMES.contains(&name.as_str())) {
-            return Err(wrong(
-                unknown,
-                format_args!("it is not known; allowed: {}", NAMES.join(", ")),
-            ));
+            let why = format!("it is not known; allowed: {}", NAMES.join(", "));
+            return Err(wrong(unknown, why));
         }
         let partition_key = match fields.get("partition_key") {
             Some(Value::String(key)) if key.len() <= MAX_PREFIX_BYTES => key.clone(),
@@ -53,10 +51,8 @@ impl LoadPlan {
             None => 0.0,
             Some((_, Some(skew))) if (0.0..=4.0).contains(&skew) => skew,
             Some((other, _)) => {
-                return Err(wrong(
-                    "skew",
-                    format_args!("it is {other}; allowed: a number from 0 to 4"),
-                ));
+                let why = format!("it is {other}; allowed: a number from 0 to 4");
+                return Err(wrong("skew", why));
             }
         };
         Ok(Self {
@@ -95,19 +91,14 @@ fn whole(
     default: Option<u32>,
 ) -> Result<u32, Problem> {
     let (least, most) = (allowed.start(), allowed.end());
-    match (fields.get(name), default) {
-        (None, Some(default)) => Ok(default),
-        (None, None) => Err(wrong(name, format_args!("it is missing; allowed: {least} to {most}"))),
-        (Some(given), _) => {
-            let number = given.as_u64().and_then(|number| u32::try_from(number).ok());
-            number.filter(|number| allowed.contains(number)).ok_or_else(|| {
-                wrong(
-                    name,
-                    format_args!("it is {given}; allowed: a whole number from {least} to {most}"),
-                )
-            })
-        }
-    }
+    let Some(given) = fields.get(name) else {
+        let missing = || wrong(name, format!("it is missing; allowed: {least} to {most}"));
+        return default.ok_or_else(missing);
+    };
+    let number = given.as_u64().and_then(|number| u32::try_from(number).ok());
+    number.filter(|number| allowed.contains(number)).ok_or_else(|| {
+        wrong(name, format!("it is {given}; allowed: a whole number from {least} to {most}"))
+    })
 }
 
 fn wrong(field: &str, why: impl Display) -> Problem {
@@ -134,22 +125,17 @@ mod tests {
             (r#"{"partition_key":"k","writes":1,"rate":1}"#, "rate"),
         ] {
             let problem = LoadPlan::parse(body.as_bytes()).expect_err(body);
-            assert!(
-                problem.detail().starts_with(&format!("{field}: ")),
-                "{body}: {}",
-                problem.detail()
-            );
+            let detail = problem.detail();
+            assert!(detail.starts_with(&format!("{field}: ")), "{body}: {detail}");
         }
     }
 
     #[test]
     fn one_key_is_itself_and_several_are_numbered() {
-        let plan = |keys| {
-            LoadPlan::parse(
-                format!(r#"{{"partition_key":"k","writes":1,"keys":{keys}}}"#).as_bytes(),
-            )
-        };
-        assert_eq!(plan(1).expect("a plan").partition_keys(), ["k"]);
-        assert_eq!(plan(2).expect("a plan").partition_keys(), ["k-1", "k-2"]);
+        for (keys, names) in [(1, vec!["k"]), (2, vec!["k-1", "k-2"])] {
+            let body = format!(r#"{{"partition_key":"k","writes":1,"keys":{keys}}}"#);
+            let plan = LoadPlan::parse(body.as_bytes()).expect("a plan");
+            assert_eq!(plan.partition_keys(), names);
+        }
     }
 }

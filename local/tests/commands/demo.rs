@@ -3,9 +3,10 @@
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Stdio};
 
-fn local(arguments: &[&str]) -> Command {
+fn local(arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_local"));
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args(arguments.split(' ')).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
@@ -13,31 +14,17 @@ fn local(arguments: &[&str]) -> Command {
 fn the_demo_is_printed_and_drawn() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("story.svg");
-    let mut command = local(&[
-        "demo",
-        "--seconds",
-        "20",
-        "--writes",
-        "40",
-        "--partition-write-units",
-        "10",
-        "--svg",
-    ]);
+    let mut command = local("demo --seconds 20 --writes 40 --partition-write-units 10 --svg");
     let output = command.arg(&path).output().expect("it runs");
     let (out, err) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}{err}");
-    for line in [
-        "the load rises to 40 writes a second",
-        "| since the load rose",
-        "| reads, from second 0 on",
-    ] {
+    let rise = "the load rises to 40 writes a second";
+    for line in [rise, "| since the load rose", "| reads, from second 0 on"] {
         assert!(out.contains(line), "{line} is not in {out}");
     }
-    let row = out
-        .lines()
-        .find(|line| line.contains("look-ups that did not find the item"))
-        .expect("the row");
+    let is_row = |line: &&str| line.contains("look-ups that did not find the item");
+    let row = out.lines().find(is_row).expect("the row");
     assert_eq!(row.matches(" 0 ").count(), 2, "{row}");
     let svg = std::fs::read_to_string(&path).expect("the picture");
     assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"), "{svg}");
@@ -48,8 +35,7 @@ fn the_demo_is_printed_and_drawn() {
 fn an_unwritable_picture_is_reported_before_the_demo() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("missing").join("story.svg");
-    let output =
-        local(&["demo", "--seconds", "600", "--svg"]).arg(&path).output().expect("it runs");
+    let output = local("demo --seconds 600 --svg").arg(&path).output().expect("it runs");
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.starts_with(&format!("error: {}: ", path.display())), "{said}");
@@ -58,15 +44,10 @@ fn an_unwritable_picture_is_reported_before_the_demo() {
 
 #[test]
 fn a_demo_whose_output_is_closed_ends_with_success() {
-    let mut child =
-        local(&["demo", "--seconds", "20", "--writes", "10"]).spawn().expect("it starts");
+    let mut child = local("demo --seconds 20 --writes 10").spawn().expect("it starts");
     let mut first = String::new();
     BufReader::new(child.stdout.take().expect("its output")).read_line(&mut first).expect("a line");
     assert!(first.contains("calm"), "{first}");
-    assert_quiet(child);
-}
-
-fn assert_quiet(mut child: std::process::Child) {
     let mut said = String::new();
     child.stderr.take().expect("its errors").read_to_string(&mut said).expect("text");
     let status = child.wait().expect("it ends");

@@ -2,9 +2,7 @@
 //! is killed. No acknowledged item is lost, and none is stored twice. `KILL_SEED` sets the seed.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,6 +13,8 @@ use system_tests::large_or;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
+use crate::Served;
+
 const KEY: &str = "hot";
 const WIDTH: u64 = 8;
 /// The timeout of every wait.
@@ -22,37 +22,12 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const SCALER: &str = "/2015-03-31/functions/shard-scaler/invocations";
 
 /// The process under test.
-struct Served {
-    process: Child,
-    api: String,
-    dynamodb: String,
-}
-
-impl Served {
-    fn start(data: &Path) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_local"));
-        command.env_clear().args(["serve", "--port", "0", "--dynamodb-port", "0"]);
-        command.args(["--endpoint-port", "0", "--partitions", "64", "--drain-period", "1"]);
-        command.args(["--drain-wait", "5", "--data-dir"]).arg(data);
-        let mut process = command.stdout(Stdio::piped()).spawn().expect("the local edition starts");
-        let lines = BufReader::new(process.stdout.take().expect("its output")).lines();
-        let lines: Vec<String> =
-            lines.map_while(Result::ok).take_while(|line| !line.starts_with("stop")).collect();
-        let address = |name: &str| {
-            let line = lines.iter().find_map(|line| line.strip_prefix(name));
-            let address = line.and_then(|line| line.split_whitespace().next());
-            address.unwrap_or_else(|| panic!("{name}: {lines:?}")).to_owned()
-        };
-        Self { api: address("API"), dynamodb: address("DynamoDB"), process }
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        // The calls fail if the process has already ended.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+fn serve(data: &Path) -> Served {
+    let data = data.to_str().expect("a UTF-8 path");
+    let mut arguments = vec!["--port", "0", "--dynamodb-port", "0", "--endpoint-port", "0"];
+    arguments.extend(["--partitions", "64", "--drain-period", "1", "--drain-wait", "5"]);
+    arguments.extend(["--data-dir", data]);
+    Served::start(&arguments, &[])
 }
 
 /// A client of whatever process serves.
@@ -84,7 +59,6 @@ impl Site {
         }
     }
 
-    /// The key's metadata.
     async fn metadata(&self) -> Value {
         let event = json!({"action": "show", "partition_key": KEY});
         self.send(SCALER, Some(&event)).await["metadata"].clone()
@@ -162,8 +136,8 @@ async fn a_grown_key_shrinks_while_the_process_is_killed() {
     println!("KILL_SEED={seed}");
     let mut rng = StdRng::seed_from_u64(seed);
     let data = tempfile::tempdir().expect("a directory");
-    let mut served = Served::start(data.path());
-    let (announce, api) = watch::channel(served.api.clone());
+    let mut served = serve(data.path());
+    let (announce, api) = watch::channel(served.address("API"));
     let site = Site { api, http: reqwest::Client::new() };
     let acknowledged = Arc::new(Mutex::new(BTreeSet::new()));
     let known = || acknowledged.lock().expect("no panic").clone();
@@ -186,9 +160,9 @@ async fn a_grown_key_shrinks_while_the_process_is_killed() {
                 served.process.kill().expect("it is killed");
                 served.process.wait().expect("it has ended");
                 let folder = data.path().to_owned();
-                let started = tokio::task::spawn_blocking(move || Served::start(&folder));
+                let started = tokio::task::spawn_blocking(move || serve(&folder));
                 served = started.await.expect("it starts");
-                announce.send_replace(served.api.clone());
+                announce.send_replace(served.address("API"));
                 kills += 1;
                 println!("kill {kills}: {metadata}");
                 let lost: Vec<_> = before.difference(&site.read().await).cloned().collect();
@@ -200,7 +174,7 @@ async fn a_grown_key_shrinks_while_the_process_is_killed() {
     }
     stop.send_replace(true);
     writer.await.expect("the writer ends");
-    let stored = site.stored(&served.dynamodb).await;
+    let stored = site.stored(&served.address("DynamoDB")).await;
     let on_the_first: BTreeSet<(String, String)> =
         known().into_iter().map(|sort_key| (KEY.to_owned(), sort_key)).collect();
     assert_eq!(stored.len(), on_the_first.len(), "an item is stored twice, or lost");

@@ -12,9 +12,8 @@ use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_types::body::SdkBody;
 use ciborium::Value as Cbor;
 use embedded_dynamodb::{Engine, InProcess, http_client};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-/// The treatment of a request.
 #[derive(Clone)]
 pub(crate) enum Reply {
     /// The engine responds.
@@ -85,7 +84,8 @@ impl HttpConnector for Aws {
             }
             None => {
                 let operation = request.uri().rsplit('/').next().unwrap_or_default().to_owned();
-                (operation, json_of(ciborium::from_reader(Cursor::new(bytes)).expect("CBOR")), true)
+                let body: Cbor = ciborium::from_reader(Cursor::new(bytes)).expect("CBOR");
+                (operation, serde_json::to_value(body).expect("the names are text"), true)
             }
         };
         let reply = (self.replies)(&operation, &body);
@@ -111,54 +111,28 @@ fn response(status: u16, body: &Value, in_cbor: bool) -> HttpResponse {
     if !in_cbor {
         return HttpResponse::new(status, SdkBody::from(body.to_string()));
     }
-    let mut bytes = Vec::new();
-    ciborium::into_writer(&cbor_of(body, false), &mut bytes).expect("memory takes it");
+    let (body, mut bytes) = (Cbor::serialized(body).expect("a value"), Vec::new());
+    ciborium::into_writer(&with_times(body, false), &mut bytes).expect("memory takes it");
     let mut response = HttpResponse::new(status, SdkBody::from(bytes));
     response.headers_mut().insert("smithy-protocol", "rpc-v2-cbor");
     response
 }
 
+/// Makes the numbers of fields named `Timestamp` or `Timestamps` times.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the enum is open")]
-fn json_of(value: Cbor) -> Value {
+fn with_times(value: Cbor, is_time: bool) -> Cbor {
     match value {
-        Cbor::Integer(number) => i64::try_from(i128::from(number)).expect("a small number").into(),
-        Cbor::Float(number) => number.into(),
-        Cbor::Text(text) => text.into(),
-        Cbor::Bool(flag) => flag.into(),
-        Cbor::Tag(_, inner) => json_of(*inner),
-        Cbor::Array(values) => values.into_iter().map(json_of).collect(),
         Cbor::Map(fields) => {
-            let named =
-                |(name, value): (Cbor, Cbor)| (name.into_text().expect("a name"), json_of(value));
-            Value::Object(fields.into_iter().map(named).collect::<Map<_, _>>())
+            let fields = fields.into_iter().map(|(name, value)| {
+                let is_time = name.as_text().is_some_and(|name| name.starts_with("Timestamp"));
+                (name, with_times(value, is_time))
+            });
+            Cbor::Map(fields.collect())
         }
-        _ => Value::Null,
-    }
-}
-
-/// Numbers of fields named `Timestamp` or `Timestamps` are times.
-fn cbor_of(value: &Value, is_time: bool) -> Cbor {
-    match value {
-        Value::Object(fields) => Cbor::Map(
-            fields
-                .iter()
-                .map(|(name, value)| {
-                    (Cbor::Text(name.clone()), cbor_of(value, name.starts_with("Timestamp")))
-                })
-                .collect(),
-        ),
-        Value::Array(values) => {
-            Cbor::Array(values.iter().map(|value| cbor_of(value, is_time)).collect())
+        Cbor::Array(values) => {
+            Cbor::Array(values.into_iter().map(|value| with_times(value, is_time)).collect())
         }
-        Value::Number(number) if is_time => {
-            Cbor::Tag(1, Box::new(Cbor::Integer(number.as_u64().expect("whole seconds").into())))
-        }
-        Value::Number(number) => number.as_i64().map_or_else(
-            || Cbor::Float(number.as_f64().expect("a number")),
-            |whole| Cbor::Integer(whole.into()),
-        ),
-        Value::String(text) => Cbor::Text(text.clone()),
-        Value::Bool(flag) => Cbor::Bool(*flag),
-        Value::Null => Cbor::Null,
+        number if is_time => Cbor::Tag(1, Box::new(number)),
+        other => other,
     }
 }

@@ -21,20 +21,22 @@ fn without_times(text: &str) -> String {
     shown
 }
 
-#[tokio::test]
-async fn every_sample_event_has_its_answer() {
+async fn start() -> (TestEdition, Function) {
     let edition = TestEdition::start(ServeOptions::default(), config()).await;
     let mut variables = Function::variables(&edition.dynamodb_url());
     // A key that was scaled may be settled, however fast the machine is.
     variables.push(("COOLDOWN_SECONDS", "0".to_owned()));
     // A variable of the shard-scaler alone.
     variables.push(("MAX_EVENT_AGE_SECONDS", "601".to_owned()));
-    let mut scaler = Function::start(BINARY, &variables).await;
-    assert_eq!(
-        event("shard-scaler-alarm-duplicate"),
-        event("shard-scaler-alarm-direct"),
-        "the same event, once more"
-    );
+    let scaler = Function::start(BINARY, &variables).await;
+    (edition, scaler)
+}
+
+#[tokio::test]
+async fn every_sample_event_has_its_answer() {
+    let (edition, mut scaler) = start().await;
+    let (direct, again) = ("shard-scaler-alarm-direct", "shard-scaler-alarm-duplicate");
+    assert_eq!(event(direct), event(again), "the same event, once more");
     let mut answers = String::new();
     for name in [
         "shard-scaler-set",
@@ -84,10 +86,7 @@ fn seconds() -> u64 {
 
 #[tokio::test]
 async fn a_shrink_is_begun_by_an_event_and_carried_on_by_the_schedule() {
-    let edition = TestEdition::start(ServeOptions::default(), config()).await;
-    let mut variables = Function::variables(&edition.dynamodb_url());
-    variables.push(("COOLDOWN_SECONDS", "0".to_owned()));
-    let mut scaler = Function::start(BINARY, &variables).await;
+    let (edition, mut scaler) = start().await;
     assert_eq!(scaler.invoke(event("shard-scaler-schedule-set")).await["outcome"], "scaled");
     let begun = scaler.invoke(event("shard-scaler-shrink")).await;
     assert_has(&begun, json!({"outcome": "begun", "number_of_shards": 3, "read_shards": 6}));
@@ -123,12 +122,9 @@ async fn an_alarm_scales_the_keys_that_were_throttled_and_no_other() {
     let burst: Vec<Value> = (0..60)
         .map(|i| json!({"partition_key": KEY, "sort_key": format!("{i:03}"), "attributes": {}}))
         .collect();
-    let written = edition.post("/items/batch", &json!({ "items": burst })).await;
-    assert!(
-        edition.engine().traffic("items").throttled_writes > 0,
-        "the burst must be throttled: {:?}",
-        written.body
-    );
+    let written = edition.post("/items/batch", &json!({ "items": burst })).await.body;
+    let throttled = edition.engine().traffic("items").throttled_writes;
+    assert!(throttled > 0, "the burst must be throttled: {written}");
 
     let mut scaler = Function::start(BINARY, &Function::variables(&edition.dynamodb_url())).await;
     let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;

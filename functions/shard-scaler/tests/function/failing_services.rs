@@ -18,10 +18,12 @@ async fn scaler(services: &Services) -> Function {
 
 fn denied(action: &str) -> Option<(u16, Value)> {
     let message = format!("User is not authorized to perform: {action}");
-    Some((
-        400,
-        json!({"__type": "com.amazon.coral.service#AccessDeniedException", "message": message}),
-    ))
+    let class = "com.amazon.coral.service#AccessDeniedException";
+    Some((400, json!({"__type": class, "message": message})))
+}
+
+fn throttled() -> (u16, Value) {
+    (400, json!({"__type": "x#ThrottlingException", "message": "Rate exceeded"}))
 }
 
 /// The sum of a metric over the log, by the table alone.
@@ -38,109 +40,93 @@ async fn still_answers(scaler: &mut Function) {
     assert_eq!(shown["outcome"], "shown", "{shown}");
 }
 
-#[tokio::test]
-async fn a_missing_permission_is_named_and_changes_nothing() {
-    let edition = edition().await;
-    let services = Services::start(&edition.dynamodb_url(), |operation| match operation {
-        "DescribeContributorInsights" => denied("dynamodb:DescribeContributorInsights"),
-        "SetAlarmState" => denied("cloudwatch:SetAlarmState"),
-        _ => None,
-    })
-    .await;
-    let mut scaler = scaler(&services).await;
-    let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
-    let detail = answer["detail"].as_str().unwrap_or_default();
-    assert_has(&answer, json!({"outcome": "failed", "rearmed": false}));
-    assert!(
-        detail.contains("DescribeContributorInsights") && detail.contains("not authorized"),
-        "{answer}"
-    );
-    still_answers(&mut scaler).await;
-    let log = scaler.stop().await;
-    assert!(
-        log.lines().any(|line| line.contains("ERROR") && line.contains("could not be acted on")),
-        "{log}"
-    );
-    assert!(
-        log.lines().any(|line| line.contains("WARN") && line.contains("could not be re-armed")),
-        "{log}"
-    );
-    // The alarm that was not acted on, and the one that was not armed again.
-    assert_eq!(counted(&log, "ShardScalerFailures"), 2, "{log}");
-    let asked = services.asked();
-    // The start, the alarm, the table's warm throughput and its publication, and the last event.
-    assert!(asked.len() < 20, "refusals for good are not repeated: {asked:?}");
+struct Case {
+    name: &'static str,
+    /// The response to an operation. The edition responds to the others.
+    responses: fn(&str) -> Option<(u16, Value)>,
+    answer: Value,
+    /// Parts of the answer's text.
+    texts: &'static [&'static str],
+    /// Lines of the log: their level and a part of them.
+    logged: &'static [(&'static str, &'static str)],
+    /// `ShardScalerFailures` and `ContributorInsightsOff`.
+    counted: [u64; 2],
 }
 
 #[tokio::test]
-async fn a_passing_failure_is_a_function_error_counted_and_logged() {
+async fn a_failure_during_an_alarm_is_reported_counted_and_logged() {
+    let cases = [
+        Case {
+            name: "a missing permission",
+            responses: |operation| match operation {
+                "DescribeContributorInsights" => denied("dynamodb:DescribeContributorInsights"),
+                "SetAlarmState" => denied("cloudwatch:SetAlarmState"),
+                _ => None,
+            },
+            answer: json!({"outcome": "failed", "rearmed": false}),
+            texts: &["DescribeContributorInsights", "not authorized"],
+            logged: &[("ERROR", "could not be acted on"), ("WARN", "could not be re-armed")],
+            // The alarm that was not acted on, and the one that was not armed again.
+            counted: [2, 0],
+        },
+        Case {
+            name: "a passing failure is a function error",
+            responses: |operation| (operation == "GetInsightRuleReport").then(throttled),
+            answer: json!({"function_error": {"errorType": "Failed"}}),
+            texts: &[r#""errorMessage":"alarm failed: GetInsightRuleReport"#],
+            logged: &[("INFO", "event handled"), ("INFO", r#"\"outcome\":\"failed\""#)],
+            counted: [1, 0],
+        },
+        Case {
+            // The schedule sets the alarm back within five minutes, so nobody is paged.
+            name: "a throttled re-arming is no failure",
+            responses: |operation| (operation == "SetAlarmState").then(throttled),
+            answer: json!({"outcome": "handled", "rearmed": false}),
+            texts: &[],
+            logged: &[("WARN", "could not be re-armed")],
+            counted: [0, 0],
+        },
+        Case {
+            name: "Contributor Insights is off",
+            responses: |operation| {
+                (operation == "DescribeContributorInsights")
+                    .then(|| (200, json!({"ContributorInsightsStatus": "DISABLED"})))
+            },
+            answer: json!({"outcome": "handled", "contributor_insights": "off"}),
+            texts: &[],
+            logged: &[("WARN", "update-contributor-insights")],
+            counted: [0, 1],
+        },
+    ];
     let edition = edition().await;
-    let services = Services::start(&edition.dynamodb_url(), |operation| {
-        (operation == "GetInsightRuleReport")
-            .then(|| (400, json!({"__type": "x#ThrottlingException", "message": "Rate exceeded"})))
-    })
-    .await;
-    let mut scaler = scaler(&services).await;
-    let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
-    let error = &answer["function_error"];
-    assert_eq!(error["errorType"], "Failed", "{answer}");
-    let message = error["errorMessage"].as_str().unwrap_or_default();
-    assert!(
-        message.starts_with("alarm failed: GetInsightRuleReport") && !message.contains('\n'),
-        "{answer}"
-    );
-    still_answers(&mut scaler).await;
-    let log = scaler.stop().await;
-    assert!(log.contains("event handled") && log.contains(r#"\"outcome\":\"failed\""#), "{log}");
-    assert_eq!(counted(&log, "ShardScalerFailures"), 1, "{log}");
+    for case in cases {
+        let Case { name, responses, texts, logged, .. } = case;
+        println!("{name}");
+        let services = Services::start(&edition.dynamodb_url(), responses).await;
+        let mut scaler = scaler(&services).await;
+        let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
+        assert_has(&answer, case.answer);
+        let text = answer.to_string();
+        assert!(texts.iter().all(|part| text.contains(part)), "{name}: {text}");
+        assert!(!text.contains("\\n"), "{name}: an error is one line: {text}");
+        still_answers(&mut scaler).await;
+        let log = scaler.stop().await;
+        for (level, part) in logged {
+            let is_it = |line: &str| line.contains(level) && line.contains(part);
+            assert!(log.lines().any(is_it), "{name}: {level} {part}: {log}");
+        }
+        let metrics = ["ShardScalerFailures", "ContributorInsightsOff"];
+        assert_eq!(metrics.map(|metric| counted(&log, metric)), case.counted, "{name}: {log}");
+        // The start, the alarm, the table's warm throughput and its publication, and the last
+        // event.
+        let asked = services.asked();
+        let is_for_good = text.contains("not authorized");
+        assert!(!is_for_good || asked.len() < 20, "such refusals are not repeated: {asked:?}");
+    }
 }
 
-/// The schedule sets the alarm back within five minutes, so nobody is paged.
 #[tokio::test]
-async fn a_throttled_rearming_after_an_alarm_is_no_failure() {
-    let edition = edition().await;
-    let services = Services::start(&edition.dynamodb_url(), |operation| {
-        (operation == "SetAlarmState")
-            .then(|| (400, json!({"__type": "x#ThrottlingException", "message": "Rate exceeded"})))
-    })
-    .await;
-    let mut scaler = scaler(&services).await;
-    let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
-    assert_has(&answer, json!({"outcome": "handled", "rearmed": false}));
-    let log = scaler.stop().await;
-    assert!(
-        log.lines().any(|line| line.contains("WARN") && line.contains("could not be re-armed")),
-        "{log}"
-    );
-    assert_eq!(counted(&log, "ShardScalerFailures"), 0, "{log}");
-}
-
-#[tokio::test]
-async fn contributor_insights_that_are_off_are_counted_and_in_the_log() {
-    let edition = edition().await;
-    let services = Services::start(&edition.dynamodb_url(), |operation| {
-        (operation == "DescribeContributorInsights")
-            .then(|| (200, json!({"ContributorInsightsStatus": "DISABLED"})))
-    })
-    .await;
-    let mut scaler = scaler(&services).await;
-    let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
-    assert_has(&answer, json!({"outcome": "handled", "contributor_insights": "off"}));
-    let log = scaler.stop().await;
-    assert!(
-        log.lines()
-            .any(|line| line.contains("WARN") && line.contains("update-contributor-insights")),
-        "{log}"
-    );
-    assert_eq!(
-        (counted(&log, "ContributorInsightsOff"), counted(&log, "ShardScalerFailures")),
-        (1, 0),
-        "{log}"
-    );
-}
-
-#[tokio::test]
-async fn a_table_that_may_not_be_described_is_named_once_and_scaled() {
+async fn without_a_description_keys_are_scaled_and_none_drains() {
     let edition = edition().await;
     let services = Services::start(&edition.dynamodb_url(), |operation| {
         if operation == "DescribeTable" { denied("dynamodb:DescribeTable") } else { None }
@@ -151,12 +137,15 @@ async fn a_table_that_may_not_be_described_is_named_once_and_scaled() {
         let set = json!({"action": "set", "partition_key": "hot", "number_of_shards": shards});
         assert_eq!(scaler.invoke(set).await["outcome"], "scaled");
     }
+    let answer = scaler.invoke(json!({"action": "drain"})).await;
+    assert_eq!(answer["outcome"], "failed", "what the table takes is unknown: {answer}");
+    assert!(answer["detail"].as_str().unwrap_or_default().contains("DescribeTable"), "{answer}");
     let log = scaler.stop().await;
     let lines: Vec<&str> =
         log.lines().filter(|line| line.contains("warm throughput is not known")).collect();
-    assert_eq!(lines.len(), 1, "{log}");
+    assert_eq!(lines.len(), 1, "it is named once: {log}");
     assert!(lines[0].contains("WARN") && lines[0].contains("AccessDeniedException"), "{lines:?}");
-    assert_eq!(counted(&log, "ShardScalerFailures"), 0, "{log}");
+    assert_eq!(counted(&log, "ShardScalerFailures"), 1, "the drain: {log}");
 }
 
 #[tokio::test]
@@ -175,11 +164,9 @@ async fn a_huge_report_of_keys_that_are_no_shard_keys_grows_nothing() {
     let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
     assert_has(&answer, json!({"outcome": "handled", "keys": []}));
     let log = scaler.stop().await;
-    assert!(
-        log.contains("throttled keys that are no shard keys of this table")
-            && log.contains("10000"),
-        "{log}"
-    );
+    for part in ["throttled keys that are no shard keys of this table", "10000"] {
+        assert!(log.contains(part), "{log}");
+    }
     assert!(log.len() < 10_000, "one line, not one for each: {} bytes", log.len());
 }
 
@@ -191,24 +178,7 @@ async fn an_event_that_is_no_json_is_an_error_and_the_next_is_taken() {
     let whole = event_of_now("shard-scaler-alarm-direct").to_string();
     let answer = scaler.invoke_text(whole[..whole.len() / 2].to_owned()).await;
     assert!(answer["function_error"]["errorMessage"].is_string(), "{answer}");
-    assert_eq!(
-        services.asked(),
-        ["GetItem"],
-        "nothing is asked for it: the start reads what the table takes"
-    );
-    still_answers(&mut scaler).await;
-}
-
-#[tokio::test]
-async fn no_drain_begins_while_it_is_unknown_what_the_table_takes() {
-    let edition = edition().await;
-    let services = Services::start(&edition.dynamodb_url(), |operation| {
-        if operation == "DescribeTable" { denied("dynamodb:DescribeTable") } else { None }
-    })
-    .await;
-    let mut scaler = scaler(&services).await;
-    let answer = scaler.invoke(json!({"action": "drain"})).await;
-    assert_eq!(answer["outcome"], "failed", "{answer}");
-    assert!(answer["detail"].as_str().unwrap_or_default().contains("DescribeTable"), "{answer}");
+    // Nothing is asked for it: the start reads what the table takes.
+    assert_eq!(services.asked(), ["GetItem"]);
     still_answers(&mut scaler).await;
 }
