@@ -12,7 +12,6 @@ use local::clients_over;
 use sharding::internal::{Clock, protocol::view::Moment};
 
 /// A client of the server.
-#[must_use]
 pub fn client() -> Client {
     clients_over(http_client(AtOnce)).dynamodb
 }

@@ -11,7 +11,6 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// The configuration of the tests, which is the local edition's own.
-#[must_use]
 pub fn config() -> TableConfig {
     TableConfig::new("items", "items-metadata")
 }
@@ -41,9 +40,6 @@ pub struct Response {
 
 impl TestEdition {
     /// Starts an edition with these options, on ports that the system assigns.
-    ///
-    /// # Panics
-    /// If it cannot start.
     pub async fn start(options: ServeOptions, config: TableConfig) -> Self {
         let options = ServeOptions { port: 0, dynamodb_port: 0, endpoint_port: 0, ..options };
         let edition = Edition::start(&options, config).await.expect("the edition starts");
@@ -54,51 +50,31 @@ impl TestEdition {
             // A dropped sender also stops the server.
             let _ = stopped.await;
         }));
-        Self {
-            api,
-            dynamodb,
-            engine,
-            table,
-            http: reqwest::Client::new(),
-            stop: Some(stop),
-            server,
-        }
+        let (http, stop) = (reqwest::Client::new(), Some(stop));
+        Self { api, dynamodb, engine, table, http, stop, server }
     }
 
     /// The API's URL.
-    #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.api)
     }
 
     /// The URL of the DynamoDB-compatible port.
-    ///
-    /// # Panics
-    /// If the engine is not embedded.
-    #[must_use]
     pub fn dynamodb_url(&self) -> String {
         format!("http://{}", self.dynamodb.expect("the engine is embedded"))
     }
 
     /// The embedded engine.
-    ///
-    /// # Panics
-    /// If the engine is not embedded.
-    #[must_use]
     pub fn engine(&self) -> &Engine {
         self.engine.as_ref().expect("the engine is embedded")
     }
 
     /// The table behind the API.
-    #[must_use]
     pub const fn table(&self) -> &TableEngine {
         &self.table
     }
 
     /// Sends a request such as `GET /items?…`, with an optional body.
-    ///
-    /// # Panics
-    /// If the server does not respond.
     pub async fn send(
         &self,
         method: &str,
@@ -121,16 +97,9 @@ impl TestEdition {
     }
 
     /// Sends a GET and returns the raw body.
-    ///
-    /// # Panics
-    /// If the status is not 200.
     pub async fn text(&self, path: &str) -> String {
-        let response = self
-            .http
-            .get(format!("{}{path}", self.url()))
-            .send()
-            .await
-            .expect("the server responds");
+        let sent = self.http.get(format!("{}{path}", self.url())).send().await;
+        let response = sent.expect("the server responds");
         assert_eq!(response.status(), 200, "{path}");
         response.text().await.expect("the body comes")
     }
@@ -142,19 +111,11 @@ impl TestEdition {
 
     /// Sends a POST of JSON.
     pub async fn post(&self, path: &str, body: &Value) -> Response {
-        self.send(
-            "POST",
-            path,
-            &[("content-type", "application/json")],
-            Some(body.to_string().into_bytes()),
-        )
-        .await
+        let headers = [("content-type", "application/json")];
+        self.send("POST", path, &headers, Some(body.to_string().into_bytes())).await
     }
 
     /// Reads every page of a key. Returns the items and the number of pages.
-    ///
-    /// # Panics
-    /// If the status of a page is not 200.
     pub async fn read_all(&self, key: &str, parameters: &str) -> (Vec<Value>, usize) {
         let (mut items, mut pages, mut cursor) = (Vec::new(), 0, None::<String>);
         loop {
@@ -172,9 +133,6 @@ impl TestEdition {
     }
 
     /// Stops the server and waits until it has ended.
-    ///
-    /// # Panics
-    /// If it ended with an error.
     pub async fn stop(mut self) {
         drop(self.stop.take());
         drop(self.http);

@@ -24,10 +24,6 @@ use tokio::time::Instant;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Reads a sample event of `events/`.
-///
-/// # Panics
-/// If there is no event of that name, or it is not JSON.
-#[must_use]
 pub fn event(name: &str) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../events").join(format!("{name}.json"));
     let text = std::fs::read_to_string(&path)
@@ -36,10 +32,6 @@ pub fn event(name: &str) -> Value {
 }
 
 /// As [`event`], but with the current time as the time at which the alarms changed their state.
-///
-/// # Panics
-/// As [`event`].
-#[must_use]
 #[expect(clippy::disallowed_methods, reason = "the sample event needs the current time")]
 pub fn event_of_now(name: &str) -> Value {
     let now = aws_smithy_types::DateTime::from(std::time::SystemTime::now());
@@ -79,9 +71,6 @@ struct RuntimeApi {
 
 impl Function {
     /// Starts a binary as Lambda does, with these variables.
-    ///
-    /// # Panics
-    /// If it cannot be started.
     pub async fn start(binary: &str, variables: &[(&str, String)]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("the port is known");
@@ -96,15 +85,11 @@ impl Function {
             .route("/2018-06-01/runtime/init/error", post(init_error))
             .with_state(state);
         tokio::spawn(async move { axum::serve(listener, routes).await });
-        let name = PathBuf::from(binary)
-            .file_name()
-            .expect("the binary has a name")
-            .to_string_lossy()
-            .into_owned();
-        let binary = std::env::var_os(BINARIES).map_or_else(
-            || PathBuf::from(binary),
-            |folder| Path::new(&folder).join(&name).join("bootstrap"),
-        );
+        let mut binary = PathBuf::from(binary);
+        let name = binary.file_name().expect("the binary has a name").to_owned();
+        if let Some(folder) = std::env::var_os(BINARIES) {
+            binary = Path::new(&folder).join(&name).join("bootstrap");
+        }
         let mut command = Command::new(&binary);
         command
             .env_clear()
@@ -136,7 +121,6 @@ impl Function {
     }
 
     /// The environment variables of a function that uses the tables at a DynamoDB-compatible URL.
-    #[must_use]
     pub fn variables(endpoint_url: &str) -> Vec<(&'static str, String)> {
         vec![
             ("AWS_ENDPOINT_URL", endpoint_url.to_owned()),
@@ -146,17 +130,11 @@ impl Function {
     }
 
     /// Invokes the function with an event, and returns its response.
-    ///
-    /// # Panics
-    /// If it does not respond within half a minute.
     pub async fn invoke(&mut self, event: Value) -> Value {
         self.invoke_text(event.to_string()).await
     }
 
     /// As [`Function::invoke`], with text that may be invalid JSON.
-    ///
-    /// # Panics
-    /// If it does not respond within half a minute.
     pub async fn invoke_text(&mut self, event: String) -> Value {
         self.events.send(event).await.expect("the runtime API runs");
         let response = tokio::time::timeout(PATIENCE, self.responses.recv()).await;
@@ -164,9 +142,6 @@ impl Function {
     }
 
     /// Waits until the function asks for its first event, and returns the duration of its start.
-    ///
-    /// # Panics
-    /// If it does not start.
     pub async fn ready(&mut self) -> Duration {
         let asked = tokio::time::timeout(PATIENCE, self.asked.wait_for(Option::is_some)).await;
         let asked = asked.expect("the function starts in time").expect("the runtime API runs");
@@ -174,31 +149,22 @@ impl Function {
     }
 
     /// The peak resident memory of the process, in kilobytes; 0 if the system does not report it.
-    #[must_use]
     pub fn peak_kilobytes(&self) -> u64 {
-        let status = self
-            .process
-            .id()
-            .and_then(|id| std::fs::read_to_string(format!("/proc/{id}/status")).ok());
-        let line = status
-            .as_deref()
-            .and_then(|status| status.lines().find(|line| line.starts_with("VmHWM:")));
-        line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or_default()
+        let peak = |id: u32| -> Option<u64> {
+            let status = std::fs::read_to_string(format!("/proc/{id}/status")).ok()?;
+            let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+            line.split_whitespace().nth(1)?.parse().ok()
+        };
+        self.process.id().and_then(peak).unwrap_or_default()
     }
 
     /// Stops the function, and returns its log.
-    ///
-    /// # Panics
-    /// If it cannot be stopped.
     pub async fn stop(mut self) -> String {
         self.process.kill().await.expect("the function is stopped");
         self.log.await.expect("its log was read")
     }
 
     /// Runs a binary that must fail to start, and returns its log.
-    ///
-    /// # Panics
-    /// If it keeps running.
     pub async fn refusal(binary: &str, variables: &[(&str, String)]) -> String {
         let function = Self::start(binary, variables).await;
         let output = tokio::time::timeout(PATIENCE, function.process.wait_with_output()).await;
@@ -217,10 +183,9 @@ async fn next(State(api): State<RuntimeApi>) -> Response {
     let Some(event) = api.events.lock().await.recv().await else {
         return respond(StatusCode::GONE, Body::empty());
     };
-    let deadline = deadline_ms();
     Response::builder()
         .header("lambda-runtime-aws-request-id", "8476a536-e9f4-11e8-9739-2dfe598c3fcd")
-        .header("lambda-runtime-deadline-ms", deadline.to_string())
+        .header("lambda-runtime-deadline-ms", deadline_ms().to_string())
         .header(
             "lambda-runtime-invoked-function-arn",
             "arn:aws:lambda:us-east-1:123456789012:function:test",
@@ -255,12 +220,8 @@ fn respond(status: StatusCode, body: Body) -> Response {
     Response::builder().status(status).body(body).expect("the parts are valid")
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the emulator gives deadlines as wall-clock time, as Lambda does"
-)]
+#[expect(clippy::disallowed_methods, reason = "Lambda gives deadlines as wall-clock time")]
 fn deadline_ms() -> u128 {
-    let now =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    (now + Duration::from_secs(10)).as_millis()
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    (now.unwrap_or_default() + Duration::from_secs(10)).as_millis()
 }

@@ -1,5 +1,5 @@
 //! The support library of the whole-system tests: it starts a local edition, and a Lambda runtime
-//! API that runs real function binaries.
+//! API that runs real function binaries. What cannot do its work panics, so that the test fails.
 
 pub mod at_once;
 mod edition;

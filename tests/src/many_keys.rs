@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::Engine;
 use local::in_process_clients;
 use sharding::internal::TableEngine;
@@ -14,6 +13,7 @@ use sharding::{Attributes, Item, Value};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::metadata::{self, text};
 use crate::{Tables, config, partition_key, soon, sort_key};
 
 /// The service time of a request.
@@ -45,10 +45,6 @@ pub struct Cost {
 
 impl Cost {
     /// The percentile of the durations, in milliseconds.
-    ///
-    /// # Panics
-    /// If there was no operation.
-    #[must_use]
     pub fn percentile(&self, percent: usize) -> f64 {
         let mut times = self.times.clone();
         times.sort_unstable();
@@ -85,17 +81,11 @@ impl Side {
     }
 
     /// The bare requests of the SDK.
-    ///
-    /// # Panics
-    /// If the engine does not respond.
     pub async fn bare() -> Self {
         Self::over(Self::tables().await, None)
     }
 
     /// This product, in a process that has completed its start.
-    ///
-    /// # Panics
-    /// If the engine does not respond.
     pub async fn ours() -> Self {
         let tables = Self::tables().await;
         let table = tables.instance(1);
@@ -104,9 +94,6 @@ impl Side {
     }
 
     /// Performs the operation on each of these keys, `at_once` of them concurrently.
-    ///
-    /// # Panics
-    /// If an operation fails.
     pub async fn carry_out(
         &self,
         operation: Operation,
@@ -140,8 +127,8 @@ impl Side {
         let key = format!("/shared/path-{number:07}.txt");
         match (operation, &self.table) {
             (Operation::Post, Some(table)) => {
-                let attributes =
-                    Attributes::from([("bytes".to_owned(), Value::N("1024".to_owned()))]);
+                let bytes = Value::N("1024".to_owned());
+                let attributes = Attributes::from([("bytes".to_owned(), bytes)]);
                 let (partition_key, sort_key) = (partition_key(&key), sort_key(SORT_KEY));
                 let item = Item { partition_key, sort_key, attributes };
                 table.put(&item, soon()).await.expect("stored");
@@ -152,26 +139,13 @@ impl Side {
                 assert!(found.expect("a response").is_some(), "{key}");
             }
             (Operation::Post, None) => {
-                let put = self
-                    .client
-                    .put_item()
-                    .table_name("items")
-                    .item("partition_key", AttributeValue::S(key));
-                let put = put.item("sort_key", AttributeValue::S(SORT_KEY.to_owned()));
-                put.item("bytes", AttributeValue::N("1024".to_owned()))
-                    .send()
-                    .await
-                    .expect("stored");
+                let put = self.client.put_item().table_name("items");
+                let put = put.item("partition_key", text(&key)).item("sort_key", text(SORT_KEY));
+                put.item("bytes", metadata::number(1_024)).send().await.expect("stored");
             }
             (Operation::Get, None) => {
-                let get = self
-                    .client
-                    .get_item()
-                    .table_name("items")
-                    .key("partition_key", AttributeValue::S(key));
-                let get = get
-                    .key("sort_key", AttributeValue::S(SORT_KEY.to_owned()))
-                    .consistent_read(true);
+                let get = self.client.get_item().table_name("items").consistent_read(true);
+                let get = get.key("partition_key", text(&key)).key("sort_key", text(SORT_KEY));
                 assert!(get.send().await.expect("a response").item.is_some());
             }
         }

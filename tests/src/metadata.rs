@@ -5,11 +5,8 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use sharding::internal::ShardKeys;
-use sharding::internal::protocol::directory::{Division, KeyDigest};
-use sharding::internal::{TableEngine, protocol::directory::PAGES};
-use sharding::{PartitionKey, Placement, SortKeyType, TableConfig, Writes, create_tables};
-
-use crate::soon;
+use sharding::internal::protocol::directory::{Division, KeyDigest, PAGES};
+use sharding::{PartitionKey, Placement, SortKeyType, TableConfig, Writes};
 
 /// The key of the item with the table's mode.
 pub const TABLE_ITEM: &str = "_sharding:table";
@@ -23,23 +20,7 @@ const KEY: &str = "partition_key";
 /// The division of a new directory in tests. A process would draw another secret.
 pub const DIVISION: Division = Division { pages: PAGES, seed: 7 };
 
-/// Creates the tables of a configuration, with their directory, as the first process does. So a
-/// test's counts do not include this work.
-///
-/// # Panics
-/// If the tables cannot be created.
-pub async fn claimed_tables(client: &Client, config: &TableConfig) {
-    create_tables(client, config).await.expect("tables");
-    store(client, TABLE_ITEM, table_item(config)).await;
-    let table = TableEngine::new(client, config.clone());
-    Box::pin(table.claim_mode(soon())).await.expect("claimed");
-}
-
 /// The table item of a table that was empty, before the directory is made.
-///
-/// # Panics
-/// If the table has the layout of another program.
-#[must_use]
 pub fn table_item(config: &TableConfig) -> [(&'static str, AttributeValue); 9] {
     let writes = Writes::NAMES.iter().find(|(_, writes)| *writes == config.writes());
     let placement = Placement::NAMES.iter().find(|(_, it)| *it == config.placement);
@@ -61,51 +42,34 @@ pub fn table_item(config: &TableConfig) -> [(&'static str, AttributeValue); 9] {
 }
 
 /// Reads an item.
-///
-/// # Panics
-/// If the table does not respond.
 pub async fn read(client: &Client, key: &str) -> Option<Stored> {
-    let get = client
-        .get_item()
-        .table_name(TABLE)
-        .key(KEY, AttributeValue::S(key.to_owned()))
-        .consistent_read(true);
+    let get = client.get_item().table_name(TABLE).key(KEY, text(key)).consistent_read(true);
     get.send().await.expect("a response").item
 }
 
 /// Stores these attributes as the item of a key, unconditionally.
-///
-/// # Panics
-/// If the table does not respond.
 pub async fn store<const N: usize>(
     client: &Client,
     key: &str,
     attributes: [(&str, AttributeValue); N],
 ) {
-    let mut item: Stored =
-        attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    item.insert(KEY.to_owned(), AttributeValue::S(key.to_owned()));
+    let mut item = Stored::from(attributes.map(|(name, value)| (name.to_owned(), value)));
+    item.insert(KEY.to_owned(), text(key));
     put_back(client, item).await;
 }
 
 /// Stores an item as it was read before.
-///
-/// # Panics
-/// If the table does not respond.
 pub async fn put_back(client: &Client, item: Stored) {
     client.put_item().table_name(TABLE).set_item(Some(item)).send().await.expect("stored");
 }
 
 /// Sets attributes of a metadata item, and keeps the others.
-///
-/// # Panics
-/// If the table does not respond.
 pub async fn set<const N: usize>(
     client: &Client,
     key: &str,
     attributes: [(&str, AttributeValue); N],
 ) {
-    let update = client.update_item().table_name(TABLE).key(KEY, AttributeValue::S(key.to_owned()));
+    let update = client.update_item().table_name(TABLE).key(KEY, text(key));
     let terms: Vec<String> = (0..N).map(|index| format!("#a{index} = :a{index}")).collect();
     let update = update.update_expression(format!("SET {}", terms.join(", ")));
     let update =
@@ -117,26 +81,19 @@ pub async fn set<const N: usize>(
 }
 
 /// Removes an attribute of a metadata item.
-///
-/// # Panics
-/// If the table does not respond.
 pub async fn remove(client: &Client, key: &str, attribute: &str) {
-    let update = client.update_item().table_name(TABLE).key(KEY, AttributeValue::S(key.to_owned()));
+    let update = client.update_item().table_name(TABLE).key(KEY, text(key));
     let update = update.update_expression("REMOVE #a").expression_attribute_names("#a", attribute);
     update.send().await.expect("removed");
 }
 
 /// Deletes an item, to simulate its loss.
-///
-/// # Panics
-/// If the table does not respond.
 pub async fn lose(client: &Client, key: &str) {
-    let delete = client.delete_item().table_name(TABLE).key(KEY, AttributeValue::S(key.to_owned()));
+    let delete = client.delete_item().table_name(TABLE).key(KEY, text(key));
     delete.send().await.expect("deleted");
 }
 
 /// The key of a copy of a page of a new directory.
-#[must_use]
 pub fn page_copy(page: u32, copy: u32) -> String {
     copy_of(DIVISION, page, copy)
 }
@@ -150,27 +107,16 @@ fn digest(key: &str) -> KeyDigest {
 }
 
 /// The key of a copy of the page that lists a logical key, in a new directory.
-///
-/// # Panics
-/// If it is not a logical key.
-#[must_use]
 pub fn page_key(key: &str, copy: u32) -> String {
     page_key_in(DIVISION, key, copy)
 }
 
 /// As [`page_key`], in another directory.
-///
-/// # Panics
-/// If it is not a logical key.
-#[must_use]
 pub fn page_key_in(division: Division, key: &str, copy: u32) -> String {
     copy_of(division, division.page_of(digest(key)), copy)
 }
 
 /// As [`page_key`], in the directory that the table item describes.
-///
-/// # Panics
-/// If there is none, or if it is not a logical key.
 pub async fn stored_page_key(client: &Client, key: &str, copy: u32) -> String {
     let table = read(client, TABLE_ITEM).await.expect("a table item");
     let pages = u32::try_from(number_of(&table, "pages")).expect("a small number");
@@ -178,40 +124,27 @@ pub async fn stored_page_key(client: &Client, key: &str, copy: u32) -> String {
 }
 
 /// The name of a logical key's entry in its page.
-///
-/// # Panics
-/// If it is not a logical key.
-#[must_use]
 pub fn entry_name(key: &str) -> String {
     format!("key:{}", digest(key))
 }
 
 /// A logical key's entry in a copy of its page.
-///
-/// # Panics
-/// If the table does not respond.
 pub async fn entry(client: &Client, key: &str, copy: u32) -> Option<String> {
     let page = read(client, &page_key(key, copy)).await?;
     page.get(&entry_name(key))?.as_s().ok().cloned()
 }
 
 /// A number in DynamoDB's format.
-#[must_use]
 pub fn number(n: u64) -> AttributeValue {
     AttributeValue::N(n.to_string())
 }
 
 /// A string in DynamoDB's format.
-#[must_use]
 pub fn text(text: &str) -> AttributeValue {
     AttributeValue::S(text.to_owned())
 }
 
 /// A numeric attribute of an item.
-///
-/// # Panics
-/// If the item has no such number.
-#[must_use]
 pub fn number_of(item: &Stored, name: &str) -> u64 {
     let text = item.get(name).and_then(|value| value.as_n().ok());
     text.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{name}: {item:?}"))

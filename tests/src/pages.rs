@@ -13,6 +13,7 @@ use sharding::internal::{PageQuery, ShardKeys, TableEngine};
 use sharding::{PartitionKey, Placement, SortKey, Version};
 use tokio::task::JoinSet;
 
+use crate::metadata::Stored;
 use crate::{Tables, config, count, partition_key, soon, sort_key};
 
 const ITEMS: usize = 3_000;
@@ -77,9 +78,6 @@ fn key() -> PartitionKey {
 
 impl PageBench {
     /// A key of this width, with items in this product's format.
-    ///
-    /// # Panics
-    /// If the engine does not respond.
     pub async fn new(width: u32, keys: Keys) -> Self {
         let tables = Tables::unclaimed(config()).await;
         tables.set_unlimited();
@@ -89,27 +87,19 @@ impl PageBench {
         let bench = Self { engine, shard_keys: config().shard_keys, keys, width };
         for chunk in (0..ITEMS).collect::<Vec<_>>().chunks(25) {
             let puts = chunk.iter().map(|number| {
-                let put = PutRequest::builder()
-                    .set_item(Some(bench.item(*number)))
-                    .build()
-                    .expect("a put");
-                WriteRequest::builder().put_request(put).build()
+                let put = PutRequest::builder().set_item(Some(bench.item(*number))).build();
+                WriteRequest::builder().put_request(put.expect("a put")).build()
             });
-            client
-                .batch_write_item()
-                .request_items("items", puts.collect())
-                .send()
-                .await
-                .expect("stored");
+            let batch = client.batch_write_item().request_items("items", puts.collect());
+            batch.send().await.expect("stored");
         }
         bench
     }
 
     /// A client with this service time per request.
-    #[must_use]
     pub fn client(&self, service_time: Duration) -> Client {
-        in_process_clients(&InProcess::new(self.engine.clone()).with_service_time(service_time))
-            .dynamodb
+        let connection = InProcess::new(self.engine.clone()).with_service_time(service_time);
+        in_process_clients(&connection).dynamodb
     }
 
     fn shard_key(&self, shard: u32) -> String {
@@ -117,7 +107,7 @@ impl PageBench {
         self.shard_keys.build(&key(), shard).expect("a shard key")
     }
 
-    fn item(&self, number: usize) -> std::collections::HashMap<String, AttributeValue> {
+    fn item(&self, number: usize) -> Stored {
         let mut texts = BTreeMap::from([
             ("partition_key", self.shard_key(self.keys.home(number, self.width))),
             ("sort_key", self.keys.sort_key(number).to_string()),
@@ -128,14 +118,11 @@ impl PageBench {
         let (era, tie_breaker) = (if self.width == 1 { 1 } else { 2 }, 123_456_789 + number as u32);
         let version = Version::new(era, 1_764_000_000_000_000, tie_breaker);
         // A number of 28 digits takes 15 bytes.
-        let own: usize = texts.iter().map(|(name, text)| name.len() + text.len()).sum::<usize>()
-            + "_sh:v".len()
-            + 15;
-        texts.insert("filler", "x".repeat(ITEM_BYTES - own - "filler".len()));
-        let mut item: std::collections::HashMap<_, _> = texts
-            .into_iter()
-            .map(|(name, text)| (name.to_owned(), AttributeValue::S(text)))
-            .collect();
+        let own: usize = texts.iter().map(|(name, text)| name.len() + text.len()).sum();
+        let fixed = "_sh:v".len() + 15 + "filler".len();
+        texts.insert("filler", "x".repeat(ITEM_BYTES - own - fixed));
+        let stored = |(name, text): (&str, _)| (name.to_owned(), AttributeValue::S(text));
+        let mut item: Stored = texts.into_iter().map(stored).collect();
         item.insert("_sh:v".into(), AttributeValue::N(version.to_string()));
         item
     }
@@ -175,9 +162,6 @@ impl PageBench {
     }
 
     /// The units of the page as this product reads it.
-    ///
-    /// # Panics
-    /// If it is not the right page.
     pub async fn ours(&self, table: &TableEngine, after: usize) -> f64 {
         let query = PageQuery { after: Some(self.keys.sort_key(after)), ..PageQuery::new(key()) };
         let page = table.query(&query, soon()).await.expect("a page");
@@ -187,16 +171,13 @@ impl PageBench {
     }
 
     /// The units of the page with prior knowledge of the number of items on each shard.
-    #[must_use]
     pub fn oracle(&self, after: usize) -> f64 {
         let mut contributes = vec![0usize; self.width as usize];
         for number in after + 1..=after + PAGE {
             contributes[self.keys.home(number, self.width) as usize - 1] += 1;
         }
-        contributes
-            .into_iter()
-            .map(|items| (items * ITEM_BYTES).div_ceil(UNIT_BYTES).max(1) as f64 * 0.5)
-            .sum()
+        let units = |items: usize| (items * ITEM_BYTES).div_ceil(UNIT_BYTES).max(1) as f64 * 0.5;
+        contributes.into_iter().map(units).sum()
     }
 }
 

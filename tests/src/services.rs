@@ -33,9 +33,6 @@ struct Port {
 impl Services {
     /// Starts a proxy in front of the edition's port. `responses` gets the name of an operation,
     /// for example `DescribeTable`.
-    ///
-    /// # Panics
-    /// If no port is free.
     pub async fn start(
         edition: &str,
         responses: impl Fn(&str) -> Option<(u16, Value)> + Send + Sync + 'static,
@@ -44,9 +41,6 @@ impl Services {
     }
 
     /// As [`start`](Self::start). `responses` also gets the body of the request.
-    ///
-    /// # Panics
-    /// If no port is free.
     pub async fn start_by_body(
         edition: &str,
         responses: impl Fn(&str, &[u8]) -> Option<(u16, Value)> + Send + Sync + 'static,
@@ -66,13 +60,11 @@ impl Services {
     }
 
     /// The URL of the proxy.
-    #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
     /// The operations so far, in order.
-    #[must_use]
     pub fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

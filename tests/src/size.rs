@@ -2,10 +2,6 @@
 //! `.ci/run`.
 
 /// Whether the environment asks for the large form of the longest tests.
-///
-/// # Panics
-/// If `TEST_SIZE` is neither `small` nor `large`.
-#[must_use]
 pub fn large_tests() -> bool {
     match std::env::var("TEST_SIZE").as_deref() {
         Err(_) | Ok("small") => false,
@@ -15,7 +11,6 @@ pub fn large_tests() -> bool {
 }
 
 /// Returns the first value in the large form, and the second in the small form.
-#[must_use]
 pub fn large_or<T>(large: T, small: T) -> T {
     if large_tests() { large } else { small }
 }

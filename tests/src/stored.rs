@@ -7,23 +7,16 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use sharding::internal::{PageQuery, TableEngine};
 use sharding::{Item, PartitionKey, Value};
 
-use crate::soon;
+use crate::{metadata, soon};
 
 /// Stores an item as another program does.
-///
-/// # Panics
-/// If the table does not respond.
 pub async fn store_plainly(client: &Client, stored_key: &str, text: &str, value: u64) {
-    let put = client.put_item().table_name("items");
-    let put = put.item("partition_key", AttributeValue::S(stored_key.to_owned()));
-    let put = put.item("sort_key", AttributeValue::S(text.to_owned()));
-    put.item("value", AttributeValue::N(value.to_string())).send().await.expect("stored");
+    let put = client.put_item().table_name("items").item("value", metadata::number(value));
+    let put = put.item("partition_key", metadata::text(stored_key));
+    put.item("sort_key", metadata::text(text)).send().await.expect("stored");
 }
 
 /// Reads every item of a key, by pages of this size.
-///
-/// # Panics
-/// If a page cannot be read.
 pub async fn read_items(table: &TableEngine, key: &PartitionKey, limit: usize) -> Vec<Item> {
     let mut query = PageQuery { limit, consistent: true, ..PageQuery::new(key.clone()) };
     let mut items = Vec::new();
@@ -38,10 +31,6 @@ pub async fn read_items(table: &TableEngine, key: &PartitionKey, limit: usize) -
 }
 
 /// The numbers of items ([`valued_item`](crate::valued_item)) by sort key.
-///
-/// # Panics
-/// If an item has no number, or came twice.
-#[must_use]
 pub fn numbers(items: &[Item]) -> BTreeMap<String, u64> {
     let mut found = BTreeMap::new();
     for item in items {
@@ -53,9 +42,6 @@ pub fn numbers(items: &[Item]) -> BTreeMap<String, u64> {
 }
 
 /// Reads the whole main table as it is stored.
-///
-/// # Panics
-/// If a page cannot be read.
 pub async fn scan_stored(client: &Client) -> Vec<HashMap<String, AttributeValue>> {
     let (mut start, mut stored) = (None, Vec::new());
     loop {

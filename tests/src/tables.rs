@@ -9,8 +9,8 @@ use local::{clients_over, in_process_clients};
 use sharding::internal::{Environment, TableEngine};
 use sharding::{TableConfig, create_tables};
 
-use crate::metadata::claimed_tables;
-use crate::{Call, Fate, TestClock, Wire};
+use crate::metadata::{self, TABLE_ITEM, table_item};
+use crate::{Call, Fate, TestClock, Wire, soon};
 
 /// Limits of one partition, which no test reaches.
 pub const UNLIMITED: PartitionLimits = PartitionLimits {
@@ -37,28 +37,22 @@ pub struct Tables {
 
 impl Tables {
     /// Creates tables that no process has claimed.
-    ///
-    /// # Panics
-    /// If they cannot be created.
     pub async fn unclaimed(config: TableConfig) -> Self {
-        let (engine, client) = in_memory();
+        let engine = Engine::in_memory().expect("an engine");
+        let client = in_process_clients(&InProcess::new(engine.clone())).dynamodb;
         create_tables(&client, &config).await.expect("tables");
-        Self::over(engine, client, config)
-    }
-
-    /// Creates tables with their directory, as [`claimed_tables`] does.
-    ///
-    /// # Panics
-    /// If they cannot be created.
-    pub async fn claimed(config: TableConfig) -> Self {
-        let (engine, client) = in_memory();
-        claimed_tables(&client, &config).await;
-        Self::over(engine, client, config)
-    }
-
-    fn over(engine: Engine, client: Client, config: TableConfig) -> Self {
         let (clock, service_time) = (TestClock::default(), Duration::ZERO);
         Self { engine, client, config, clock, service_time }
+    }
+
+    /// Creates tables with their directory, as the first process does. So a test's counts do not
+    /// include this work.
+    pub async fn claimed(config: TableConfig) -> Self {
+        let tables = Self::unclaimed(config).await;
+        metadata::store(&tables.client, TABLE_ITEM, table_item(&tables.config)).await;
+        let table = TableEngine::new(&tables.client, tables.config.clone());
+        Box::pin(table.claim_mode(soon())).await.expect("claimed");
+        tables
     }
 
     /// Removes the limits of both tables.
@@ -68,13 +62,11 @@ impl Tables {
     }
 
     /// A new instance without any state.
-    #[must_use]
     pub fn instance(&self, seed: u64) -> TableEngine {
         self.instance_over(self.connection().into_shared(), seed)
     }
 
     /// As [`instance`](Self::instance), on a connection that the test controls.
-    #[must_use]
     pub fn wired(
         &self,
         seed: u64,
@@ -85,7 +77,6 @@ impl Tables {
     }
 
     /// As [`instance`](Self::instance), on this connection.
-    #[must_use]
     pub fn instance_over(&self, connection: SharedHttpClient, seed: u64) -> TableEngine {
         let environment = Environment::seeded(self.clock.clone(), seed);
         let client = clients_over(connection).dynamodb;
@@ -93,14 +84,7 @@ impl Tables {
     }
 
     /// A new connection with the service time.
-    #[must_use]
     pub fn connection(&self) -> InProcess {
         InProcess::new(self.engine.clone()).with_service_time(self.service_time)
     }
-}
-
-fn in_memory() -> (Engine, Client) {
-    let engine = Engine::in_memory().expect("an engine");
-    let client = in_process_clients(&InProcess::new(engine.clone())).dynamodb;
-    (engine, client)
 }

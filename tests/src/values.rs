@@ -8,40 +8,26 @@ use sharding::maintenance::{ScaleError, ScaleOutcome};
 use sharding::{Attributes, Item, PartitionKey, ShardCount, SortKey, SortKeyType, Value};
 
 /// A deadline that is long enough for an operation of milliseconds.
-#[must_use]
 pub fn soon() -> Deadline {
     Deadline::now() + Duration::from_secs(20)
 }
 
 /// A number of shards.
-///
-/// # Panics
-/// If the number is 0.
-#[must_use]
 pub fn count(n: u32) -> ShardCount {
     ShardCount::new(n).expect("a count")
 }
 
 /// A string sort key.
-///
-/// # Panics
-/// If the text is not a valid sort key.
-#[must_use]
 pub fn sort_key(text: &str) -> SortKey {
     SortKey::parse(SortKeyType::String, text).expect("a sort key")
 }
 
 /// A partition key.
-///
-/// # Panics
-/// If the text is not a valid partition key.
-#[must_use]
 pub fn partition_key(text: &str) -> PartitionKey {
     PartitionKey::new(text).expect("a key")
 }
 
 /// An item whose only attribute is the number `value`.
-#[must_use]
 pub fn valued_item(key: PartitionKey, text: &str, value: u64) -> Item {
     let attributes = Attributes::from([("value".to_owned(), Value::N(value.to_string()))]);
     Item { partition_key: key, sort_key: sort_key(text), attributes }
@@ -53,9 +39,6 @@ pub fn numbered(n: Range<u32>) -> impl Iterator<Item = String> {
 }
 
 /// Applies the policy to a key that a report names, as the shard-scaler does.
-///
-/// # Errors
-/// If the tables could not be used.
 pub async fn report_throttles(
     table: &TableEngine,
     key: &PartitionKey,

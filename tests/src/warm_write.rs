@@ -5,11 +5,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::types::AttributeValue;
 use sharding::internal::{Deadline, Environment, TableEngine};
 use sharding::{Attributes, Item, Value};
 
 use crate::at_once::{self, StandingClock};
+use crate::metadata::{self, text};
 use crate::{config, partition_key, sort_key};
 
 /// The environment variable that selects the side when this program starts itself.
@@ -20,10 +20,6 @@ const TIMES: &str = "INSTRUCTIONS_TIMES";
 /// The instructions of one bare `PutItem` and of one write by this product. Each is the difference
 /// of two runs of this program with these arguments, which must reach [`run_side`]; so start and
 /// warm-up do not count. `None` without valgrind.
-///
-/// # Panics
-/// If a run fails.
-#[must_use]
 pub fn per_write(arguments: &[&str], few: u64, many: u64) -> Option<(f64, f64)> {
     let of_side = |side: &str| {
         let (few_count, many_count) = (count(arguments, side, few)?, count(arguments, side, many)?);
@@ -49,54 +45,31 @@ fn count(arguments: &[&str], side: &str, times: u64) -> Option<u64> {
 }
 
 /// An item of about 1 KB.
-///
-/// # Panics
-/// Never.
-#[must_use]
 pub fn item(number: usize) -> Item {
     let attributes = Attributes::from([
         ("path".to_owned(), Value::S("/shared/firetvGen2.txt".into())),
         ("bytes".to_owned(), Value::N("1024".into())),
         ("filler".to_owned(), Value::S("x".repeat(800))),
     ]);
-    Item {
-        partition_key: partition_key("k"),
-        sort_key: sort_key(&format!("{number:012}")),
-        attributes,
-    }
+    let (partition_key, sort_key) = (partition_key("k"), sort_key(&format!("{number:012}")));
+    Item { partition_key, sort_key, attributes }
 }
 
 /// The write of a user of the SDK without this product.
-///
-/// # Panics
-/// If it fails.
 pub async fn bare(client: &Client, number: usize) {
-    client
-        .put_item()
-        .table_name("items")
-        .item("partition_key", AttributeValue::S("k".into()))
-        .item("sort_key", AttributeValue::S(format!("{number:012}")))
-        .item("path", AttributeValue::S("/shared/firetvGen2.txt".into()))
-        .item("bytes", AttributeValue::N("1024".into()))
-        .item("filler", AttributeValue::S("x".repeat(800)))
-        .send()
-        .await
-        .expect("stored");
+    let put = client.put_item().table_name("items").item("partition_key", text("k"));
+    let put = put.item("sort_key", text(&format!("{number:012}")));
+    let put = put.item("path", text("/shared/firetvGen2.txt"));
+    let put = put.item("bytes", metadata::number(1_024)).item("filler", text(&"x".repeat(800)));
+    put.send().await.expect("stored");
 }
 
 /// The same write by this product.
-///
-/// # Panics
-/// If it fails.
 pub async fn ours(table: &TableEngine, item: &Item) {
     table.put(item, Deadline::now() + Duration::from_secs(5)).await.expect("stored");
 }
 
 /// Runs one side of the comparison, if the environment selects one. Returns whether it did.
-///
-/// # Panics
-/// If a write fails.
-#[must_use]
 pub fn run_side() -> bool {
     let Ok(side) = std::env::var(SIDE) else { return false };
     let times = std::env::var(TIMES).ok().and_then(|times| times.parse().ok()).unwrap_or(1);
@@ -105,8 +78,8 @@ pub fn run_side() -> bool {
     let client = at_once::client();
     runtime.block_on(async {
         // Under valgrind a second passes quickly. The clock stands still, so that no view ages.
-        let table =
-            TableEngine::with_environment(&client, config(), Environment::seeded(StandingClock, 1));
+        let environment = Environment::seeded(StandingClock, 1);
+        let table = TableEngine::with_environment(&client, config(), environment);
         ours(&table, &item(0)).await;
         table.finish_background_work().await;
         for number in 0..times {

@@ -70,19 +70,16 @@ impl Wire {
     }
 
     /// As an HTTP client for an SDK configuration.
-    #[must_use]
     pub fn into_shared(self) -> SharedHttpClient {
         http_client(self)
     }
 
     /// The calls so far, in order.
-    #[must_use]
     pub fn calls(&self) -> Vec<Call> {
         self.lock().clone()
     }
 
     /// The operations on the main table so far, in order.
-    #[must_use]
     pub fn operations(&self) -> Vec<String> {
         self.lock().iter().filter(|call| call.to_items).map(|call| call.operation.clone()).collect()
     }

@@ -2,16 +2,11 @@
 //! from each shard. Its units and round trips are exact, and `tests/tests/system/costs.rs` asserts
 //! them.
 
-use std::time::Instant;
-
 use sharding::internal::TableEngine;
 use system_tests::config;
 use system_tests::pages::{Keys, PageBench, WIDTHS, starts};
 
-#[expect(clippy::disallowed_methods, reason = "a benchmark reads the time")]
-fn now() -> Instant {
-    Instant::now()
-}
+use crate::now;
 
 pub(crate) async fn latency() {
     let service_time = crate::SERVICE_TIME;
@@ -19,7 +14,8 @@ pub(crate) async fn latency() {
         "latency of a page of 100 items of 1 KB with {service_time:?} service time, medians in ms"
     );
     println!(
-        "  sort keys  shards  unsharded    ours  ask for all   ours/unsharded (target 1.5 on 16, 2.5 on 64)"
+        "  sort keys  shards  unsharded    ours  ask for all   ours/unsharded (target 1.5 on 16, \
+         2.5 on 64)"
     );
     for keys in [Keys::Even, Keys::Uneven] {
         let single = PageBench::new(1, keys).await;

@@ -1,17 +1,12 @@
 //! A write of a warm key, compared with a bare `PutItem` of the same item.
 
-use std::time::Instant;
-
 use local::in_process_clients;
 use sharding::Item;
 use sharding::internal::TableEngine;
 use system_tests::warm_write::{bare, item, ours, per_write};
 use system_tests::{Tables, config, partition_key, soon};
 
-#[expect(clippy::disallowed_methods, reason = "a benchmark reads the time")]
-fn now() -> Instant {
-    Instant::now()
-}
+use crate::now;
 
 pub(crate) fn instructions() {
     println!("instructions of a write of a warm key, against a connector that responds at once");

@@ -9,8 +9,8 @@
 use std::process::ExitCode;
 
 use policy_grid::{
-    Contender, FIRST_SEED, Fleet, Items, Scenario, Summary, bursts, closed, day, doubling_of,
-    hot_items, items, lambda, open, oracle_of, provisioned, ramp, run, run_all, zipf,
+    Contender, Fleet, Items, Scenario, Summary, bursts, closed, day, doubling_of, hot_items, items,
+    lambda, open, oracle_of, provisioned, ramp, run, run_all, zipf,
 };
 
 /// Keys of a cell where luck decides.
@@ -76,10 +76,6 @@ impl Row {
     }
 }
 
-fn keyed(scenario: Scenario) -> Scenario {
-    Scenario { seed: FIRST_SEED, ..scenario }
-}
-
 /// A step from nothing to a demand, from 200 services, on a table of known partitions.
 fn open_loop() -> Vec<Row> {
     let mut rows = Vec::new();
@@ -88,7 +84,7 @@ fn open_loop() -> Vec<Row> {
             // The table has room for the demand at all.
             let serves = demand / 1_000.0 < 0.75 * f64::from(partitions);
             let (seconds, keys) = if serves { (30, KEYS) } else { (60, FEW_KEYS) };
-            let scenario = keyed(open(demand, partitions, seconds));
+            let scenario = open(demand, partitions, seconds);
             let ours = Summary::of(&scenario, keys);
             let oracle = Summary::of(&oracle_of(&scenario, demand), keys.min(OPPONENTS));
             let doubling = Summary::of(&doubling_of(&scenario), FEW_KEYS);
@@ -124,7 +120,6 @@ fn closed_loop() -> Vec<Row> {
         for partitions in [20, 64, 1_000] {
             for is_lambda in [false, true] {
                 let (scenario, demand) = closed(clients, partitions, is_lambda);
-                let scenario = keyed(scenario);
                 let ours = Summary::of(&scenario, FEW_KEYS);
                 let oracle = Summary::of(&oracle_of(&scenario, demand), FEW_KEYS);
                 let of = f64::from(scenario.scale);
@@ -151,7 +146,7 @@ fn on_lambda() -> Vec<Row> {
     for demand in [5_000.0, 20_000.0] {
         for instances in [1_000, 10_000] {
             for partitions in [64, 1_000] {
-                let scenario = keyed(lambda(demand, instances, partitions));
+                let scenario = lambda(demand, instances, partitions);
                 let ours = Summary::of(&scenario, FEW_KEYS);
                 let patient = Scenario { throttled_for: policy_grid::PATIENCE, ..scenario.clone() };
                 let patient = Summary::of(&patient, FEW_KEYS);
@@ -174,7 +169,7 @@ fn many_keys() -> Vec<Row> {
     let mut rows = Vec::new();
     for keys in [100, 1_000] {
         for exponent in [0.8, 1.1] {
-            let scenario = keyed(zipf(keys, exponent, 64, 0.9));
+            let scenario = zipf(keys, exponent, 64, 0.9);
             let both = [Contender::Ours, Contender::Once(1)]
                 .map(|contender| Scenario { contender, ..scenario.clone() });
             let runs = run_all(&both);
@@ -205,7 +200,7 @@ fn many_keys() -> Vec<Row> {
 fn items_and_limits() -> Vec<Row> {
     let mut rows = Vec::new();
     for (count, demand) in [(3, 6_000.0), (8, 5_000.0), (20, 5_000.0), (100, 5_000.0)] {
-        let ours = Summary::of(&keyed(hot_items(count, demand)), FEW_KEYS);
+        let ours = Summary::of(&hot_items(count, demand), FEW_KEYS);
         let is_few = count <= 8;
         let is_reported = ours.hot_items_after.iter().all(Option::is_some);
         let widest = ours.widths.last().copied().unwrap_or(1);
@@ -216,14 +211,14 @@ fn items_and_limits() -> Vec<Row> {
     }
     for size in [Items::Kilobytes(4), Items::Kilobytes(20), Items::Kilobytes(100), Items::Mixed] {
         for partitions in [64, 1_000] {
-            let ours = Summary::of(&keyed(items(size, partitions)), FEW_KEYS);
+            let ours = Summary::of(&items(size, partitions), FEW_KEYS);
             let bounds = [(ours.least_accepted() >= 0.995, "accepted")];
             let cell = format!("10000 in {size:?} on {partitions}");
             rows.push(Row::print(cell, &ours.to_string(), &bounds));
         }
     }
     for share in [100.0, 200.0, 500.0] {
-        let scenario = keyed(provisioned(share));
+        let scenario = provisioned(share);
         let ours = Summary::of(&scenario, 2);
         let doubling = Summary::of(&doubling_of(&scenario), 2);
         let bounds = [(ours.mean_accepted() >= doubling.mean_accepted() - 0.0005, "accepted")];
@@ -243,7 +238,7 @@ fn shapes() -> Vec<Row> {
             ("20 s of 20000 every 2 minutes", bursts(20_000.0, partitions), 0.985),
         ];
         for (name, scenario, least) in cells {
-            let outcome = run(&keyed(scenario));
+            let outcome = run(&scenario);
             let figures = format!(
                 "{:.2} %, {} changes, {} shards",
                 outcome.accepted() * 100.0,
@@ -257,7 +252,7 @@ fn shapes() -> Vec<Row> {
     for (name, fleet) in
         [("one process", Fleet::Shared(1)), ("10,000 services", Fleet::Shared(10_000))]
     {
-        let scenario = keyed(Scenario { fleet, ..open(10_000.0, 64, 40) });
+        let scenario = Scenario { fleet, ..open(10_000.0, 64, 40) };
         let ours = Summary::of(&scenario, FEW_KEYS);
         let bounds = [(ours.least_accepted() >= 0.995, "accepted")];
         rows.push(Row::print(format!("10000 on 64 from {name}"), &ours.to_string(), &bounds));

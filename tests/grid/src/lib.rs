@@ -26,7 +26,6 @@ pub use cells::{
     FIRST_SEED, bursts, closed, day, doubling_of, hot_items, items, lambda, open, oracle_of,
     provisioned, ramp, zipf,
 };
-pub use oracle::best_width;
 pub use outcome::{Outcome, Second};
 pub use run::{run, run_all};
 pub use scenario::{Contender, Fleet, Items, Load, PATIENCE, Scenario, SortKeys};

@@ -19,8 +19,7 @@ const AS_GOOD: f64 = 0.002;
 
 /// The fewest shards that relieve nearly as many placements of a demand (in partitions) as the most
 /// would; if those relieve hardly any, the fewest that accept nearly as much.
-#[must_use]
-pub fn best_width(demand: f64, partitions: u32) -> u32 {
+pub(crate) fn best_width(demand: f64, partitions: u32) -> u32 {
     let tried: Vec<(f64, f64)> =
         (1..=MOST_SHARDS).map(|shards| rejected(demand / FILLED, shards, partitions)).collect();
     let (relieved, lost) = tried.last().copied().unwrap_or_default();

@@ -20,8 +20,6 @@ pub struct Second {
     pub stored: u64,
     /// Those that were given up.
     pub failed: u64,
-    /// Those whose first attempt was throttled.
-    pub throttled: u64,
 }
 
 /// The outcome of a run.
@@ -37,28 +35,14 @@ pub struct Outcome {
     pub short_after: Option<f64>,
     /// The first report that a key has few hot items, in seconds.
     pub hot_items_after: Option<f64>,
-    /// The latencies of writes of the last third of the run, sorted.
-    pub late_latencies: Vec<Duration>,
-    /// All attempts on the main table: accepted and throttled.
-    pub attempts: (u64, u64),
 }
 
 impl Outcome {
-    pub(crate) fn record(
-        &mut self,
-        second: usize,
-        latency: Duration,
-        is_stored: bool,
-        is_throttled: bool,
-    ) {
+    pub(crate) fn record(&mut self, second: usize, latency: Duration, is_stored: bool) {
         let Some(of) = self.seconds.get_mut(second) else { return };
         of.at_once += u64::from(is_stored && latency < AT_ONCE);
         of.stored += u64::from(is_stored);
         of.failed += u64::from(!is_stored);
-        of.throttled += u64::from(is_throttled);
-        if second >= self.seconds.len() * 2 / 3 {
-            self.late_latencies.push(latency);
-        }
     }
 
     /// The second from which on the key is relieved.
@@ -83,15 +67,6 @@ impl Outcome {
     pub fn rate_from(&self, second: usize) -> f64 {
         let late = self.seconds.get(second..).unwrap_or_default();
         late.iter().map(|of| of.stored).sum::<u64>() as f64 / late.len().max(1) as f64
-    }
-
-    /// The share of first attempts that was throttled, from this second on.
-    #[must_use]
-    pub fn throttled_from(&self, second: usize) -> f64 {
-        let late = self.seconds.get(second..).unwrap_or_default();
-        let (throttled, came) =
-            late.iter().fold((0, 0), |sum, of| (sum.0 + of.throttled, sum.1 + of.came));
-        throttled as f64 / came.max(1) as f64
     }
 
     /// The shards of the first key at the end.

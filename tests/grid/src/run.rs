@@ -30,24 +30,19 @@ const MIXED: [u32; 4] = [1, 4, 20, 100];
 #[must_use]
 pub fn run_all(scenarios: &[Scenario]) -> Vec<Outcome> {
     let next = AtomicUsize::new(0);
-    let done: Vec<Mutex<Option<Outcome>>> = scenarios.iter().map(|_| Mutex::default()).collect();
+    let done: Vec<Mutex<Outcome>> = scenarios.iter().map(|_| Mutex::default()).collect();
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
-                while let Some(scenario) = scenarios.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let index = scenarios.iter().position(|one| std::ptr::eq(one, scenario));
-                    let outcome = run(scenario);
-                    if let Some(slot) = index.and_then(|index| done.get(index)) {
-                        *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
-                    }
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(scenario) = scenarios.get(index) else { return };
+                    *done[index].lock().unwrap_or_else(PoisonError::into_inner) = run(scenario);
                 }
             });
         }
     });
-    let outcome = |slot: Mutex<Option<Outcome>>| {
-        slot.into_inner().unwrap_or_else(PoisonError::into_inner).unwrap_or_default()
-    };
-    done.into_iter().map(outcome).collect()
+    done.into_iter().map(|of| of.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
 }
 
 /// Runs one scenario in paused time.
@@ -122,10 +117,7 @@ impl World {
         }
         controller.abort();
         watcher.abort();
-        let mut outcome = std::mem::take(&mut world.state().outcome);
-        outcome.attempts = world.instances.table().model.attempts();
-        outcome.late_latencies.sort_unstable();
-        outcome
+        std::mem::take(&mut world.state().outcome)
     }
 
     async fn open(self: &Arc<Self>, demand: f64, shape: fn(f64) -> f64, end: Instant) {
@@ -182,17 +174,11 @@ impl World {
             }
         }
         let patience = comes + PATIENCE;
-        let (mut is_throttled, mut is_first) = (false, true);
         let is_stored = loop {
             let Some(instance) = self.instances.get(patience).await else { break false };
-            let throttled = match instance.engine.put(&item, patience).await {
-                Ok(written) => (written.throttled, true),
-                Err(error) => (error.throttled, false),
-            };
+            let stored = instance.engine.put(&item, patience).await;
             drop(instance);
-            is_throttled |= is_first && throttled.0 > 0;
-            is_first = false;
-            if throttled.1 {
+            if stored.is_ok() {
                 break true;
             }
             let pause = RETRY_AFTER.mul_f64(0.5 + 0.5 * self.state().rng.random::<f64>());
@@ -201,7 +187,7 @@ impl World {
             }
             sleep(pause).await;
         };
-        self.state().outcome.record(second, comes.elapsed(), is_stored, is_throttled);
+        self.state().outcome.record(second, comes.elapsed(), is_stored);
     }
 
     fn item(&self, key: usize) -> (Item, f64) {

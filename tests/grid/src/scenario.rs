@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use sharding::TableConfig;
 
+use crate::cells::FIRST_SEED;
+
 /// A run. Rates are in write units a second.
 #[derive(Debug, Clone)]
 pub struct Scenario {
@@ -39,7 +41,7 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// An open load on one key, from 200 instances, for a minute.
+    /// An open load on the first key of the tables, from 200 instances, for a minute.
     #[must_use]
     pub fn open(demand: f64, partitions: u32) -> Self {
         Self {
@@ -53,7 +55,7 @@ impl Scenario {
             provisioned: None,
             scale: 1,
             seconds: 60,
-            seed: 1,
+            seed: FIRST_SEED,
             contender: Contender::Ours,
             throttled_for: TableConfig::new("items", "items-metadata").throttled_for,
             late_pages: Duration::ZERO,
@@ -116,12 +118,4 @@ pub enum Contender {
     /// A controller that sees all attempts, and doubles the shards while more than 2 % of them are
     /// throttled, two seconds after each change.
     Doubling,
-}
-
-impl Contender {
-    /// The instances scale by themselves.
-    #[must_use]
-    pub const fn is_ours(self) -> bool {
-        matches!(self, Self::Ours)
-    }
 }

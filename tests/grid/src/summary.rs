@@ -17,8 +17,6 @@ pub struct Summary {
     pub widths: Vec<u32>,
     /// Stored writes a second in the last third.
     pub late_rate: f64,
-    /// The share of first attempts that was throttled in the last third.
-    pub late_throttled: f64,
     /// The first report of a shortage, of each key.
     pub short_after: Vec<Option<f64>>,
     /// The first report of hot items, of each key.
@@ -38,16 +36,12 @@ impl Summary {
     pub fn of_runs(runs: &[Outcome]) -> Self {
         let mut widths: Vec<u32> = runs.iter().map(Outcome::width).collect();
         widths.sort_unstable();
-        let mean = |value: &dyn Fn(&Outcome) -> f64| {
-            runs.iter().map(value).sum::<f64>() / runs.len().max(1) as f64
-        };
-        let late = |of: &Outcome| of.seconds.len() * 2 / 3;
+        let late_rates = runs.iter().map(|of| of.rate_from(of.seconds.len() * 2 / 3));
         Self {
             relief: runs.iter().map(|of| of.relieved_after().unwrap_or(f64::INFINITY)).collect(),
             accepted: runs.iter().map(Outcome::accepted).collect(),
             widths,
-            late_rate: mean(&|of| of.rate_from(late(of))),
-            late_throttled: mean(&|of| of.throttled_from(late(of))),
+            late_rate: late_rates.sum::<f64>() / runs.len().max(1) as f64,
             short_after: runs.iter().map(|of| of.short_after).collect(),
             hot_items_after: runs.iter().map(|of| of.hot_items_after).collect(),
         }

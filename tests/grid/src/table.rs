@@ -8,9 +8,6 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
-use aws_sdk_dynamodb::types::{
-    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
-};
 use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture};
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use embedded_dynamodb::{
@@ -21,10 +18,11 @@ use sharding::internal::{
 };
 use sharding::{
     PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, ScalingActors, TableConfig, WarmThroughput,
+    create_tables,
 };
 use tokio::time::{Instant, sleep};
 
-use crate::scenario::Scenario;
+use crate::scenario::{Contender, Scenario};
 
 /// The time of one request to either table.
 const SERVICE_TIME: Duration = Duration::from_millis(5);
@@ -145,12 +143,12 @@ impl Table {
         };
         let prompt = client(Duration::ZERO);
         let mut config = TableConfig::new("items", "items-metadata");
-        if !scenario.contender.is_ours() {
+        if scenario.contender != Contender::Ours {
             config.scaling = ScalingActors::Alarm;
         }
         config.throttled_for = scenario.throttled_for;
         config.policy.partition_write_units = PARTITION_WRITE_UNITS as f64 / scale;
-        create_tables(&prompt, &config).await;
+        create_tables(&prompt, &config).await.expect("the engine creates the tables");
         let origin = Instant::now();
         let model = Model {
             // A table of the hash ranges of another seed has its shards on other partitions.
@@ -182,30 +180,5 @@ impl Table {
         let environment = Environment::seeded(PausedClock(self.origin), seed);
         let model = Arc::new(Shared(Arc::clone(&self.model)));
         TableEngine::over_model(&self.client, self.config.clone(), environment, model)
-    }
-}
-
-/// Creates both tables. Of the main one, the product asks only whether it is there.
-async fn create_tables(client: &Client, config: &TableConfig) {
-    let (partition_key, sort_key) = (&config.partition_key_name, &config.sort_key_name);
-    let hash = (partition_key, KeyType::Hash);
-    let tables = [
-        (&config.table_name, vec![hash.clone(), (sort_key, KeyType::Range)]),
-        (&config.metadata_table_name, vec![hash]),
-    ];
-    for (name, keys) in tables {
-        let mut create =
-            client.create_table().table_name(name).billing_mode(BillingMode::PayPerRequest);
-        for (key, kind) in keys {
-            let definition = AttributeDefinition::builder()
-                .attribute_name(key)
-                .attribute_type(ScalarAttributeType::S)
-                .build();
-            let schema = KeySchemaElement::builder().attribute_name(key).key_type(kind).build();
-            create = create
-                .attribute_definitions(definition.expect("name and type are set"))
-                .key_schema(schema.expect("name and kind are set"));
-        }
-        create.send().await.expect("the engine creates a table");
     }
 }

@@ -1,20 +1,14 @@
 //! A short form of the tables: some cells, a few keys each. `cargo bench -p policy-grid` measures
 //! the others.
 
-use policy_grid::{
-    FIRST_SEED, Scenario, Summary, closed, hot_items, lambda, open, oracle_of, run, zipf,
-};
+use policy_grid::{Scenario, Summary, closed, hot_items, lambda, open, oracle_of, run, zipf};
 
 const KEYS: u64 = 3;
-
-fn keyed(scenario: Scenario) -> Scenario {
-    Scenario { seed: FIRST_SEED, ..scenario }
-}
 
 #[test]
 fn a_step_is_relieved_in_seconds_with_few_shards() {
     for (demand, partitions) in [(2_000.0, 4), (5_000.0, 64), (20_000.0, 1_000)] {
-        let scenario = keyed(open(demand, partitions, 20));
+        let scenario = open(demand, partitions, 20);
         let ours = Summary::of(&scenario, KEYS);
         let oracle = Summary::of(&oracle_of(&scenario, demand), KEYS);
         let row = format!("{demand} on {partitions}: {ours} / oracle {oracle}");
@@ -27,7 +21,7 @@ fn a_step_is_relieved_in_seconds_with_few_shards() {
 
 #[test]
 fn a_short_table_is_reported_and_used() {
-    let scenario = keyed(open(5_000.0, 4, 20));
+    let scenario = open(5_000.0, 4, 20);
     let ours = Summary::of(&scenario, KEYS);
     let oracle = Summary::of(&oracle_of(&scenario, 5_000.0), KEYS);
     let row = format!("{ours} / oracle {oracle}");
@@ -40,7 +34,6 @@ fn a_short_table_is_reported_and_used() {
 fn clients_that_wait_get_what_an_oracle_gives_them() {
     for is_lambda in [false, true] {
         let (scenario, demand) = closed(400, 1_000, is_lambda);
-        let scenario = keyed(scenario);
         let (ours, oracle) = (run(&scenario), run(&oracle_of(&scenario, demand)));
         let (ours, oracle) = (ours.rate_from(45), oracle.rate_from(45));
         assert!(ours >= 0.95 * oracle, "Lambda: {is_lambda}: {ours} and {oracle} writes a second");
@@ -49,14 +42,14 @@ fn clients_that_wait_get_what_an_oracle_gives_them() {
 
 #[test]
 fn a_fleet_of_one_request_at_a_time_is_relieved() {
-    let outcome = run(&keyed(Scenario { seconds: 30, ..lambda(5_000.0, 1_000, 64) }));
+    let outcome = run(&Scenario { seconds: 30, ..lambda(5_000.0, 1_000, 64) });
     assert!(outcome.accepted() >= 0.995, "{}", outcome.accepted());
     assert!(outcome.relieved_after().is_some_and(|at| at <= 20.0), "{:?}", outcome.changes);
 }
 
 #[test]
 fn cold_keys_on_a_full_table_do_not_grow() {
-    let scenario = keyed(Scenario { seconds: 15, ..zipf(100, 1.1, 20, 0.9) });
+    let scenario = Scenario { seconds: 15, ..zipf(100, 1.1, 20, 0.9) };
     let outcome = run(&scenario);
     let rate = |units: f64| units * f64::from(scenario.scale) / f64::from(scenario.seconds);
     let cold: Vec<_> = outcome.keys.iter().filter(|key| rate(key.0) < 200.0).collect();
@@ -67,7 +60,7 @@ fn cold_keys_on_a_full_table_do_not_grow() {
 
 #[test]
 fn few_hot_items_are_reported_and_take_few_shards() {
-    let outcome = run(&keyed(Scenario { seconds: 20, ..hot_items(3, 6_000.0) }));
+    let outcome = run(&Scenario { seconds: 20, ..hot_items(3, 6_000.0) });
     assert!(outcome.width() <= 8, "{:?}", outcome.changes);
     assert!(outcome.hot_items_after.is_some());
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use policy_grid::{FIRST_SEED, Fleet, Scenario, run};
+use policy_grid::{Fleet, Scenario, run};
 
 #[test]
 fn waiting_writers_let_one_of_them_finish() {
@@ -15,7 +15,6 @@ fn waiting_writers_let_one_of_them_finish() {
             fleet: Fleet::Shared(instances),
             late_pages: Duration::from_millis(late),
             seconds: 30,
-            seed: FIRST_SEED,
             ..Scenario::open(1_500.0, 64)
         };
         let outcome = run(&scenario);

@@ -1,53 +1,65 @@
-//! The parts that scenarios are made of: a key's metadata at the beginning, actors and operations.
+//! The parts that scenarios are made of: a key's metadata at the beginning, actors and operations,
+//! and scenarios of which others differ little.
 
 use sharding::internal::protocol::expressed::Operation;
 use sharding::internal::protocol::growth::GrowthRecord;
+use sharding::internal::protocol::layout::FIRST_ERA;
 use sharding::internal::protocol::metadata::{Change, ShardMetadata};
 
 use super::expressing::Expects;
+use super::invariants::DRAINED;
 use super::program::{Cast, Keyed, May, Op};
+use super::scenario::Scenario;
 use super::state::{EPOCH, Value, count};
 
-/// A key's metadata after these changes, all made long before the scenario.
-fn after(changes: &[Change]) -> ShardMetadata {
-    after_at(EPOCH - 100, changes)
-}
-
-fn after_at(now: u64, changes: &[Change]) -> ShardMetadata {
-    changes.iter().fold(ShardMetadata::unregistered(), |metadata, change| {
+/// A key's metadata after these changes, all made at this epoch second.
+pub(crate) fn after(metadata: ShardMetadata, now: u64, changes: &[Change]) -> ShardMetadata {
+    changes.iter().fold(metadata, |metadata, change| {
         metadata.apply(change, now).expect("a scenario begins with changes that fit")
     })
 }
 
-/// A key that grew to two shards just before the scenario.
-pub(crate) fn just_grown() -> ShardMetadata {
-    let close = Change::Close { to: count(2), growth: GrowthRecord::default() };
-    after_at(EPOCH, &[close, Change::Open])
+pub(crate) fn close(to: u32) -> Change {
+    Change::Close { to: count(to), growth: GrowthRecord::default() }
 }
 
-/// A key that had these widths in turn.
+/// A key that grew to two shards just before the scenario.
+pub(crate) fn just_grown() -> ShardMetadata {
+    after(one_shard(), EPOCH, &[close(2), Change::Open])
+}
+
+/// A key that had these widths in turn, long before the scenario.
 pub(crate) fn widths(widths: &[u32]) -> ShardMetadata {
-    let change = |width: &u32| {
-        [Change::Close { to: count(*width), growth: GrowthRecord::default() }, Change::Open]
-    };
-    after(&widths.iter().flat_map(change).collect::<Vec<_>>())
+    let change = |width: &u32| [close(*width), Change::Open];
+    after(one_shard(), EPOCH - 100, &widths.iter().flat_map(change).collect::<Vec<_>>())
 }
 
 pub(crate) fn settled(width: u32) -> ShardMetadata {
-    let close = Change::Close { to: count(width), growth: GrowthRecord::default() };
-    let finish = Change::FinishDrain { keep_first: false };
-    after(&[close, Change::Open, Change::MarkDrain, finish])
+    let drain = [Change::MarkDrain, Change::FinishDrain { keep_first: false }];
+    after(widths(&[width]), EPOCH - 100, &drain)
+}
+
+/// A key of two shards that is marked for a drain.
+pub(crate) fn marked() -> ShardMetadata {
+    after(widths(&[2]), EPOCH - 50, &[Change::MarkDrain])
 }
 
 pub(crate) fn left_by_a_dead_drainer() -> ShardMetadata {
-    let marked = widths(&[2]).apply(&Change::MarkDrain, EPOCH - 50);
-    let begun = marked
-        .and_then(|marked| marked.apply(&Change::BeginDrain { busy_until: EPOCH }, EPOCH - 50));
-    begun.expect("a scenario begins with changes that fit")
+    after(marked(), EPOCH - 50, &[Change::BeginDrain { busy_until: EPOCH }])
 }
 
 pub(crate) fn one_shard() -> ShardMetadata {
     ShardMetadata::unregistered()
+}
+
+/// A scenario with an item x of the first era on shard 1.
+pub(crate) fn with_x(name: &'static str, metadata: ShardMetadata, cast: Vec<Cast>) -> Scenario {
+    Scenario { items: vec![(0, 1, FIRST_ERA, 'x')], ..Scenario::new(name, metadata, cast) }
+}
+
+/// A drain of a key that was widened to two shards long before.
+pub(crate) fn drains(name: &'static str, cast: Vec<Cast>) -> Scenario {
+    Scenario { horizon: 5, shows: vec![DRAINED], ..with_x(name, widths(&[2]), cast) }
 }
 
 pub(crate) fn scaler(to: u32) -> Cast {

@@ -8,76 +8,71 @@ use sharding::internal::protocol::copies::{Answer, Condition, Copy, Effect};
 use sharding::internal::protocol::version::Version;
 
 use super::expressing::Asked;
-use super::state::{Body, Content, Key, State, Step, Stored, index};
-use super::{ProtocolModel, Story};
+use super::state::{Body, Content, Key, Step, Stored, index};
+use super::{ProtocolModel, Turn};
 
-impl ProtocolModel {
+impl Turn<'_> {
     /// Applies a request in flight. If its sender still waits, it gets the response.
-    pub(crate) fn apply(&self, state: &mut State, request: usize, story: &mut Story) {
-        let request = state.requests.remove(request);
+    pub(crate) fn apply(&mut self, request: usize) {
+        let request = self.state.requests.remove(request);
         let note = if request.awaited { "" } else { ", but its sender no longer waits" };
-        story.log(format_args!("{} is applied{note}", self.sender(request.from)));
+        let sender = self.scenario.cast.get(request.from);
+        let sender = sender.map_or("an earlier".to_owned(), |sender| format!("{}'s", sender.name));
+        self.story.log(format_args!("{sender} request is applied{note}"));
         let copy = if let Body::Page { copy, .. } = request.body { Some(copy) } else { None };
         let answer = match request.body {
             Body::Item { place, key, content, request } => {
-                self.apply_to_item(state, place, key, content, &request, story)
+                self.apply_to_item(place, key, content, &request)
             }
             Body::Metadata { generation, new }
-                if !self.rules.generation || state.metadata.generation == generation =>
+                if !self.rules.generation || self.state.metadata.generation == generation =>
             {
-                story.log(format_args!("metadata: {}", super::layout_text(&new.layout())));
-                state.metadata = new;
+                self.story.log(format_args!("metadata: {}", super::layout_text(&new.layout())));
+                self.state.metadata = new;
                 Answer::Applied
             }
             Body::Metadata { .. } => {
-                story
-                    .log(format_args!("rejected: the generation is {}", state.metadata.generation));
+                let generation = self.state.metadata.generation;
+                self.story.log(format_args!("rejected: the generation is {generation}"));
                 Answer::Refused(None)
             }
-            Body::Page { copy, layout } => self.apply_to_page(state, copy, layout, story),
+            Body::Page { copy, layout } => self.apply_to_page(copy, layout),
         };
         if !request.awaited {
             return;
         }
-        let from = request.from;
         // The actor processes these responses at once. A later time would be the same as a later
         // next step: it would only lengthen the waits that begin here.
         if let Some(copy) = copy {
-            self.page_written(state, from, copy, story);
-        } else if matches!(state.actors[from].step, Step::Changing(..)) {
-            self.change_answered(state, from, &answer, story);
-        } else if matches!(state.actors[from].step, Step::Draining(..)) {
-            self.moved(state, from);
+            self.page_written(copy);
+        } else if matches!(self.me().step, Step::Changing(..)) {
+            self.change_answered(&answer);
+        } else if matches!(self.me().step, Step::Draining(..)) {
+            self.moved();
         } else {
-            state.actor(from).inbox = Some(answer);
+            self.me_mut().inbox = Some(answer);
         }
     }
 
     fn apply_to_item(
-        &self,
-        state: &mut State,
+        &mut self,
         place: ShardNumber,
         key: Key,
         Content { value, mut base, applied }: Content,
         request: &Asked,
-        story: &mut Story,
     ) -> Answer {
         let request = match request {
             Asked::Plain(request) => request,
             Asked::Expressed { request, expects, pulled } => {
                 let asked = (request, *expects, pulled.as_deref());
-                return self.apply_expressed(state, (place, key), value, asked, story);
+                return self.apply_expressed((place, key), value, asked);
             }
         };
-        let row = Arc::make_mut(&mut state.table[usize::from(key)]);
+        let row = Arc::make_mut(&mut self.state.table[usize::from(key)]);
         let cell = &mut row[index(place)];
         let existing = cell.as_ref().map(|stored| &stored.copy);
-        if !self.holds(&request.condition, existing) || !request.marks.allow(existing) {
-            story.log(format_args!(
-                "rejected on shard {place}, which stores {}",
-                super::stored_text(cell.as_ref())
-            ));
-            return Answer::Refused(existing.cloned());
+        if !self.model.holds(&request.condition, existing) || !request.marks.allow(existing) {
+            return self.story.rejected(place, cell.as_ref());
         }
         let copy = |version: &Version, write_id: &Option<String>, is_tombstone| Copy {
             version: *version,
@@ -104,11 +99,13 @@ impl ProtocolModel {
                 Stored { copy, value }
             }),
         };
-        story.log(format_args!("shard {place} now holds {}", super::stored_text(cell.as_ref())));
-        state.note_replaced(value, base);
+        self.story.applied(place, cell.as_ref());
+        self.state.note_replaced(value, base);
         Answer::Applied
     }
+}
 
+impl ProtocolModel {
     fn holds(&self, condition: &Condition, existing: Option<&Copy>) -> bool {
         if self.rules.era_first {
             return condition.holds(existing);

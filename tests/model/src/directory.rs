@@ -6,18 +6,17 @@ use std::sync::Arc;
 
 use sharding::ShardCount;
 use sharding::internal::protocol::metadata::{Change, ShardMetadata};
-use sharding::internal::{protocol::growth::GrowthRecord, protocol::layout::FIRST_ERA};
 
 use super::beginnings::{
-    DELETE, GET, LOOK_AND_DELETE, create, drainer, just_grown, one_shard, other, put, reader,
-    scaler, widths, writer,
+    DELETE, GET, LOOK_AND_DELETE, after, close, create, drainer, drains, just_grown, marked,
+    one_shard, other, put, reader, scaler, widths, writer,
 };
 use super::invariants::{
     DRAINED, FILLED, LATE_PAGE, MET_LATER, MOVED, OPENED, REPAIRED, TAKEN_OVER,
 };
 use super::program::{Cast, Op};
 use super::scenario::{OTHER_JUMP, OWN_SHARDS, Scenario};
-use super::state::{EPOCH, Page, count};
+use super::state::{EPOCH, Page};
 
 /// A complete copy of the page, written when the metadata item was `item`.
 fn page(item: &ShardMetadata) -> Page {
@@ -28,23 +27,13 @@ fn page(item: &ShardMetadata) -> Page {
 
 const MISSING: Page = Page { entry: None, is_complete: false, is_moved: false };
 
-/// The metadata just after a close.
-fn closing(metadata: &ShardMetadata, to: u32) -> ShardMetadata {
-    let close = Change::Close { to: count(to), growth: GrowthRecord::default() };
-    metadata.apply(&close, EPOCH).expect("a scenario begins with changes that fit")
-}
-
 /// A key of two shards that is marked for a drain. One copy of its page does not show the mark yet.
-fn marked(name: &'static str, cast: Vec<Cast>) -> Scenario {
-    let marked = widths(&[2])
-        .apply(&Change::MarkDrain, EPOCH - 50)
-        .expect("a scenario begins with changes that fit");
+fn half_marked(name: &'static str, cast: Vec<Cast>) -> Scenario {
     Scenario {
-        pages: vec![page(&marked), page(&widths(&[2]))],
-        items: vec![(0, 1, FIRST_ERA, 'x')],
+        metadata: marked(),
+        pages: vec![page(&marked()), page(&widths(&[2]))],
         horizon: 4,
-        shows: vec![DRAINED],
-        ..Scenario::new(name, marked, cast)
+        ..drains(name, cast)
     }
 }
 
@@ -160,10 +149,9 @@ fn growing_with_incomplete_pages() -> Vec<Scenario> {
 /// Scenarios after an actor died between writing the metadata item and the page, or between two
 /// copies.
 fn left_behind() -> Vec<Scenario> {
-    let growing = closing(&one_shard(), 2);
-    let shrinking = closing(&widths(&[2]), 1);
-    let shrunk =
-        shrinking.apply(&Change::Open, EPOCH).expect("a scenario begins with changes that fit");
+    let growing = after(one_shard(), EPOCH, &[close(2)]);
+    let shrinking = after(widths(&[2]), EPOCH, &[close(1)]);
+    let shrunk = after(shrinking.clone(), EPOCH, &[Change::Open]);
     vec![
         Scenario {
             pages: vec![page(&growing), page(&one_shard())],
@@ -213,11 +201,11 @@ fn left_behind() -> Vec<Scenario> {
 
 fn draining() -> Vec<Scenario> {
     vec![
-        marked(
+        half_marked(
             "pages: settle | delete get",
             vec![drainer().prompt(), writer([DELETE, GET]).reads_copy(1)],
         ),
-        marked(
+        half_marked(
             "pages: settle | look and delete, get",
             vec![drainer().prompt(), writer([LOOK_AND_DELETE, GET]).reads_copy(1)],
         ),

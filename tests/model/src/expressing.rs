@@ -15,8 +15,8 @@ use sharding::internal::protocol::write::{self, Write};
 
 use super::monitor::{Kind, Outcome as Reported};
 use super::program::Op;
-use super::state::{Content, Key, State, Stored, Value, Writing, index};
-use super::{ProtocolModel, Story};
+use super::state::{Content, Key, Stored, Value, Writing, index};
+use super::{Rules, Turn};
 
 /// The state machine of a write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -195,27 +195,21 @@ impl Expressed {
     }
 }
 
-impl ProtocolModel {
+impl Turn<'_> {
     /// Begins a write with an expression.
     pub(crate) fn begin_expressed(
-        &self,
-        state: &mut State,
-        actor: usize,
-        op: Op,
-        tie_breaker: u32,
-        story: &mut Story,
+        &mut self,
+        key: Key,
+        value: Value,
+        operation: Operation,
+        expects: Expects,
     ) -> Option<()> {
-        let Op::Express(key, value, operation, expects) = op else { return None };
-        self.invoke(state, actor, key, kind(value, operation, expects));
-        let write = ExpressedWrite::new(operation, self.waits_of_writers(), tie_breaker);
+        self.ensure_armed()?;
+        self.invoke(key, kind(value, operation, expects));
+        let write = ExpressedWrite::new(operation, self.waits_of_writers(), self.tie_breaker());
         let expressed = Expressed { write, expects, copies: Vec::new(), pulled: None };
-        let write = Machine::Expressed(expressed);
-        let content = Content::of(Some(value));
-        // It is sent once, however often its actor would send a write.
-        let attempts = self.scenario.cast[actor].attempts;
-        let writing = Writing { write, attempts, content, once: None };
-        self.next_write(state, actor, writing, story);
-        Some(())
+        let (write, content) = (Machine::Expressed(expressed), Content::of(Some(value)));
+        self.next_write(Writing { write, attempts: self.attempts(), content, once: None })
     }
 
     /// The request as it is sent: without what a weakened rule drops.
@@ -253,24 +247,18 @@ impl ProtocolModel {
 
     /// DynamoDB applies a request of a write with an expression, if its whole condition holds.
     pub(crate) fn apply_expressed(
-        &self,
-        state: &mut State,
+        &mut self,
         (place, key): (ShardNumber, Key),
         value: Option<Value>,
         (request, expects, pulled): (&expressed::Request, Expects, Option<&Stored>),
-        story: &mut Story,
     ) -> Answer {
-        let cell = &mut Arc::make_mut(&mut state.table[usize::from(key)])[index(place)];
+        let cell = &mut Arc::make_mut(&mut self.state.table[usize::from(key)])[index(place)];
         let existing = cell.as_ref().map(|stored| &stored.copy);
         let is_pull = matches!(request.action, Action::Pull(..));
-        if !self.our_part_holds(request, existing)
+        if !self.rules.our_part_holds(request, existing)
             || !(is_pull || expects.holds(existing, request.base))
         {
-            story.log(format_args!(
-                "rejected on shard {place}, which stores {}",
-                super::stored_text(cell.as_ref())
-            ));
-            return Answer::Refused(existing.cloned());
+            return self.story.rejected(place, cell.as_ref());
         }
         let base = cell.as_ref().and_then(|stored| stored.value).filter(|_| !is_pull);
         let stores = |version: Version, is_tombstone, write_id| {
@@ -304,47 +292,20 @@ impl ProtocolModel {
                 value,
             }),
         };
-        story.log(format_args!("shard {place} now holds {}", super::stored_text(cell.as_ref())));
-        state.note_replaced(value, base);
+        self.story.applied(place, cell.as_ref());
+        self.state.note_replaced(value, base);
         Answer::Applied
-    }
-
-    fn our_part_holds(&self, request: &expressed::Request, stored: Option<&Copy>) -> bool {
-        let rules = &self.rules;
-        match (&request.action, request.base) {
-            (Action::Bury { .. } | Action::Remove, _) if !rules.expressed_deletions_have_base => {
-                true
-            }
-            (Action::Pull(..), _) if !rules.pulls_need_home_unchanged => true,
-            (Action::Update(_), Base::AbsentOrItem | Base::Item | Base::OfEra(..))
-                if !rules.expressions_refuse_tombstones =>
-            {
-                let shown = stored.map(|copy| Copy { is_tombstone: false, ..copy.clone() });
-                request.holds(shown.as_ref())
-            }
-            _ => request.holds(stored),
-        }
     }
 
     /// The outcome that the caller gets. If it contradicts the client's condition, the monitor
     /// allows it in no order.
-    pub(crate) fn reported(
-        &self,
-        state: &mut State,
-        actor: usize,
-        outcome: expressed::Outcome,
-    ) -> Option<Reported> {
-        let Op::Express(_, value, operation, expects) = self.op(state, actor)? else {
-            return None;
-        };
+    pub(crate) fn reported(&mut self, outcome: expressed::Outcome) -> Option<Reported> {
+        let Op::Express(_, value, operation, expects) = self.op()? else { return None };
         match outcome {
             expressed::Outcome::Applied { on_item } => {
-                let replaced = || state.replaced.iter().find(|(by, _)| *by == value);
                 Some(match kind(value, operation, expects) {
                     Kind::Swap(_) if !on_item => Reported::Absent,
-                    Kind::Swap(_) | Kind::Take => {
-                        replaced().map_or(Reported::Exists, |(_, base)| Reported::Swapped(*base))
-                    }
+                    Kind::Swap(_) | Kind::Take => self.replaced_by(value),
                     Kind::Write(_) | Kind::CreateOnly(_) | Kind::Delete | Kind::Read => {
                         Reported::Done
                     }
@@ -354,9 +315,27 @@ impl ProtocolModel {
             expressed::Outcome::Refused { on_item: false } => Some(Reported::Absent),
             expressed::Outcome::Unknown => None,
             expressed::Outcome::Lost => {
-                state.broken.lost = true;
+                self.state.broken.lost = true;
                 None
             }
+        }
+    }
+}
+
+impl Rules {
+    fn our_part_holds(&self, request: &expressed::Request, stored: Option<&Copy>) -> bool {
+        match (&request.action, request.base) {
+            (Action::Bury { .. } | Action::Remove, _) if !self.expressed_deletions_have_base => {
+                true
+            }
+            (Action::Pull(..), _) if !self.pulls_need_home_unchanged => true,
+            (Action::Update(_), Base::AbsentOrItem | Base::Item | Base::OfEra(..))
+                if !self.expressions_refuse_tombstones =>
+            {
+                let shown = stored.map(|copy| Copy { is_tombstone: false, ..copy.clone() });
+                request.holds(shown.as_ref())
+            }
+            _ => request.holds(stored),
         }
     }
 }

@@ -2,24 +2,18 @@
 //! `docs/protocol.md`, "Expressions".
 
 use sharding::internal::protocol::layout::FIRST_ERA;
-use sharding::internal::protocol::metadata::ShardMetadata;
 
 use super::beginnings::{
-    DELETE, ERASE, GET, TAKE, create, create_again, drainer, just_grown, left_by_a_dead_drainer,
-    one_shard, other, put, put_new, reader, scaler, settled, strip, update, upsert, widths, writer,
+    DELETE, ERASE, GET, TAKE, create, create_again, drainer, drains, just_grown,
+    left_by_a_dead_drainer, one_shard, other, put, put_new, reader, scaler, settled, strip, update,
+    upsert, widths, with_x, writer,
 };
 use super::invariants::{DRAINED, LATE_REQUEST, OPENED, PURGED};
-use super::program::Cast;
 use super::scenario::{Late, MODULO, Scenario};
 
 /// Writes with an expression.
 pub(crate) fn expressing() -> Vec<Scenario> {
     [with_one_place(), with_several_places(), growing(), draining(), with_late_requests()].concat()
-}
-
-/// An item x of the first era on shard 1.
-fn with_x(name: &'static str, metadata: ShardMetadata, cast: Vec<Cast>) -> Scenario {
-    Scenario { items: vec![(0, 1, FIRST_ERA, 'x')], ..Scenario::new(name, metadata, cast) }
 }
 
 fn with_one_place() -> Vec<Scenario> {
@@ -128,11 +122,6 @@ fn growing() -> Vec<Scenario> {
 }
 
 fn draining() -> Vec<Scenario> {
-    let drains = |name, cast| Scenario {
-        horizon: 5,
-        shows: vec![DRAINED],
-        ..with_x(name, widths(&[2]), cast)
-    };
     vec![
         Scenario {
             validity: 2,

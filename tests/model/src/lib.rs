@@ -41,15 +41,15 @@ mod scenario;
 mod scenarios;
 mod state;
 mod story;
+mod turn;
 mod writer;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use sharding::ShardNumber;
 use sharding::internal::protocol::layout::{Layout, Places};
-use sharding::internal::protocol::view::{MAX_LEASE, Moment, View};
+use sharding::internal::protocol::view::MAX_LEASE;
 use sharding::internal::protocol::write_id::WriteId;
 use stateright::{Model, Property};
 
@@ -62,10 +62,9 @@ pub use scenario::Scenario;
 pub use scenarios::{limits, scenario, scenarios};
 pub use state::State;
 
-use monitor::{Kind, Outcome};
-use program::Op;
 use state::{Broken, DrainStep, Key, Step, Value};
 use story::{Story, layout_text, request_text, shards_text, stored_text, value_text};
+use turn::Turn;
 
 /// The lease of views.
 const LEASE: Duration = MAX_LEASE;
@@ -111,14 +110,6 @@ pub enum Action {
     Crash(usize),
 }
 
-/// The kind of operation that broke a promise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Blame {
-    Read,
-    Create,
-    Scan,
-}
-
 impl ProtocolModel {
     /// A scenario under these rules.
     #[must_use]
@@ -150,151 +141,9 @@ impl ProtocolModel {
     /// Describes an action in a state, in one line.
     #[must_use]
     pub fn narrate(&self, before: &State, action: Action) -> String {
-        let mut story = Story::open();
-        let now = self.perform(before, action, &mut story).map_or(before.now, |after| after.now);
-        format!("t={now} {story}")
-    }
-
-    fn perform(&self, before: &State, action: Action, story: &mut Story) -> Option<State> {
-        let mut state = before.clone();
-        match action {
-            Action::Tick => {
-                state.now += 1;
-                let now = state.now;
-                state.requests.retain(|request| request.valid_until >= now);
-                story.log(format_args!("-- a second passes"));
-            }
-            Action::Apply(request) => self.apply(&mut state, request, story),
-            Action::Step(actor) => self.step(&mut state, actor, story)?,
-            Action::Receive(actor) => self.receive(&mut state, actor, story)?,
-            Action::GiveUp(actor) => self.give_up(&mut state, actor, story)?,
-            Action::Read(actor, shard) if matches!(state.actors[actor].step, Step::Reading(_)) => {
-                self.read_shard(&mut state, actor, shard, story)?;
-            }
-            Action::Read(actor, shard) => self.fetch(&mut state, actor, shard, story)?,
-            Action::Crash(actor) => {
-                state.abandon(actor);
-                state.actor(actor).step = Step::Dead;
-                state.actor(actor).view = None;
-                story.log(format_args!("{} dies", self.name(actor)));
-            }
-        }
-        Some(state)
-    }
-
-    /// Takes the next step of an actor that waits for no response. `None` if it cannot take one
-    /// now.
-    fn step(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
-        match state.actors[actor].step.clone() {
-            Step::Idle => match self.op(state, actor)? {
-                op @ (Op::Put(..)
-                | Op::Create(..)
-                | Op::CreateAgain(..)
-                | Op::Delete(..)
-                | Op::Swap(..)
-                | Op::Add(..)
-                | Op::AddAgain(..)
-                | Op::Express(..)
-                | Op::Append(..)) => {
-                    if !self.may_grow(state, actor, story) {
-                        return None;
-                    }
-                    self.begin_write(state, actor, op, story)
-                }
-                Op::Get(_) | Op::Query | Op::Scan => self.begin_read(state, actor, 0, story),
-                Op::Look => {
-                    self.look(state, actor, None, story);
-                    state.finish(actor);
-                    Some(())
-                }
-                Op::Scale(to) => {
-                    if !self.may_grow(state, actor, story) {
-                        return None;
-                    }
-                    self.close(state, actor, to, story)
-                }
-                Op::Arm => self.arm(state, actor, story),
-                Op::Disarm => self.disarm(state, actor, story),
-                Op::Plain(key, value) => self.begin_plain(state, actor, (key, value), story),
-                Op::TakeOver => self.watch(state, actor, story),
-                Op::Drain => self.drain(state, actor, story),
-                Op::AddCopy => self.add_copy(state, actor, story),
-                Op::Fill => self.fill(state, actor, story),
-                Op::Move => self.move_page(state, actor, story),
-            },
-            Step::Asking(writing, layout) => {
-                let asked_at = self.now(state, actor);
-                let view = View { layout: Layout::clone(&layout), asked_at };
-                state.actor(actor).view = Some(Arc::new(view));
-                story.log(format_args!("{} gets the metadata", self.name(actor)));
-                self.next_write(state, actor, writing, story);
-                Some(())
-            }
-            Step::Fetching { .. } => self.judge(state, actor, story),
-            Step::Prepared(..) => self.send_write(state, actor, story),
-            Step::Reading(_) => self.end_read(state, actor, story),
-            Step::Watching { .. } => self.watch_on(state, actor, story),
-            Step::Waiting { .. } => self.open(state, actor, story),
-            Step::Draining(..) => self.drain_on(state, actor, story),
-            Step::Purging(..) => self.purge(state, actor, story),
-            Step::Arming => self.set_time(state, actor, story),
-            Step::Plain(..) => self.send_plain(state, actor, story),
-            Step::Sent(..)
-            | Step::PlainSent(_)
-            | Step::Appending { .. }
-            | Step::Changing(..)
-            | Step::Publishing(..)
-            | Step::Dead => None,
-        }
-    }
-
-    /// An actor processes the response that it was waiting for.
-    fn receive(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
-        let answer = state.actors[actor].inbox.clone()?;
-        if matches!(state.actors[actor].step, Step::PlainSent(_)) {
-            self.plain_written(state, actor, story);
-            return Some(());
-        }
-        if matches!(state.actors[actor].step, Step::Appending { .. }) {
-            self.append_answered(state, actor, Some(answer), story)
-        } else {
-            self.write_answered(state, actor, Some(answer), story)
-        }
-    }
-
-    /// An actor gives up waiting for its write's response, and repeats the write or goes on with
-    /// its program. `None` where that equals never processing the response.
-    fn give_up(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
-        if let Step::Draining(..) = state.actors[actor].step {
-            return self.give_up_move(state, actor, story);
-        }
-        let goes_on =
-            usize::from(state.actors[actor].op) + 1 < self.scenario.cast[actor].program.len();
-        if let Step::Appending { attempts, .. } = state.actors[actor].step {
-            return if goes_on || attempts > 1 {
-                self.append_answered(state, actor, None, story)
-            } else {
-                None
-            };
-        }
-        let Step::Sent(writing, _) = &state.actors[actor].step else { return None };
-        if goes_on || writing.attempts > 1 {
-            self.write_answered(state, actor, None, story)
-        } else {
-            None
-        }
-    }
-
-    /// An actor gets a view, requested now or, if that is later, at `since`.
-    fn look(&self, state: &mut State, actor: usize, since: Option<Moment>, story: &mut Story) {
-        let view = self.seen(state, actor, self.asks_at(state, actor, since));
-        story.log(format_args!("{} looks: {}", self.name(actor), layout_text(&view.layout)));
-        state.actor(actor).view = Some(Arc::new(view));
-    }
-
-    fn asks_at(&self, state: &State, actor: usize, since: Option<Moment>) -> Moment {
-        let beginning = state::moment(u64::from(state.now) * 1_000, self.ahead(actor));
-        since.map_or(beginning, |since| since.max(beginning))
+        let mut turn = Turn::new(self, before, action, Story::open());
+        turn.perform(action);
+        format!("t={} {}", turn.state.now, turn.story)
     }
 
     /// The places of an item.
@@ -311,73 +160,6 @@ impl ProtocolModel {
             known.widths = BTreeSet::from([known.number_of_shards]);
         }
         known.places(home)
-    }
-
-    fn now(&self, state: &State, actor: usize) -> Moment {
-        self.at(actor, state.now)
-    }
-
-    /// The middle of a tick.
-    fn at(&self, actor: usize, tick: u8) -> Moment {
-        state::moment(u64::from(tick) * 1_000 + 500, self.ahead(actor))
-    }
-
-    fn ahead(&self, actor: usize) -> i8 {
-        self.scenario.cast[actor].ahead
-    }
-
-    /// The actor's current operation; `None` at the end of its program.
-    fn op(&self, state: &State, actor: usize) -> Option<Op> {
-        self.scenario.cast[actor].program.get(usize::from(state.actors[actor].op)).copied()
-    }
-
-    fn key(&self, state: &State, actor: usize) -> Option<Key> {
-        self.op(state, actor)?.key()
-    }
-
-    fn name(&self, actor: usize) -> &'static str {
-        self.scenario.cast[actor].name
-    }
-
-    fn sender(&self, actor: usize) -> String {
-        self.scenario
-            .cast
-            .get(actor)
-            .map_or("an earlier request".to_owned(), |cast| format!("{}'s request", cast.name))
-    }
-
-    /// The number of the actor's current operation. A client's repetition has the number of the
-    /// operation that it repeats, which may be in flight from the beginning.
-    fn operation(&self, state: &State, actor: usize) -> u8 {
-        let op = state.actors[actor].op;
-        match self.op(state, actor) {
-            Some(Op::CreateAgain(..) | Op::AddAgain(..)) if op == 0 => scenario::LATE,
-            Some(Op::CreateAgain(..) | Op::AddAgain(..)) => operation(actor, op - 1),
-            _ => operation(actor, op),
-        }
-    }
-
-    fn invoke(&self, state: &mut State, actor: usize, key: Key, kind: Kind) {
-        let operation = self.operation(state, actor);
-        Arc::make_mut(&mut state.monitors[usize::from(key)]).invoke(operation, kind);
-    }
-
-    fn respond(&self, state: &mut State, actor: usize, key: Key, outcome: Outcome, blame: Blame) {
-        let operation = self.operation(state, actor);
-        let monitor = Arc::make_mut(&mut state.monitors[usize::from(key)]);
-        monitor.respond(operation, outcome);
-        if monitor.is_broken() {
-            match blame {
-                Blame::Read => state.broken.read = true,
-                Blame::Create => state.broken.create = true,
-                Blame::Scan => state.broken.scan = true,
-            }
-        }
-    }
-
-    fn cancel(&self, state: &mut State, actor: usize, key: Key) {
-        let operation = self.operation(state, actor);
-        Arc::make_mut(&mut state.monitors[usize::from(key)]).cancel(operation);
     }
 }
 
@@ -399,8 +181,7 @@ impl Model for ProtocolModel {
             return;
         }
         let is_prompt = |actor: usize| self.scenario.cast[actor].prompt;
-        let can_step =
-            |actor: usize| self.step(&mut state.clone(), actor, &mut Story::silent()).is_some();
+        let can_step = |actor: usize| self.next_state(state, Action::Step(actor)).is_some();
         let time_stands_still =
             (0..state.actors.len()).any(|actor| is_prompt(actor) && can_step(actor));
         if state.now < self.scenario.horizon && !time_stands_still {
@@ -451,7 +232,9 @@ impl Model for ProtocolModel {
     }
 
     fn next_state(&self, last_state: &State, action: Action) -> Option<State> {
-        self.perform(last_state, action, &mut Story::silent())
+        let mut turn = Turn::new(self, last_state, action, Story::silent());
+        turn.perform(action)?;
+        Some(turn.state)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {

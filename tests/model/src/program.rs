@@ -57,58 +57,39 @@ pub(crate) enum Op {
 impl Op {
     /// The value that the operation stores.
     pub(crate) const fn value(self) -> Option<Value> {
-        match self {
-            Self::Put(_, value)
-            | Self::Create(_, value)
-            | Self::CreateAgain(_, value)
-            | Self::Swap(_, value)
-            | Self::Add(_, value, _)
-            | Self::AddAgain(_, value)
-            | Self::Append(_, value)
-            | Self::Plain(_, value) => Some(value),
-            Self::Express(_, value, Operation::Put | Operation::Update { .. }, _) => Some(value),
-            Self::Express(_, _, Operation::Delete, _)
-            | Self::Delete(..)
-            | Self::Get(_)
-            | Self::Query
-            | Self::Scan
-            | Self::Look
-            | Self::Scale(_)
-            | Self::TakeOver
-            | Self::Drain
-            | Self::AddCopy
-            | Self::Fill
-            | Self::Arm
-            | Self::Disarm
-            | Self::Move => None,
+        if let Self::Put(_, value)
+        | Self::Create(_, value)
+        | Self::CreateAgain(_, value)
+        | Self::Swap(_, value)
+        | Self::Add(_, value, _)
+        | Self::AddAgain(_, value)
+        | Self::Append(_, value)
+        | Self::Plain(_, value)
+        | Self::Express(_, value, Operation::Put | Operation::Update { .. }, _) = self
+        {
+            Some(value)
+        } else {
+            None
         }
     }
 
     /// The operation's sort key.
     pub(crate) const fn key(self) -> Option<Key> {
-        match self {
-            Self::Put(key, _)
-            | Self::Create(key, _)
-            | Self::CreateAgain(key, _)
-            | Self::Swap(key, _)
-            | Self::Add(key, _, _)
-            | Self::AddAgain(key, _)
-            | Self::Express(key, ..)
-            | Self::Append(key, _)
-            | Self::Plain(key, _)
-            | Self::Delete(key, _)
-            | Self::Get(key) => Some(key),
-            Self::Query
-            | Self::Scan
-            | Self::Look
-            | Self::Scale(_)
-            | Self::TakeOver
-            | Self::Drain
-            | Self::AddCopy
-            | Self::Fill
-            | Self::Arm
-            | Self::Disarm
-            | Self::Move => None,
+        if let Self::Put(key, _)
+        | Self::Create(key, _)
+        | Self::CreateAgain(key, _)
+        | Self::Swap(key, _)
+        | Self::Add(key, _, _)
+        | Self::AddAgain(key, _)
+        | Self::Express(key, ..)
+        | Self::Append(key, _)
+        | Self::Plain(key, _)
+        | Self::Delete(key, _)
+        | Self::Get(key) = self
+        {
+            Some(key)
+        } else {
+            None
         }
     }
 }

@@ -10,73 +10,111 @@ use sharding::internal::protocol::read::{ReadEnd, knows_era, read_end};
 use super::monitor::{Kind, Outcome};
 use super::program::Op;
 use super::state::{Key, Reading, State, Step, Stored};
-use super::{Blame, LEASE, LONGEST_READ, ProtocolModel, Story};
+use super::{LEASE, LONGEST_READ, ProtocolModel, Turn};
 
-impl ProtocolModel {
+impl Turn<'_> {
     /// Begins a read, or the next page of a scan.
-    pub(crate) fn begin_read(
-        &self,
-        state: &mut State,
-        actor: usize,
-        from: Key,
-        story: &mut Story,
-    ) -> Option<()> {
-        let now = self.now(state, actor);
-        if !state.actors[actor].view.as_ref().is_some_and(|view| view.is_valid(now, LEASE)) {
-            self.look(state, actor, None, story);
+    pub(crate) fn begin_read(&mut self, from: Key) -> Option<()> {
+        let now = self.now();
+        if !self.view().is_some_and(|view| view.is_valid(now, LEASE)) {
+            self.look(None);
         }
-        let op = self.op(state, actor)?;
-        for key in self.keys_of(op, from) {
-            self.invoke(state, actor, key, Kind::Read);
+        let (op, view) = (self.op()?, self.view()?);
+        for key in self.model.keys_of(op, from) {
+            self.invoke(key, Kind::Read);
         }
-        let view = state.actors[actor].view.clone()?;
-        let todo = self.shards_to_read(op, &view.layout);
+        let todo = self.model.shards_to_read(op, &view.layout);
         let newest = vec![None; usize::from(self.scenario.sort_keys())];
-        story.log(format_args!(
-            "{} begins to read {}",
-            self.name(actor),
-            super::shards_text(&todo)
-        ));
-        state.actor(actor).step = Step::Reading(Reading { began: state.now, from, todo, newest });
-        Some(())
+        self.log(format_args!("begins to read {}", super::shards_text(&todo)));
+        self.go_to(Step::Reading(Reading { began: self.state.now, from, todo, newest }))
     }
 
+    /// Reads a shard.
+    pub(crate) fn read_shard(&mut self, place: ShardNumber) -> Option<()> {
+        let (op, view) = (self.op()?, self.view()?);
+        let Step::Reading(mut reading) = self.me().step.clone() else { return None };
+        reading.todo.retain(|other| *other != place);
+        for key in self.model.keys_of(op, reading.from) {
+            let is_shown = self.model.is_shown(op, &view.layout, key, place);
+            let found = self.state.copy(key, place).filter(|_| is_shown);
+            self.log(format_args!("reads shard {place}: {}", super::stored_text(found)));
+            self.model.keep_newest(&mut reading.newest[usize::from(key)], found, place);
+        }
+        self.go_to(Step::Reading(reading))
+    }
+
+    /// Ends a read after its last response, or begins it again.
+    pub(crate) fn end_read(&mut self, reading: Reading) -> Option<()> {
+        let (op, view) = (self.op()?, self.view()?);
+        if !reading.todo.is_empty() {
+            return None;
+        }
+        let now = self.now();
+        let began = (self.at(reading.began), LONGEST_READ);
+        let end = |newer| read_end(began, (&view, LEASE), newer, now);
+        let mut ending = if self.rules.read_end { end(None) } else { ReadEnd::Correct };
+        let eras = reading.newest.iter().flatten().map(|(stored, _)| stored.copy.version.era());
+        let era = eras.max().unwrap_or(0);
+        // A read that took too long always fails.
+        if ending != ReadEnd::TooLong && !knows_era(&view, era) {
+            self.read_item(Some(now));
+            self.state.broken.lost |= self.state.metadata.era < era;
+            ending = ReadEnd::Again;
+        } else if ending == ReadEnd::Look {
+            self.look(Some(now));
+            ending = end(self.me().view.as_deref());
+        }
+        match ending {
+            ReadEnd::Correct => self.return_read(op, &reading, &view.layout),
+            ReadEnd::Look => None,
+            ReadEnd::Again => {
+                let todo = self.model.shards_to_read(op, &self.view()?.layout);
+                self.log(format_args!("reads again: {}", super::shards_text(&todo)));
+                let newest = vec![None; reading.newest.len()];
+                self.go_to(Step::Reading(Reading { todo, newest, ..reading }))
+            }
+            ReadEnd::TooLong => {
+                self.log(format_args!("has read for too long, and fails"));
+                for key in self.model.keys_of(op, reading.from) {
+                    self.cancel(key);
+                }
+                self.finish()
+            }
+        }
+    }
+
+    /// Returns the result to the caller: the first item of a scan, and everything otherwise.
+    fn return_read(&mut self, op: Op, reading: &Reading, layout: &Layout) -> Option<()> {
+        let mut page_ends_with = None;
+        for key in self.model.keys_of(op, reading.from) {
+            let newest = reading.newest[usize::from(key)].as_ref();
+            let value = newest.and_then(|(stored, _)| stored.value);
+            if page_ends_with.is_some() || self.model.is_late(&self.state, layout, key, newest) {
+                self.cancel(key);
+                continue;
+            }
+            self.log(format_args!("returns {}", super::value_text(value)));
+            self.respond(key, Outcome::Found(value));
+            page_ends_with = value.filter(|_| op == Op::Scan).map(|_| key);
+        }
+        match page_ends_with {
+            Some(key) if key + 1 < self.scenario.sort_keys() => self.begin_read(key + 1),
+            Some(_) | None => self.finish(),
+        }
+    }
+}
+
+impl ProtocolModel {
     fn keys_of(&self, op: Op, from: Key) -> std::ops::Range<Key> {
         if let Op::Get(key) = op { key..key + 1 } else { from..self.scenario.sort_keys() }
     }
 
     /// The shards that a get or a query reads.
-    pub(crate) fn shards_to_read(&self, op: Op, layout: &Layout) -> Vec<ShardNumber> {
+    fn shards_to_read(&self, op: Op, layout: &Layout) -> Vec<ShardNumber> {
         if let Op::Get(key) = op {
             return self.places(layout, key).all().into_iter().collect();
         }
         layout.read_shards.shards().collect()
-    }
-
-    /// Reads a shard.
-    pub(crate) fn read_shard(
-        &self,
-        state: &mut State,
-        actor: usize,
-        place: ShardNumber,
-        story: &mut Story,
-    ) -> Option<()> {
-        let (op, view) = (self.op(state, actor)?, state.actors[actor].view.clone()?);
-        let Step::Reading(mut reading) = state.actors[actor].step.clone() else { return None };
-        reading.todo.retain(|other| *other != place);
-        for key in self.keys_of(op, reading.from) {
-            let found =
-                state.copy(key, place).filter(|_| self.is_shown(op, &view.layout, key, place));
-            story.log(format_args!(
-                "{} reads shard {place}: {}",
-                self.name(actor),
-                super::stored_text(found)
-            ));
-            let newest = &mut reading.newest[usize::from(key)];
-            self.keep_newest(newest, found, place);
-        }
-        state.actor(actor).step = Step::Reading(reading);
-        Some(())
     }
 
     /// Whether a read includes a copy at this place.
@@ -114,92 +152,6 @@ impl ProtocolModel {
             self.keep_newest(&mut newest, found, place);
         }
         newest
-    }
-
-    /// Ends a read after its last response, or begins it again.
-    pub(crate) fn end_read(
-        &self,
-        state: &mut State,
-        actor: usize,
-        story: &mut Story,
-    ) -> Option<()> {
-        let (op, view) = (self.op(state, actor)?, state.actors[actor].view.clone()?);
-        let Step::Reading(reading) = state.actors[actor].step.clone() else { return None };
-        if !reading.todo.is_empty() {
-            return None;
-        }
-        let now = self.now(state, actor);
-        let began = (self.at(actor, reading.began), LONGEST_READ);
-        let end = |newer| read_end(began, (&view, LEASE), newer, now);
-        let mut ending = if self.rules.read_end { end(None) } else { ReadEnd::Correct };
-        let eras = reading.newest.iter().flatten().map(|(stored, _)| stored.copy.version.era());
-        let era = eras.max().unwrap_or(0);
-        // A read that took too long always fails.
-        if ending != ReadEnd::TooLong && !knows_era(&view, era) {
-            self.read_item(state, actor, Some(now), story);
-            state.broken.lost |= state.metadata.era < era;
-            ending = ReadEnd::Again;
-        } else if ending == ReadEnd::Look {
-            self.look(state, actor, Some(now), story);
-            ending = end(state.actors[actor].view.as_deref());
-        }
-        match ending {
-            ReadEnd::Correct => self.return_read(state, actor, op, (&reading, &view.layout), story),
-            ReadEnd::Look => None,
-            ReadEnd::Again => {
-                let view = state.actors[actor].view.clone()?;
-                let todo = self.shards_to_read(op, &view.layout);
-                story.log(format_args!(
-                    "{} reads again: {}",
-                    self.name(actor),
-                    super::shards_text(&todo)
-                ));
-                let newest = vec![None; reading.newest.len()];
-                state.actor(actor).step = Step::Reading(Reading { todo, newest, ..reading });
-                Some(())
-            }
-            ReadEnd::TooLong => {
-                story.log(format_args!("{} has read for too long, and fails", self.name(actor)));
-                for key in self.keys_of(op, reading.from) {
-                    self.cancel(state, actor, key);
-                }
-                state.finish(actor);
-                Some(())
-            }
-        }
-    }
-
-    /// Returns the result to the caller: the first item of a scan, and everything otherwise.
-    fn return_read(
-        &self,
-        state: &mut State,
-        actor: usize,
-        op: Op,
-        (reading, layout): (&Reading, &Layout),
-        story: &mut Story,
-    ) -> Option<()> {
-        let mut page_ends_with = None;
-        for key in self.keys_of(op, reading.from) {
-            let newest = reading.newest[usize::from(key)].as_ref();
-            let value = newest.and_then(|(stored, _)| stored.value);
-            if page_ends_with.is_some() || self.is_late(state, layout, key, newest) {
-                self.cancel(state, actor, key);
-                continue;
-            }
-            story.log(format_args!("{} returns {}", self.name(actor), super::value_text(value)));
-            let blame = if op == Op::Scan { Blame::Scan } else { Blame::Read };
-            self.respond(state, actor, key, Outcome::Found(value), blame);
-            page_ends_with = value.filter(|_| op == Op::Scan).map(|_| key);
-        }
-        match page_ends_with {
-            Some(key) if key + 1 < self.scenario.sort_keys() => {
-                self.begin_read(state, actor, key + 1, story)
-            }
-            Some(_) | None => {
-                state.finish(actor);
-                Some(())
-            }
-        }
     }
 
     /// Whether the copy is a documented exception: a write with an unknown outcome that was applied

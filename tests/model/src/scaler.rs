@@ -6,219 +6,162 @@ use std::sync::Arc;
 use sharding::internal::protocol::metadata::{Change, ShardMetadata};
 use sharding::internal::{protocol::copies::Answer, protocol::growth::GrowthRecord};
 
-use super::state::{Body, Changing, State, Step, Then, Writing, count};
-use super::{ProtocolModel, Story, WAIT};
+use super::state::{Body, Changing, InFlight, Step, Then, Writing, count};
+use super::{Turn, WAIT};
 
-impl ProtocolModel {
+impl Turn<'_> {
     /// Sends a change of the metadata as a conditional update. `None` if the metadata does not
     /// allow it.
     pub(crate) fn change(
-        &self,
-        state: &mut State,
-        actor: usize,
-        (old, change): (&ShardMetadata, &Change),
+        &mut self,
+        old: &ShardMetadata,
+        change: &Change,
         changing: Changing,
-        story: &mut Story,
     ) -> Option<()> {
-        let new = Arc::new(old.apply(change, self.now(state, actor).epoch_seconds())?);
-        story.log(format_args!("{} sends: {change:?}", self.name(actor)));
+        let new = Arc::new(old.apply(change, self.now().epoch_seconds())?);
+        self.log(format_args!("sends: {change:?}"));
         let is_a_writers = matches!(
             &changing,
             Changing::Close { writing: Some(_), .. } | Changing::Open { writing: Some(_) }
         );
-        self.post(
-            state,
-            actor,
-            Body::Metadata { generation: old.generation, new: Arc::clone(&new) },
-        );
-        state.actor(actor).step = Step::Changing(changing, new);
+        let body = Body::Metadata { generation: old.generation, new: Arc::clone(&new) };
+        self.post([body], self.valid_until());
+        self.me_mut().step = Step::Changing(changing, new);
         // Other updates may be late themselves. Here only the following requests may be late, to
         // save states.
-        if (is_a_writers || !state.pages.is_empty())
-            && let Some(sent) =
-                state.requests.iter().position(|request| request.from == actor && request.awaited)
+        let is_sent = |request: &InFlight| request.from == self.actor && request.awaited;
+        if (is_a_writers || !self.state.pages.is_empty())
+            && let Some(sent) = self.state.requests.iter().position(is_sent)
         {
-            self.apply(state, sent, story);
+            self.apply(sent);
         }
         Some(())
     }
 
-    pub(crate) fn close(
-        &self,
-        state: &mut State,
-        actor: usize,
-        to: u32,
-        story: &mut Story,
-    ) -> Option<()> {
-        let metadata = Arc::clone(&state.metadata);
+    pub(crate) fn close(&mut self, to: u32) -> Option<()> {
+        self.ensure_armed()?;
+        let metadata = Arc::clone(&self.state.metadata);
         let change = Change::Close { to: count(to), growth: GrowthRecord::default() };
-        let changing = Changing::Close { sent: state.now, writing: None };
+        let changing = Changing::Close { sent: self.state.now, writing: None };
         if metadata.number_of_shards == count(to)
-            || self.change(state, actor, (&metadata, &change), changing, story).is_none()
+            || self.change(&metadata, &change, changing).is_none()
         {
-            story.log(format_args!("{} has nothing to change", self.name(actor)));
-            state.finish(actor);
+            self.log(format_args!("has nothing to change"));
+            return self.finish();
         }
         Some(())
     }
 
     /// An observer reads that the key is closing.
-    pub(crate) fn watch(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
-        state.metadata.closing()?;
-        story.log(format_args!("{} finds the key closing", self.name(actor)));
-        let generation = state.metadata.generation;
-        state.actor(actor).step = Step::Watching { writing: None, generation, since: state.now };
-        Some(())
+    pub(crate) fn watch(&mut self) -> Option<()> {
+        self.state.metadata.closing()?;
+        self.log(format_args!("finds the key closing"));
+        let generation = self.state.metadata.generation;
+        self.go_to(Step::Watching { writing: None, generation, since: self.state.now })
     }
 
     /// An actor that waits for another actor's open checks whether the era has begun. If that takes
     /// too long, it takes the closing over.
     pub(crate) fn watch_on(
-        &self,
-        state: &mut State,
-        actor: usize,
-        story: &mut Story,
+        &mut self,
+        writing: Option<Writing>,
+        generation: u64,
+        since: u8,
     ) -> Option<()> {
-        let Step::Watching { writing, generation, since } = state.actors[actor].step.clone() else {
-            return None;
-        };
         if let Some(writing) = &writing {
-            let shown = self.seen(state, actor, self.now(state, actor)).layout;
+            let shown = self.seen(self.now()).layout;
             if shown.closing.is_none() {
-                self.look(state, actor, None, story);
-                self.next_write(state, actor, writing.clone(), story);
-                return Some(());
+                self.look(None);
+                return self.next_write(writing.clone());
             }
             if shown.generation != generation {
-                story.log(format_args!(
-                    "{} finds another closing, and waits again",
-                    self.name(actor)
-                ));
+                self.log(format_args!("finds another closing, and waits again"));
                 let (writing, generation) = (Some(writing.clone()), shown.generation);
-                state.actor(actor).step = Step::Watching { writing, generation, since: state.now };
-                return Some(());
+                return self.go_to(Step::Watching { writing, generation, since: self.state.now });
             }
         }
-        if !self.has_waited(state, actor, since) {
+        if !self.has_waited(since) {
             return None;
         }
-        let item = Arc::clone(&state.metadata);
+        let item = Arc::clone(&self.state.metadata);
         if !self.rules.closes_again {
-            return self.change(
-                state,
-                actor,
-                (&item, &Change::Open),
-                Changing::Open { writing },
-                story,
-            );
+            return self.change(&item, &Change::Open, Changing::Open { writing });
         }
         if item.closing().is_some() && item.generation == generation {
-            let changing = Changing::Close { sent: state.now, writing };
-            return self.change(state, actor, (&item, &Change::CloseAgain), changing, story);
+            let changing = Changing::Close { sent: self.state.now, writing };
+            return self.change(&item, &Change::CloseAgain, changing);
         }
-        story.log(format_args!("{} finds that another actor was first", self.name(actor)));
-        self.give_way(state, actor, writing, story);
-        Some(())
+        self.log(format_args!("finds that another actor was first"));
+        self.give_way(writing)
     }
 
     /// The item is newer than the actor knew: the actor repairs the page, and a write goes on under
     /// the new layout.
-    fn give_way(
-        &self,
-        state: &mut State,
-        actor: usize,
-        writing: Option<Writing>,
-        story: &mut Story,
-    ) {
-        let layout = state.metadata.layout();
+    fn give_way(&mut self, writing: Option<Writing>) -> Option<()> {
+        let layout = self.state.metadata.layout();
         let then = writing.map_or(Then::Finish, |writing| Then::Write(writing, None));
-        self.publish(state, actor, layout, then, story);
+        self.publish(layout, then)
     }
 
     /// An actor opens the era that it has closed, after the wait.
-    pub(crate) fn open(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
-        let Step::Waiting { writing, closed, since } = state.actors[actor].step.clone() else {
-            return None;
-        };
-        if self.rules.wait_before_open && !self.has_waited(state, actor, since) {
+    pub(crate) fn open(
+        &mut self,
+        writing: Option<Writing>,
+        closed: &ShardMetadata,
+        since: u8,
+    ) -> Option<()> {
+        if self.rules.wait_before_open && !self.has_waited(since) {
             return None;
         }
-        self.change(state, actor, (&closed, &Change::Open), Changing::Open { writing }, story)
+        self.change(closed, &Change::Open, Changing::Open { writing })
     }
 
-    pub(crate) fn has_waited(&self, state: &State, actor: usize, since: u8) -> bool {
-        self.now(state, actor).since(self.at(actor, since)).is_some_and(|waited| waited >= WAIT)
+    fn has_waited(&self, since: u8) -> bool {
+        self.now().since(self.at(since)).is_some_and(|waited| waited >= WAIT)
     }
 
     /// Processes the response to an update of the metadata.
-    pub(crate) fn change_answered(
-        &self,
-        state: &mut State,
-        actor: usize,
-        answer: &Answer,
-        story: &mut Story,
-    ) {
-        let Step::Changing(changing, new) = state.actors[actor].step.clone() else { return };
-        state.abandon(actor);
+    pub(crate) fn change_answered(&mut self, answer: &Answer) -> Option<()> {
+        let Step::Changing(changing, new) = self.me().step.clone() else { return None };
+        self.abandon();
         if *answer == Answer::Applied {
             let layout = new.layout();
-            self.publish(state, actor, layout, Then::Changed(changing, new), story);
-            return;
+            return self.publish(layout, Then::Changed(changing, new));
         }
-        story.log(format_args!(
-            "{} was rejected: another actor has changed the metadata",
-            self.name(actor)
-        ));
+        self.log(format_args!("was rejected: another actor has changed the metadata"));
         match changing {
             Changing::Mark
             | Changing::BeginPurge
             | Changing::Purged
             | Changing::BeginDrain { .. }
-            | Changing::Finish => {
-                state.actor(actor).step = Step::Idle;
-            }
-            Changing::Close { writing, .. } | Changing::Open { writing } => {
-                self.give_way(state, actor, writing, story);
-            }
-            Changing::Emptied => state.finish(actor),
+            | Changing::Finish => self.go_to(Step::Idle),
+            Changing::Close { writing, .. } | Changing::Open { writing } => self.give_way(writing),
+            Changing::Emptied => self.finish(),
         }
     }
 
     /// An actor goes on after its update of the metadata has reached every copy of the page.
-    pub(crate) fn changed(
-        &self,
-        state: &mut State,
-        actor: usize,
-        changing: Changing,
-        new: &Arc<ShardMetadata>,
-        story: &mut Story,
-    ) {
+    pub(crate) fn changed(&mut self, changing: Changing, new: Arc<ShardMetadata>) -> Option<()> {
         match changing {
             Changing::Close { sent, writing } => {
-                story.log(format_args!("{} has closed", self.name(actor)));
-                let since = if self.rules.wait_from_response { state.now } else { sent };
-                state.actor(actor).step = Step::Waiting { writing, closed: Arc::clone(new), since };
+                self.log(format_args!("has closed"));
+                let since = if self.rules.wait_from_response { self.state.now } else { sent };
+                self.go_to(Step::Waiting { writing, closed: new, since })
             }
             Changing::Open { writing } => {
-                story.log(format_args!("{} has opened", self.name(actor)));
-                match writing {
-                    None => state.finish(actor),
-                    Some(writing) => {
-                        self.look(state, actor, None, story);
-                        self.next_write(state, actor, writing, story);
-                    }
-                }
+                self.log(format_args!("has opened"));
+                let Some(writing) = writing else { return self.finish() };
+                self.look(None);
+                self.next_write(writing)
             }
-            Changing::BeginDrain { resumes } => self.begin_pass(state, actor, new, resumes, story),
-            Changing::Purged => state.finish(actor),
-            Changing::Mark | Changing::Emptied => {
-                state.actor(actor).step = Step::Idle;
-            }
+            Changing::BeginDrain { resumes } => self.begin_pass(new, resumes),
+            Changing::Purged => self.finish(),
+            Changing::Mark | Changing::Emptied => self.go_to(Step::Idle),
             Changing::Finish => {
-                story.log(format_args!("{} has settled the key", self.name(actor)));
-                state.actor(actor).step = Step::Idle;
+                self.log(format_args!("has settled the key"));
+                self.go_to(Step::Idle)
             }
-            Changing::BeginPurge => self.find_tombstones(state, actor),
+            Changing::BeginPurge => self.find_tombstones(),
         }
     }
 }

@@ -6,8 +6,9 @@ use sharding::internal::protocol::layout::FIRST_ERA;
 use sharding::maintenance::KeyPattern;
 
 use super::beginnings::{
-    DELETE, GET, LOOK_AND_DELETE, add, add_once, create, create_again, drainer, just_grown,
-    left_by_a_dead_drainer, one_shard, other, put, reader, scaler, settled, swap, widths, writer,
+    DELETE, GET, LOOK_AND_DELETE, add, add_once, create, create_again, drainer, drains, just_grown,
+    left_by_a_dead_drainer, one_shard, other, put, reader, scaler, settled, swap, widths, with_x,
+    writer,
 };
 use super::directory::listing;
 use super::expressions::expressing;
@@ -49,7 +50,6 @@ pub fn scenario(name: &str) -> Scenario {
 fn growing() -> Vec<Scenario> {
     let grows =
         |name, cast| Scenario { shows: vec![OPENED], ..Scenario::new(name, one_shard(), cast) };
-    let with_x = || vec![(0, 1, FIRST_ERA, 'x')];
     vec![
         grows(
             "grow | put | put get",
@@ -60,17 +60,10 @@ fn growing() -> Vec<Scenario> {
             vec![scaler(2), writer([put('a')]), reader([Op::Look, Op::Query])],
         ),
         Scenario {
-            items: with_x(),
+            items: vec![(0, 1, FIRST_ERA, 'x')],
             ..grows(
                 "grow | delete get | look get",
                 vec![scaler(2), writer([DELETE, GET]), reader([Op::Look, GET])],
-            )
-        },
-        Scenario {
-            late_writes_may_lose: true,
-            ..grows(
-                "grow | create | create",
-                vec![scaler(2), writer([create('a')]), other([create('b')])],
             )
         },
         Scenario {
@@ -130,12 +123,10 @@ fn growing() -> Vec<Scenario> {
 
 /// Keys that have changed their width before.
 fn having_changed() -> Vec<Scenario> {
-    let with_x = || vec![(0, 1, FIRST_ERA, 'x')];
     vec![
         Scenario {
-            items: with_x(),
             homes: vec![MODULO],
-            ..Scenario::new(
+            ..with_x(
                 "shrink by modulo | put | get",
                 widths(&[2, 3]),
                 vec![scaler(2), writer([put('a')]), reader([GET])],
@@ -150,26 +141,15 @@ fn having_changed() -> Vec<Scenario> {
             )
         },
         Scenario {
-            items: with_x(),
             in_flight: vec![Late::put(0, 1, FIRST_ERA, 'l')],
             shows: vec![LATE_REQUEST],
-            ..Scenario::new(
+            ..with_x(
                 "late put | put get | query",
                 widths(&[2]),
                 vec![writer([put('a'), GET]), reader([Op::Query])],
             )
         },
     ]
-}
-
-/// A drain of a key that was widened to two shards long before.
-fn drains(name: &'static str, cast: Vec<Cast>) -> Scenario {
-    Scenario {
-        items: vec![(0, 1, FIRST_ERA, 'x')],
-        horizon: 5,
-        shows: vec![DRAINED],
-        ..Scenario::new(name, widths(&[2]), cast)
-    }
 }
 
 fn draining() -> Vec<Scenario> {
@@ -246,26 +226,20 @@ fn draining_with_late_requests() -> Vec<Scenario> {
             )
         },
         Scenario {
-            items: vec![(0, 1, FIRST_ERA, 'x')],
+            metadata: just_grown(),
             in_flight: vec![Late::delete(0, 1, FIRST_ERA)],
             validity: 3,
             horizon: 8,
-            shows: vec![DRAINED],
-            ..Scenario::new(
-                "settle | late delete | get get",
-                just_grown(),
-                vec![drainer().prompt(), reader([GET, GET])],
-            )
+            ..drains("settle | late delete | get get", vec![drainer().prompt(), reader([GET, GET])])
         },
         Scenario {
+            metadata: just_grown(),
             items: vec![(0, 2, 2, 'x')],
             in_flight: vec![Late::put(0, 1, FIRST_ERA, 'l')],
             validity: 3,
             horizon: 8,
-            shows: vec![DRAINED],
-            ..Scenario::new(
+            ..drains(
                 "settle | late put | look and delete, get",
-                just_grown(),
                 vec![drainer().prompt(), writer([LOOK_AND_DELETE, GET])],
             )
         },
@@ -347,14 +321,11 @@ fn repeating() -> Vec<Scenario> {
                 vec![writer([create('a')]).sending_twice(), other([DELETE, GET])],
             )
         },
-        Scenario {
-            items: vec![(0, 1, FIRST_ERA, 'x')],
-            ..Scenario::new(
-                "delete, twice | put",
-                one_shard(),
-                vec![writer([DELETE]).sending_twice(), other([put('a'), GET]).ahead_by(-1)],
-            )
-        },
+        with_x(
+            "delete, twice | put",
+            one_shard(),
+            vec![writer([DELETE]).sending_twice(), other([put('a'), GET]).ahead_by(-1)],
+        ),
         Scenario {
             late_writes_may_lose: true,
             horizon: 1,
@@ -389,21 +360,14 @@ fn repeating() -> Vec<Scenario> {
 
 /// Updates: read-modify-write and in place.
 fn updating() -> Vec<Scenario> {
-    let with_x = |name, metadata, cast| Scenario {
-        items: vec![(0, 1, FIRST_ERA, 'x')],
-        remembers: true,
-        ..Scenario::new(name, metadata, cast)
-    };
+    let with_x =
+        |name, metadata, cast| Scenario { remembers: true, ..with_x(name, metadata, cast) };
     let grows = |name, cast| Scenario {
         shows: vec![OPENED],
         late_writes_may_lose: true,
         ..with_x(name, one_shard(), cast)
     };
-    let drains = |name, cast| Scenario {
-        horizon: 5,
-        shows: vec![DRAINED],
-        ..with_x(name, widths(&[2]), cast)
-    };
+    let drains = |name, cast| Scenario { remembers: true, ..drains(name, cast) };
     vec![
         with_x("swap | swap", one_shard(), vec![writer([swap('a'), GET]), other([swap('b'), GET])]),
         with_x(

@@ -261,10 +261,6 @@ pub struct State {
 }
 
 impl State {
-    pub(crate) fn actor(&mut self, actor: usize) -> &mut Actor {
-        Arc::make_mut(&mut self.actors[actor])
-    }
-
     pub(crate) fn copy(&self, key: Key, place: ShardNumber) -> Option<&Stored> {
         self.table[usize::from(key)][index(place)].as_ref()
     }
@@ -277,30 +273,6 @@ impl State {
             self.replaced.push((value, base));
             self.replaced.sort_unstable();
         }
-    }
-
-    /// The actor goes on with its program. It keeps only its view.
-    pub(crate) fn finish(&mut self, actor: usize) {
-        self.abandon(actor);
-        let actor = self.actor(actor);
-        actor.op += 1;
-        actor.step = Step::Idle;
-    }
-
-    /// The actor stops waiting for responses.
-    pub(crate) fn abandon(&mut self, actor: usize) {
-        self.actor(actor).inbox = None;
-        for request in self.requests.iter_mut().filter(|request| request.from == actor) {
-            request.awaited = false;
-        }
-    }
-
-    /// Sends a request. The requests of one actor stay in their order; requests are ordered by
-    /// actor.
-    pub(crate) fn post(&mut self, request: InFlight) {
-        self.abandon(request.from);
-        self.requests.push(request);
-        self.requests.sort_by_key(|request| request.from);
     }
 }
 

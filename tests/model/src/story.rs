@@ -1,9 +1,10 @@
 //! Readable traces.
 
+use std::cell::RefCell;
 use std::fmt;
 
 use sharding::ShardNumber;
-use sharding::internal::protocol::copies::{Effect, Request};
+use sharding::internal::protocol::copies::{Answer, Effect, Request};
 use sharding::internal::protocol::expressed::{Action, Base, NewVersion};
 use sharding::internal::{protocol::layout::Layout, protocol::version::Version};
 
@@ -12,7 +13,7 @@ use super::state::{EPOCH, Stored, Value};
 
 /// The log of a step; silent during the search.
 #[derive(Debug)]
-pub(crate) struct Story(Option<Vec<String>>);
+pub(crate) struct Story(Option<RefCell<Vec<String>>>);
 
 impl Story {
     pub(crate) const fn silent() -> Self {
@@ -20,19 +21,31 @@ impl Story {
     }
 
     pub(crate) const fn open() -> Self {
-        Self(Some(Vec::new()))
+        Self(Some(RefCell::new(Vec::new())))
     }
 
-    pub(crate) fn log(&mut self, line: fmt::Arguments<'_>) {
-        if let Some(lines) = &mut self.0 {
-            lines.push(line.to_string());
+    pub(crate) fn log(&self, line: fmt::Arguments<'_>) {
+        if let Some(lines) = &self.0 {
+            lines.borrow_mut().push(line.to_string());
         }
+    }
+
+    /// A request about an item was applied on a shard, which now stores this.
+    pub(crate) fn applied(&self, place: ShardNumber, stored: Option<&Stored>) {
+        self.log(format_args!("shard {place} now holds {}", stored_text(stored)));
+    }
+
+    /// A request about an item was rejected on a shard, which stores this.
+    pub(crate) fn rejected(&self, place: ShardNumber, stored: Option<&Stored>) -> Answer {
+        self.log(format_args!("rejected on shard {place}, which stores {}", stored_text(stored)));
+        Answer::Refused(stored.map(|stored| stored.copy.clone()))
     }
 }
 
 impl fmt::Display for Story {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.as_deref().unwrap_or_default().join("; "))
+        let lines = self.0.as_ref().map(RefCell::borrow);
+        f.write_str(&lines.map(|lines| lines.join("; ")).unwrap_or_default())
     }
 }
 

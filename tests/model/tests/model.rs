@@ -91,22 +91,22 @@ macro_rules! weakened {
 weakened! {
     without_a_wait_a_read_misses_a_put: wait_before_open, "grow | put | look query", I1;
     without_a_wait_a_scan_misses_an_item: wait_before_open, "grow | put | scan", I4;
-    a_wait_from_sending_creates_twice: wait_from_response, "grow | create | create", I3 | I6;
+    a_wait_from_sending_creates_twice: wait_from_response, "grow | create delete | create", I3 | I6;
     an_observer_that_opens_what_it_finds_skips_the_wait: closes_again, "grow to 2 and 4 | take over | put | look get", I1;
-    a_view_aged_from_the_response_lives_too_long: aged_from_asking, "grow | create | create", I3 | I6;
+    a_view_aged_from_the_response_lives_too_long: aged_from_asking, "grow | create delete | create", I3 | I6;
     without_generation_a_change_undoes_another: generation, "grow to 2 | grow to 4 | put get", I1 | I6;
     without_generation_a_late_close_undoes_an_era: generation, "settle | shrink, drain", I1 | I6;
-    writers_that_do_not_pause_create_twice: writers_pause, "grow | create | create", I3 | I6;
+    writers_that_do_not_pause_create_twice: writers_pause, "grow | create delete | create", I3 | I6;
     a_width_to_come_without_places_hides_a_put: closing_is_place, "grow | put | look query", I1;
 }
 
 // Writes.
 weakened! {
-    a_write_acknowledged_without_a_lease_is_superseded: lease_at_acknowledgement, "grow | create | create", I3 | I6;
+    a_write_acknowledged_without_a_lease_is_superseded: lease_at_acknowledgement, "grow | create delete | create", I3 | I6;
     without_the_era_a_fast_clock_hides_a_later_put: era_first, "grow | put | put get", I1 | I6;
     without_tombstones_an_old_copy_comes_back: tombstones, "grow | delete get | look get", I1 | I6;
     a_tombstone_without_a_write_id_is_created_again: tombstones_keep_write_id, "create, create again | get delete", I1 | I6;
-    a_creation_that_does_not_read_overlooks_an_old_copy: create_reads, "grow | create | create", I3 | I6;
+    a_creation_that_does_not_read_overlooks_an_old_copy: create_reads, "grow | create delete | create", I3 | I6;
     a_refused_repetition_that_goes_above_takes_effect_twice: refused_repetition_is_unknown, "put, twice | put get", I1 | I6;
     a_late_first_attempt_brings_a_deleted_item_back: repetitions_are_marked, "put, twice | delete get", I1 | I6;
     a_repeated_delete_removes_a_later_put: deletes_once, "delete, twice | put", I1 | I6;

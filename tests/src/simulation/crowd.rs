@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use sharding::ShardCount;
 use sharding::internal::{Deadline, TableEngine};
-use sharding::{Attributes, Item, ShardCount, Value};
 use tokio::time::{Instant, sleep};
 
 use super::failure::Finding;
 use super::slow_metadata::Slow;
 use super::world::World;
 use super::writing::outcome;
-use super::{KEYS, WRITE_DEADLINE, key, sort_key};
+use super::{KEYS, WRITE_DEADLINE, key};
+use crate::valued_item;
 
 /// The number of instances.
 pub(super) const CROWD: usize = 64;
@@ -40,9 +41,8 @@ pub(super) async fn write(number: usize, table: TableEngine, world: Arc<World>, 
         sleep(Duration::from_millis(rng.random_range(500..2_500))).await;
         count += 1;
         let (text, value) = (format!("crowd-{number}-{count}"), FIRST_VALUE + count);
-        let attributes = Attributes::from([("value".to_owned(), Value::N(value.to_string()))]);
-        let item = Item { partition_key: key(CROWDED), sort_key: sort_key(&text), attributes };
         world.history(CROWDED).sent(&text, value);
+        let item = valued_item(key(CROWDED), &text, value);
         match table.put(&item, Deadline::now() + WRITE_DEADLINE).await {
             Ok(_) => {
                 world.history(CROWDED).acknowledged(&text, Instant::now());

@@ -8,7 +8,6 @@ use rand::{RngExt, SeedableRng};
 use sharding::internal::{Clock, Deadline, TableEngine};
 use sharding::maintenance::{Drain, DrainRefused, Drained, ShardMetadata};
 use sharding::{DrainPace, ShardCount, TableConfig};
-use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::faults::FaultRates;
@@ -94,17 +93,12 @@ impl Shrinking {
 
     /// The fault rates of the instances that read.
     pub(super) const fn rates_of_readers(self) -> FaultRates {
-        match self {
-            Self::Never | Self::AsBuilt | Self::WithoutWaitingForRequests => FaultRates::READING,
-            Self::WithoutWaitingForReads => FaultRates::READING_SLOWLY,
-        }
+        let is_slow = matches!(self, Self::WithoutWaitingForReads);
+        if is_slow { FaultRates::READING_SLOWLY } else { FaultRates::READING }
     }
 
     const fn is_broken(self) -> bool {
-        match self {
-            Self::Never | Self::AsBuilt => false,
-            Self::WithoutWaitingForReads | Self::WithoutWaitingForRequests => true,
-        }
+        matches!(self, Self::WithoutWaitingForReads | Self::WithoutWaitingForRequests)
     }
 }
 
@@ -241,31 +235,28 @@ async fn continue_drain(
     let lasts = if rng.random_range(0..3) == 0 { rng.random_range(1..1_500) } else { 60_000 };
     let key = key(which);
     let run = table.drain(&key, Deadline::now() + PATIENCE);
-    let drained: Result<Result<Drained, sharding::TableError>, Elapsed> =
-        timeout(Duration::from_millis(lasts), run).await;
-    let soon = match &drained {
+    let wait = match timeout(Duration::from_millis(lasts), run).await {
+        Err(_) => {
+            world.count(|totals| totals.interrupted += 1);
+            Duration::ZERO
+        }
+        Ok(Ok(Drained::Working { .. })) => Duration::ZERO,
         Ok(Ok(Drained::Waiting { until })) => {
             let now = InstanceClock(Arc::clone(instance)).now().epoch_seconds();
-            Some(Duration::from_secs(until.saturating_sub(now)))
-                .filter(|wait| *wait < ABOUT_TO_MOVE)
+            Duration::from_secs(until.saturating_sub(now))
         }
-        Ok(Ok(Drained::Working { .. })) | Err(_) => Some(Duration::ZERO),
-        Ok(Ok(Drained::Nothing | Drained::Done { .. } | _) | Err(_)) => None,
+        Ok(Ok(Drained::Done { from, to, .. })) => {
+            let is_lower = from > to;
+            return world.count(|totals| {
+                *(if is_lower { &mut totals.shrinks } else { &mut totals.settlings }) += 1;
+            });
+        }
+        Ok(Ok(Drained::Nothing | _)) => return,
+        Ok(Err(error)) => return world.check_error(which, "a drain", &error),
     };
-    if let Some(wait) = soon {
+    if wait < ABOUT_TO_MOVE {
         world.note_moving(Instant::now() + wait + ABOUT_TO_MOVE);
     }
-    if let Ok(Err(error)) = &drained {
-        world.check_error(which, "a drain", error);
-    }
-    world.count(|totals| match &drained {
-        Err(_) => totals.interrupted += 1,
-        Ok(Ok(Drained::Done { from, to, .. })) if from > to => totals.shrinks += 1,
-        Ok(Ok(Drained::Done { .. })) => totals.settlings += 1,
-        Ok(
-            Ok(Drained::Nothing | Drained::Waiting { .. } | Drained::Working { .. } | _) | Err(_),
-        ) => {}
-    });
 }
 
 /// Widens a key by hand. Another instance may be first; then the change is rejected.

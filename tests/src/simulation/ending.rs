@@ -12,7 +12,7 @@ use super::crowd::CROWD;
 use super::failure::{Classified, ErrorClass, Failure, Finding};
 use super::faults::FaultRates;
 use super::network::Instance;
-use super::reading::{scan, split};
+use super::reading::{in_order, scan, split};
 use super::world::World;
 use super::{
     COOLDOWN_SECONDS, DRAINERS, KEYS, Plan, READERS, Shrinking, WRITERS, key, sort_key, table,
@@ -59,7 +59,7 @@ pub(super) async fn finish(
                 found(world, which, "after the last drain", checked)?;
             }
         }
-        check_metadata(&fresh, world, which, plan).await?;
+        check_metadata(&fresh, world, which).await?;
     }
     repair_directory(&fresh, world).await?;
     (0..KEYS).try_for_each(|which| {
@@ -90,15 +90,10 @@ async fn repair_directory(fresh: &TableEngine, world: &World) -> Result<(), Fail
 
 /// The table of an instance that starts at the end, without faults, or at the beginning.
 pub(super) fn newcomer(world: &World, number: usize) -> TableEngine {
-    newcomer_of(world, world.plan, number)
-}
-
-/// As [`newcomer`], with the configuration of another plan.
-pub(super) fn newcomer_of(world: &World, plan: Plan, number: usize) -> TableEngine {
     let number = WRITERS + READERS + DRAINERS + CROWD + number;
     let newcomer = Instance::new((number, number as u64), &world.network, FaultRates::NONE);
     newcomer.heal();
-    table(&newcomer, plan, number as u64)
+    table(&newcomer, world.plan, number as u64)
 }
 
 pub(super) fn soon() -> Deadline {
@@ -144,7 +139,7 @@ fn found(
     checked.map_err(|finding| world.violation(which, finding.during(when)))
 }
 
-pub(super) async fn check_scan(
+async fn check_scan(
     reader: &TableEngine,
     world: &World,
     which: usize,
@@ -156,8 +151,9 @@ pub(super) async fn check_scan(
     };
     let (began, tick, seen) = patiently(world, which, "a scan", look).await?;
     let seen = seen.ok_or_else(|| Failure::Harness("a scan has too many pages".into()))?;
+    let ordered = in_order(&seen, false);
     let (plain, registers) = split(seen);
-    let checked = world.history(which).check_scan(&plain, began, false);
+    let checked = ordered.and(world.history(which).check_scan(&plain, began, 0));
     world.registers(which).read_all(&registers, tick);
     found(world, which, when, checked)
 }
@@ -202,12 +198,7 @@ pub(super) async fn drain(fresh: &TableEngine, world: &World, which: usize) -> R
 }
 
 /// Checks that no key is stuck, and that no two changes of a width came within a cooldown.
-async fn check_metadata(
-    fresh: &TableEngine,
-    world: &World,
-    which: usize,
-    plan: Plan,
-) -> Result<(), Failure> {
+async fn check_metadata(fresh: &TableEngine, world: &World, which: usize) -> Result<(), Failure> {
     let look = async || fresh.shards(&key(which), soon()).await;
     let Some(metadata) = patiently(world, which, "reading metadata", look).await? else {
         return Ok(());
@@ -224,8 +215,8 @@ async fn check_metadata(
     // The first entry is the registration. A cooldown is counted on wall clocks, so it holds only
     // if those are right. A drain clears the history.
     let hasty = entries.windows(2).skip(1).any(|pair| pair[1].at < pair[0].at + COOLDOWN_SECONDS);
-    let are_clocks_right = !plan.sets_clocks_back() && !plan.has_wrong_clocks();
-    if hasty && are_clocks_right && plan.shrinking == Shrinking::Never {
+    let are_clocks_right = !world.plan.sets_clocks_back() && !world.plan.has_wrong_clocks();
+    if hasty && are_clocks_right && world.plan.shrinking == Shrinking::Never {
         let what =
             format!("I5: two changes within a cooldown: {:?}", metadata.shard_history.to_strings());
         return Err(world.violation(which, Finding::new(what)));

@@ -1,54 +1,11 @@
 //! The kinds of faults that are injected, how often, and how late a late request arrives.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-/// The injected faults, by kind.
-#[derive(Debug, Default)]
-pub(super) struct Injected {
-    pub(super) throttles: AtomicU64,
-    pub(super) server_errors: AtomicU64,
-    pub(super) lost_responses: AtomicU64,
-    pub(super) late_requests: AtomicU64,
-    /// Of these, those that arrive after more than a minute.
-    pub(super) very_late_requests: AtomicU64,
-    pub(super) slow_metadata: AtomicU64,
-    pub(super) slow_reads: AtomicU64,
-    pub(super) conflicts: AtomicU64,
-    pub(super) slow_stretches: AtomicU64,
-    pub(super) freezes: AtomicU64,
-    pub(super) clocks_set_back: AtomicU64,
-    pub(super) deaths: AtomicU64,
-}
-
-impl Injected {
-    /// Late requests, those of them that are minutes late, deaths, and faults of all kinds.
-    pub(super) fn counts(&self) -> (u64, u64, u64, u64) {
-        let kinds = [
-            &self.throttles,
-            &self.server_errors,
-            &self.lost_responses,
-            &self.late_requests,
-            &self.slow_metadata,
-            &self.slow_reads,
-            &self.conflicts,
-            &self.slow_stretches,
-            &self.freezes,
-            &self.clocks_set_back,
-            &self.deaths,
-        ];
-        let count = |kind: &AtomicU64| kind.load(Ordering::Relaxed);
-        (
-            count(&self.late_requests),
-            count(&self.very_late_requests),
-            count(&self.deaths),
-            kinds.into_iter().map(count).sum(),
-        )
-    }
-}
+/// What happens to a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Fault {
     Throttle(&'static str),
@@ -57,10 +14,10 @@ pub(super) enum Fault {
     ResponseDropped,
     ResponseTooLate,
     AppliedLate,
-    SlowMetadata,
-    SlowRead,
+    Slow,
     Conflict,
 }
+
 /// The number of faults per thousand requests of an instance.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FaultRates {

@@ -389,8 +389,7 @@ impl Client {
         // A write that arrives late at an old place, which the scan has passed, hides the item there.
         let must_have = if is_scan { self.world.began } else { began };
         let least = if is_filtered { FIRST_VALUE } else { 0 };
-        let checked =
-            self.world.history(self.which).check_filtered(&plain, must_have, is_descending, least);
+        let checked = self.world.history(self.which).check_scan(&plain, must_have, least);
         let during = if is_scan { "a scan of an endpoint" } else { "a query of an endpoint" };
         let checked = ordered.and(checked);
         self.world.check(self.which, checked.map_err(|finding| finding.during(during)));

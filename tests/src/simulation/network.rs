@@ -1,6 +1,6 @@
 //! The network between one instance and the engine, with its faults.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use super::slow_metadata::{Slow, SlowMetadata};
 /// The network that all instances of a run share.
 #[derive(Debug)]
 pub(super) struct Network {
-    engine: Engine,
+    pub(super) engine: Engine,
     began: Instant,
     pub(super) record: Record,
     slow_metadata: SlowMetadata,
@@ -44,12 +44,8 @@ impl Network {
     /// Begins a stretch in which these requests to the metadata table are slow, and returns their
     /// delay.
     pub(super) fn slow_down(&self, rng: &mut StdRng, slow: Slow, length: Duration) -> Duration {
-        self.record.injected.slow_stretches.fetch_add(1, Ordering::Relaxed);
+        self.record.fault(|_| {});
         self.slow_metadata.begin(rng, slow, length)
-    }
-
-    pub(super) const fn engine(&self) -> &Engine {
-        &self.engine
     }
 
     pub(super) const fn began(&self) -> Instant {
@@ -139,7 +135,7 @@ impl Instance {
         if state.frozen_until <= now && state.set_back_at.is_none_or(|at| at + APART < now) {
             state.frozen_until = now + length;
             state.frozen += length;
-            self.network.record.injected.freezes.fetch_add(1, Ordering::Relaxed);
+            self.network.record.fault(|_| {});
         }
     }
 
@@ -152,7 +148,7 @@ impl Instance {
         }
         state.set_back_at = Some(now);
         state.skew = state.skew.saturating_sub(by);
-        self.network.record.injected.clocks_set_back.fetch_add(1, Ordering::Relaxed);
+        self.network.record.fault(|_| {});
     }
 
     /// Makes its metadata requests fail for a while.
@@ -173,7 +169,7 @@ impl Instance {
     /// Ends the process. Its requests in flight may still be applied.
     pub(super) fn die(&self) {
         self.dead.store(true, Ordering::Relaxed);
-        self.network.record.injected.deaths.fetch_add(1, Ordering::Relaxed);
+        self.network.record.fault(|totals| totals.deaths += 1);
     }
 
     pub(super) fn is_dead(&self) -> bool {
@@ -221,7 +217,7 @@ impl Instance {
         if drawn >= self.rates.any {
             let (besides, late) = (drawn - self.rates.any, self.rates.late_writes);
             return match (is_metadata, is_write) {
-                (false, false) if besides < self.rates.slow_reads => Some(Fault::SlowRead),
+                (false, false) if besides < self.rates.slow_reads => Some(Fault::Slow),
                 (false, true) if besides < late => Some(Fault::AppliedLate),
                 (false, true) if besides < late + self.rates.throttles => {
                     Some(Fault::Throttle("AccountLimitExceeded"))
@@ -242,7 +238,7 @@ impl Instance {
             4 => Fault::ResponseDropped,
             5 => Fault::ResponseTooLate,
             6 if is_write => Fault::AppliedLate,
-            7 if is_metadata => Fault::SlowMetadata,
+            7 if is_metadata => Fault::Slow,
             7 if is_write => Fault::Conflict,
             _ => return None,
         })
@@ -268,9 +264,10 @@ impl Instance {
             let is_breaking = Instant::now() < state.breaking_until;
             (self.rates.delay(&mut state.rng), is_breaking || state.rng.random())
         };
-        if delay > Duration::from_secs(60) {
-            self.network.record.injected.very_late_requests.fetch_add(1, Ordering::Relaxed);
-        }
+        self.network.record.fault(|totals| {
+            totals.late_requests += 1;
+            totals.very_late_requests += u64::from(delay > Duration::from_secs(60));
+        });
         let instance = Arc::clone(self);
         tokio::spawn(async move {
             sleep(delay).await;
@@ -296,50 +293,31 @@ impl Instance {
             self.network.slow_metadata.delays(is_metadata, is_write, &body).unwrap_or_default();
         sleep(before).await;
         let fault = self.draw(is_metadata, is_write);
-        let count = |kind: &AtomicU64| kind.fetch_add(1, Ordering::Relaxed);
+        if !matches!(fault, None | Some(Fault::AppliedLate)) {
+            self.network.record.fault(|_| {});
+        }
         let apply = || self.carry_out(false, &target, &body);
         let response = match fault {
             None => apply(),
-            Some(Fault::Throttle(limit)) => {
-                count(&self.network.record.injected.throttles);
-                throttled(limit, is_write)
-            }
-            Some(Fault::ServerErrorBefore) => {
-                count(&self.network.record.injected.server_errors);
-                server_error()
-            }
+            Some(Fault::Throttle(limit)) => throttled(limit, is_write),
+            Some(Fault::ServerErrorBefore) => failed(500, "InternalServerError", ""),
             Some(Fault::ServerErrorAfter) => {
-                count(&self.network.record.injected.server_errors);
                 drop(apply());
-                server_error()
+                failed(500, "InternalServerError", "")
             }
             Some(Fault::ResponseDropped) => {
-                count(&self.network.record.injected.lost_responses);
                 drop(apply());
                 return Err(ConnectorError::io("the connection broke".into()));
             }
             Some(Fault::ResponseTooLate) => {
-                count(&self.network.record.injected.lost_responses);
                 let response = apply();
                 sleep(TOO_LATE).await;
                 response
             }
-            Some(Fault::AppliedLate) => {
-                count(&self.network.record.injected.late_requests);
-                return self.apply_late(target, body).await;
-            }
-            Some(Fault::SlowRead) => {
-                count(&self.network.record.injected.slow_reads);
-                let delay = Duration::from_millis(self.state().rng.random_range(200..2_500));
-                sleep(delay).await;
-                apply()
-            }
-            Some(Fault::Conflict) => {
-                count(&self.network.record.injected.conflicts);
-                conflict()
-            }
-            Some(Fault::SlowMetadata) => {
-                count(&self.network.record.injected.slow_metadata);
+            Some(Fault::AppliedLate) => return self.apply_late(target, body).await,
+            // Another program's transaction uses the item.
+            Some(Fault::Conflict) => failed(400, "TransactionConflictException", ""),
+            Some(Fault::Slow) => {
                 let delay = Duration::from_millis(self.state().rng.random_range(200..2_500));
                 sleep(delay).await;
                 apply()
@@ -368,21 +346,13 @@ fn throttled(limit: &str, is_write: bool) -> Response {
     } else {
         format!(r#"{{"reason":"Table{access}{limit}","resource":"arn"}}"#)
     };
-    let body = format!(
-        r#"{{"__type":"x#ThrottlingException","message":"injected","throttlingReasons":[{reasons}]}}"#
-    );
-    Response { status: 400, content_type: "application/x-amz-json-1.0", body: body.into_bytes() }
+    failed(400, "ThrottlingException", &format!(r#","throttlingReasons":[{reasons}]"#))
 }
 
-/// The error response when another program's transaction uses the item.
-fn conflict() -> Response {
-    let body = br#"{"__type":"x#TransactionConflictException","message":"injected"}"#.to_vec();
-    Response { status: 400, content_type: "application/x-amz-json-1.0", body }
-}
-
-fn server_error() -> Response {
-    let body = br#"{"__type":"x#InternalServerError","message":"injected"}"#.to_vec();
-    Response { status: 500, content_type: "application/x-amz-json-1.0", body }
+/// An error response, with more members if any.
+fn failed(status: u16, kind: &str, more: &str) -> Response {
+    let body = format!(r#"{{"__type":"x#{kind}","message":"injected"{more}}}"#);
+    Response { status, content_type: "application/x-amz-json-1.0", body: body.into_bytes() }
 }
 
 /// The instance as the SDK's HTTP client.

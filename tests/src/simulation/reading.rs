@@ -32,34 +32,32 @@ pub(super) async fn read(
         sleep(if is_often { pause / 4 } else { pause }).await;
         let which = world.draw_key(&mut rng);
         let (began, tick) = (Instant::now(), world.registers(which).now());
-        let read = if !plan.appends && rng.random_range(0..6) == 0 {
+        let wanted = if !plan.appends && rng.random_range(0..6) == 0 {
             let window = world.window();
-            let wanted = match rng.random_range(0..4) {
+            Some(match rng.random_range(0..4) {
                 0 => format!("~only-created-{window}-{}", rng.random_range(0..ONLY_CREATED)),
                 1 => format!("~once-{window}"),
                 _ => world.register("register", rng.random_range(0..REGISTERS)),
-            };
-            let got = table
-                .get(&key(which), &sort_key(&wanted), true, Deadline::now() + READ_DEADLINE)
-                .await;
-            got.map(|item| {
-                let value = item.as_ref().and_then(|item| value_of(&item.attributes));
-                world.registers(which).read(&wanted, value, tick);
-                true
             })
         } else if rng.random_range(0..3) == 0 {
-            let Some(wanted) =
-                world.history(which).some_acknowledged(began, rng.random_range(0..10_000))
-            else {
-                continue;
-            };
-            let got = table
-                .get(&key(which), &sort_key(&wanted), true, Deadline::now() + READ_DEADLINE)
-                .await;
+            let pick = rng.random_range(0..10_000);
+            let known = world.history(which).some_acknowledged(began, pick);
+            let Some(wanted) = known else { continue };
+            Some(wanted)
+        } else {
+            None
+        };
+        let read = if let Some(wanted) = wanted {
+            let deadline = Deadline::now() + READ_DEADLINE;
+            let got = table.get(&key(which), &sort_key(&wanted), true, deadline).await;
             got.map(|item| {
                 let value = item.as_ref().and_then(|item| value_of(&item.attributes));
-                let checked = world.history(which).check_get(&wanted, value);
-                world.check(which, checked.map_err(|finding| finding.during("get")));
+                if wanted.starts_with('~') {
+                    world.registers(which).read(&wanted, value, tick);
+                } else {
+                    let checked = world.history(which).check_get(&wanted, value);
+                    world.check(which, checked.map_err(|finding| finding.during("get")));
+                }
                 true
             })
         } else {
@@ -69,9 +67,9 @@ pub(super) async fn read(
             let limit = limits[rng.random_range(0..3)];
             scan(&table, which, limit, descending).await.map(|seen| {
                 let Some(seen) = seen else { return false };
-                let (plain, registers) = split(seen.clone());
-                let checked = world.history(which).check_scan(&plain, began, descending);
-                let checked = checked.and_then(|()| in_order(&seen, descending));
+                let ordered = in_order(&seen, descending);
+                let (plain, registers) = split(seen);
+                let checked = ordered.and(world.history(which).check_scan(&plain, began, 0));
                 world.check(which, checked.map_err(|finding| finding.during("scan")));
                 world.registers(which).read_all(&registers, tick);
                 true
@@ -94,15 +92,14 @@ pub(super) fn split(seen: Vec<(String, u64)>) -> (Vec<(String, u64)>, BTreeMap<S
     (plain, registers.into_iter().collect())
 }
 
+/// Checks the order of a scan: I2 and I4.
 pub(super) fn in_order(seen: &[(String, u64)], descending: bool) -> Result<(), Finding> {
-    let fine = seen
-        .windows(2)
-        .all(|pair| if descending { pair[0].0 > pair[1].0 } else { pair[0].0 < pair[1].0 });
-    if fine {
-        Ok(())
-    } else {
-        Err(Finding::new("I2 or I4: a scan is out of order, or has an item twice"))
-    }
+    let fits = |pair: &[(String, u64)]| {
+        if descending { pair[0].0 > pair[1].0 } else { pair[0].0 < pair[1].0 }
+    };
+    let Some(pair) = seen.windows(2).find(|pair| !fits(pair)) else { return Ok(()) };
+    let what = if pair[0].0 == pair[1].0 { "I2: returned twice" } else { "I4: out of order" };
+    Err(Finding::of(&pair[1].0, format!("{what}: {} then {}", pair[0].0, pair[1].0)))
 }
 
 /// Scans a whole key; `None` if that takes too many pages.

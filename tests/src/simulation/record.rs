@@ -9,14 +9,12 @@ use std::time::Duration;
 use embedded_dynamodb::{Engine, Response};
 use serde_json::{Value, json};
 
-use super::faults::Injected;
 use super::totals::Totals;
 use crate::metadata::entry_name;
 
 /// The record of all instances of a run.
 #[derive(Debug, Default)]
 pub(super) struct Record {
-    pub(super) injected: Injected,
     state: Mutex<State>,
 }
 
@@ -177,8 +175,14 @@ impl Record {
 
     /// The counts of changes and of injected faults.
     pub(super) fn totals(&self) -> Totals {
-        let (late_requests, very_late_requests, deaths, faults) = self.injected.counts();
-        Totals { late_requests, very_late_requests, deaths, faults, ..self.state().totals.clone() }
+        self.state().totals.clone()
+    }
+
+    /// Counts a fault, besides what else it is.
+    pub(super) fn fault(&self, count: impl FnOnce(&mut Totals)) {
+        let mut state = self.state();
+        state.totals.faults += 1;
+        count(&mut state.totals);
     }
 
     /// The writes of one item that reached the table, one per line.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rand::RngExt;
 use rand::rngs::StdRng;
 use sharding::internal::{Deadline, TableEngine};
-use sharding::{Attributes, Conditions, IdempotencyKey, Item, Patch, Value, WriteErrorKind};
+use sharding::{Attributes, Conditions, IdempotencyKey, Patch, Value, WriteErrorKind};
 use tokio::time::{Instant, sleep};
 
 use super::failure::Finding;
@@ -19,6 +19,7 @@ use super::updating::COUNTER;
 use super::world::World;
 use super::writing::outcome;
 use super::{KEYS, READ_DEADLINE, WRITE_DEADLINE, key, sort_key, value_of};
+use crate::valued_item;
 
 /// The number of such counters of each key.
 const COUNTERS: u32 = 2;
@@ -65,9 +66,8 @@ pub(super) async fn burst(
 }
 
 async fn put(table: &TableEngine, world: &World, which: usize, name: &str, value: u64) {
-    let attributes = Attributes::from([("value".to_owned(), Value::N(value.to_string()))]);
-    let item = Item { partition_key: key(which), sort_key: sort_key(name), attributes };
     replaced(world, |replaced| replaced.put_at.insert(value, Instant::now()));
+    let item = valued_item(key(which), name, value);
     if let Err(error) = table.put(&item, Deadline::now() + WRITE_DEADLINE).await {
         outcome(world, which, &error);
     }

@@ -76,20 +76,22 @@ fn replace(engine: &Engine, table: &str, backup: &[Value]) -> Result<(), Failure
     Ok(())
 }
 
+fn acknowledged(world: &World) -> [BTreeSet<String>; KEYS] {
+    std::array::from_fn(|which| world.history(which).all_acknowledged())
+}
+
 /// A backup of both tables.
 pub(super) fn back_up(engine: &Engine, world: &World) -> Result<Backup, Failure> {
     Ok(Backup {
         items: rows(engine, "items")?,
         metadata: rows(engine, "items-metadata")?,
-        acknowledged: std::array::from_fn(|which| {
-            world.history(which).all_acknowledged().into_iter().collect()
-        }),
+        acknowledged: acknowledged(world),
     })
 }
 
 /// Settles every key under a higher width, restores, rebuilds, and checks all items of the backup.
 pub(super) async fn restore(world: &World, backup: &Backup) -> Result<(), Failure> {
-    let engine = world.network.engine();
+    let engine = &world.network.engine;
     engine.set_limits([]);
     let restored =
         [Restored::Items, Restored::Metadata, Restored::Both][(world.plan.seed % 3) as usize];
@@ -105,12 +107,9 @@ pub(super) async fn restore(world: &World, backup: &Backup) -> Result<(), Failur
         patiently(world, which, "settling before a restore", settle).await?;
         drain(&before, world, which).await?;
     }
-    let expected: [BTreeSet<String>; KEYS] = if restored == Restored::Metadata {
-        std::array::from_fn(|which| world.history(which).all_acknowledged().into_iter().collect())
-    } else {
-        backup.acknowledged.clone()
-    };
+    let mut expected = acknowledged(world);
     if restored != Restored::Metadata {
+        expected.clone_from(&backup.acknowledged);
         replace(engine, "items", &backup.items)?;
     }
     if restored != Restored::Items {

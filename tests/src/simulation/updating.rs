@@ -7,7 +7,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sharding::internal::{Deadline, TableEngine};
-use sharding::{Attributes, Conditions, ETags, IdempotencyKey, Item, Patch, Value, WriteErrorKind};
+use sharding::{Attributes, Conditions, ETags, IdempotencyKey, Patch, Value, WriteErrorKind};
 use tokio::time::sleep;
 
 use super::ending::{patiently, soon};
@@ -18,6 +18,7 @@ use super::registers::Outcome;
 use super::world::World;
 use super::writing::{PointWrite, outcome, write_point};
 use super::{KEYS, READ_DEADLINE, WRITE_DEADLINE, WRITERS, key, sort_key, value_of};
+use crate::valued_item;
 
 /// The first character of the sort keys of counters.
 pub(super) const COUNTER: char = '+';
@@ -61,20 +62,6 @@ struct Addition {
     pause: Option<Duration>,
 }
 
-impl Addition {
-    fn patch(&self) -> Patch {
-        let one = || Value::N("1".into());
-        Patch {
-            add: Attributes::from([("value".to_owned(), one()), (self.own.clone(), one())]),
-            ..Patch::default()
-        }
-    }
-
-    fn idempotency_key(&self) -> Option<IdempotencyKey> {
-        self.pause.map(|_| IdempotencyKey::new(&self.own).expect("a key"))
-    }
-}
-
 /// Checks that no addition to a counter took effect twice.
 fn check_once(counter: &str, attributes: &Attributes) -> Result<(), Finding> {
     let twice = attributes.iter().find(|(name, value)| {
@@ -98,11 +85,6 @@ fn change_counter(
     let counter = counters.entry((which, name.to_owned())).or_default();
     change(counter);
     *counter
-}
-
-fn item(which: usize, name: &str, value: u64) -> Item {
-    let attributes = Attributes::from([("value".to_owned(), Value::N(value.to_string()))]);
-    Item { partition_key: key(which), sort_key: sort_key(name), attributes }
 }
 
 /// Runs several clients of one instance.
@@ -168,9 +150,8 @@ async fn change(table: &TableEngine, world: &World, which: usize, name: &str, va
         _ => (Kind::Create(value), Conditions { matches: None, differs: Some(ETags::Any) }),
     };
     let sent = world.registers(which).sent(name, kind, None);
-    let written = table
-        .put_if(&item(which, name, value), &conditions, Deadline::now() + WRITE_DEADLINE)
-        .await;
+    let item = valued_item(key(which), name, value);
+    let written = table.put_if(&item, &conditions, Deadline::now() + WRITE_DEADLINE).await;
     let outcome = match &written {
         Ok(_) => Outcome::Done,
         Err(error) => match (outcome(world, which, error), from) {
@@ -193,23 +174,24 @@ async fn change(table: &TableEngine, world: &World, which: usize, name: &str, va
 /// Adds one to a counter. With an idempotency key, the client repeats the request while its outcome
 /// is unknown.
 async fn add(table: &TableEngine, world: &World, which: usize, addition: &Addition) {
-    let (counter, idempotency_key) = (&addition.counter, addition.idempotency_key());
-    let requests = if idempotency_key.is_some() { REQUESTS } else { 1 };
-    let (key, sort_key, patch) = (key(which), sort_key(counter), addition.patch());
+    let Addition { counter, own, pause } = addition;
+    let once = pause.map(|_| IdempotencyKey::new(own).expect("a key"));
+    let one = || Value::N("1".into());
+    let add = Attributes::from([("value".to_owned(), one()), (own.clone(), one())]);
+    let patch = Patch { add, ..Patch::default() };
+    let (key, sort_key) = (key(which), sort_key(counter));
     change_counter(world, which, counter, |counter| counter.sent += 1);
     let acknowledged = change_counter(world, which, counter, |_| {}).acknowledged;
     let mut is_unknown = false;
+    let requests = if once.is_some() { REQUESTS } else { 1 };
     for request in 0..requests {
         if request > 0 {
-            sleep(addition.pause.unwrap_or_default()).await;
+            sleep(pause.unwrap_or_default()).await;
             world.count(|totals| totals.repeated_additions += 1);
         }
         let deadline = Deadline::now() + WRITE_DEADLINE;
-        let keys = (&key, &sort_key);
-        let updated = table
-            .update(keys, &patch, &Conditions::default(), idempotency_key.as_ref(), deadline)
-            .await;
-        match updated {
+        let (keys, conditions) = ((&key, &sort_key), Conditions::default());
+        match table.update(keys, &patch, &conditions, once.as_ref(), deadline).await {
             Ok(updated) => {
                 let sent =
                     change_counter(world, which, counter, |counter| counter.acknowledged += 1).sent;
@@ -227,9 +209,8 @@ async fn add(table: &TableEngine, world: &World, which: usize, addition: &Additi
             }
             Err(error) if matches!(error.kind, WriteErrorKind::Absent) => {
                 // The first addition creates the counter. A late attempt creates no second one.
-                let made = table
-                    .create(&item(which, counter, 0), None, Deadline::now() + WRITE_DEADLINE)
-                    .await;
+                let first = valued_item(key.clone(), counter, 0);
+                let made = table.create(&first, None, Deadline::now() + WRITE_DEADLINE).await;
                 if let Err(error) = made {
                     outcome(world, which, &error);
                 }

@@ -100,10 +100,8 @@ impl Fixture {
                 let mut query = PageQuery { limit: PAGE, ..PageQuery::new(key()) };
                 for first in (0..ITEMS).step_by(PAGE) {
                     let page = table.query(&query, soon()).await.expect("a page");
-                    assert_eq!(
-                        (page.items.len(), &page.items[0].sort_key),
-                        (PAGE, &item(first, 0).sort_key)
-                    );
+                    assert_eq!(page.items.len(), PAGE);
+                    assert_eq!(page.items[0].sort_key, item(first, 0).sort_key);
                     query.after = page.items.last().map(|item| item.sort_key.clone());
                 }
             })
@@ -111,11 +109,9 @@ impl Fixture {
         let gets = self
             .cost(ITEMS, async || {
                 for number in 0..ITEMS {
-                    let found = table
-                        .get(&key(), &item(number, 0).sort_key, false, soon())
-                        .await
-                        .expect("a response");
-                    assert!(found.is_some(), "{number}");
+                    let sort_key = item(number, 0).sort_key;
+                    let found = table.get(&key(), &sort_key, false, soon()).await;
+                    assert!(found.expect("a response").is_some(), "{number}");
                 }
             })
             .await;
@@ -133,20 +129,21 @@ fn own_bytes() -> usize {
 #[tokio::test(start_paused = true)]
 async fn a_shrunk_key_costs_its_readers_what_a_never_grown_one_does() {
     let filler = ITEM_BYTES - own_bytes();
+    let store_all = async |table: &TableEngine| {
+        for number in 0..ITEMS {
+            table.put(&item(number, filler), soon()).await.expect("stored");
+        }
+    };
     let plain = Fixture::new(UNLIMITED).await;
     let table = plain.instance();
-    for number in 0..ITEMS {
-        table.put(&item(number, filler), soon()).await.expect("stored");
-    }
+    store_all(&table).await;
     table.finish_background_work().await;
     let never_grew = plain.read_costs().await;
 
     let fixture = Fixture::new(UNLIMITED).await;
     fixture.grow(64).await;
     let table = fixture.instance();
-    for number in 0..ITEMS {
-        table.put(&item(number, filler), soon()).await.expect("stored");
-    }
+    store_all(&table).await;
     let wide = fixture.read_costs().await;
     let began = Instant::now();
     table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
@@ -154,12 +151,10 @@ async fn a_shrunk_key_costs_its_readers_what_a_never_grown_one_does() {
     let took = began.elapsed();
     let shrunk = fixture.read_costs().await;
 
-    for (name, [page, get]) in
-        [("64 shards", wide), ("shrunk from 64 to 1", shrunk), ("never grown", never_grew)]
-    {
-        let row =
-            format!("| {name} | {:.2} | {:.2} | {:.2} | {:.2} |", page.0, page.1, get.0, get.1);
-        documented(COSTS, &row);
+    let rows = [("64 shards", wide), ("shrunk from 64 to 1", shrunk), ("never grown", never_grew)];
+    for (name, [(pages, page_units), (gets, get_units)]) in rows {
+        let page = format!("{pages:.2} | {page_units:.2}");
+        documented(COSTS, &format!("| {name} | {page} | {gets:.2} | {get_units:.2} |"));
     }
     documented(COSTS, &format!("| 64 to 1 | {ITEMS} | {:.0} |", took.as_secs_f64().ceil()));
     // Two waits, and the moves.
@@ -202,10 +197,8 @@ async fn settling_under_load_costs_two_units_for_each_moved_kilobyte() {
             let (mut written, mut slowest) = (0usize, Duration::ZERO);
             while !*stopped.borrow() {
                 let began = Instant::now();
-                table
-                    .put(&item(1_000_000 + written % 500, filler), soon())
-                    .await
-                    .expect("no write fails");
+                let item = item(1_000_000 + written % 500, filler);
+                table.put(&item, soon()).await.expect("no write fails");
                 slowest = slowest.max(began.elapsed());
                 written += 1;
                 sleep(Duration::from_millis(500)).await;

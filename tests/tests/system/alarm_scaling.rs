@@ -94,11 +94,8 @@ async fn the_alarm_relieves_three_hot_keys_and_later_a_fourth() {
     start("cold", 450);
     until_relieved(&edition, &["hot-1", "hot-2", "hot-3"]).await;
     assert_eq!(width(&edition, "cold").await, 1, "only hot keys grow");
-    assert_eq!(
-        edition.engine().alarm_state("local-hot-partition"),
-        "OK",
-        "the alarm is armed again"
-    );
+    let alarm = edition.engine().alarm_state("local-hot-partition");
+    assert_eq!(alarm, "OK", "the alarm is armed again");
 
     start("late", 50);
     until_relieved(&edition, &["late"]).await;
@@ -123,11 +120,9 @@ async fn an_alarm_relieves_twenty_hot_keys_within_five_seconds() {
     let attributes = Attributes::from([("filler".to_owned(), Value::S("x".repeat(30_000)))]);
     let mut writes = JoinSet::new();
     for (key, number) in (0..20).flat_map(|key| (0..40).map(move |number| (key, number))) {
-        let item = Item {
-            partition_key: partition_key(&format!("hot-{key}")),
-            sort_key: sort_key(&number.to_string()),
-            attributes: attributes.clone(),
-        };
+        let (key, sort_key) = (format!("hot-{key}"), sort_key(&number.to_string()));
+        let attributes = attributes.clone();
+        let item = Item { partition_key: partition_key(&key), sort_key, attributes };
         let table = table.clone();
         writes.spawn(async move {
             table.put(&item, Deadline::now() + Duration::from_secs(2)).await.is_ok()

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::types::{AttributeValue, StreamSpecification, StreamViewType};
 use sharding::internal::{PageQuery, TableEngine};
-use sharding::maintenance::{ArmingObstacle, KeyPattern, ScaleOutcome, ScalingDecision};
+use sharding::maintenance::{ArmingObstacle, KeyPattern, ScaleOutcome, ScalingDecision, Survey};
 use sharding::{PartitionKey, TableConfig, TableError, WriteError, WriteErrorKind, Written};
 use system_tests::metadata::{self, TABLE_ITEM};
 use system_tests::{
@@ -68,13 +68,9 @@ async fn a_key_that_is_not_armed_is_read_as_it_is_and_not_written() {
         let got = table.get(&key("b/1"), &sort_key("order-0001"), true, soon()).await;
         assert!(got.expect("a response").is_some());
     }
-    let sent: Vec<_> =
-        wire.calls().split_off(before).iter().map(|it| it.operation.clone()).collect();
-    assert_eq!(
-        sent,
-        ["Query", "GetItem", "Query", "GetItem", "Query", "GetItem"],
-        "no page is read"
-    );
+    let sent = wire.calls().split_off(before);
+    assert_eq!(sent.len(), 6);
+    assert!(sent.iter().all(|call| call.to_items), "no page is read: {sent:?}");
     let grown = table.set_shards(&key("a/1"), count(4), soon()).await.expect("a response");
     let expected = ScalingDecision::NotArmed { from: None };
     assert_eq!(grown, ScaleOutcome::Unchanged(expected));
@@ -141,12 +137,8 @@ async fn a_pattern_without_a_time_never_counts() {
     let (table, _) = fixture.instance(1, config());
     refused(put(&table, "a/1", "order-0001").await);
     // Its operator died between the two steps.
-    let update = fixture.tables.client.update_item().table_name("items-metadata");
-    let update = update.key("partition_key", AttributeValue::S(TABLE_ITEM.into()));
-    let update = update.update_expression("SET armed.#p = :mark");
-    let update = update.expression_attribute_names("#p", "*");
-    let update = update.expression_attribute_values(":mark", AttributeValue::S("mark".into()));
-    update.send().await.expect("stored");
+    let marked = AttributeValue::M([("*".to_owned(), metadata::text("mark"))].into());
+    metadata::set(&fixture.tables.client, TABLE_ITEM, [("armed", marked)]).await;
     sleep(Duration::from_secs(10 * ARMING)).await;
     assert_eq!(refused(put(&table, "a/1", "order-0001").await), None);
     let from = table.arm(&pattern("*"), soon()).await.expect("armed");
@@ -160,11 +152,8 @@ async fn a_table_made_for_other_settings_is_left_within_a_minute() {
     table.arm(&pattern("*"), soon()).await.expect("armed");
     sleep(Duration::from_secs(ARMING + 5)).await;
     put(&table, "a/1", "order-0001").await.expect("stored");
-    let update = fixture.tables.client.update_item().table_name("items-metadata");
-    let update = update.key("partition_key", AttributeValue::S(TABLE_ITEM.into()));
-    let update = update.update_expression("SET placement = :other");
-    let update = update.expression_attribute_values(":other", AttributeValue::S("random".into()));
-    update.send().await.expect("stored");
+    let other = metadata::text("random");
+    metadata::set(&fixture.tables.client, TABLE_ITEM, [("placement", other)]).await;
     sleep(Duration::from_secs(61)).await;
     // This request finds that its knowledge is old, and the next ones what it learned.
     drop(put(&table, "a/1", "order-0001").await);
@@ -173,6 +162,14 @@ async fn a_table_made_for_other_settings_is_left_within_a_minute() {
     assert!(error.contains("it was made for \"random\""), "{error}");
     let read = table.query(&PageQuery::new(key("a/1")), soon()).await;
     assert!(read.is_err_and(|error| error.to_string().contains("SHARD_PLACEMENT")));
+}
+
+/// All that the two tables store.
+async fn survey(table: &TableEngine) -> Survey {
+    let mut survey = Survey::default();
+    table.survey_metadata_page(&mut survey, None, soon()).await.expect("a page");
+    table.survey_page(&mut survey, None, soon()).await.expect("a page");
+    survey
 }
 
 #[tokio::test(start_paused = true)]
@@ -191,9 +188,7 @@ async fn lost_patterns_come_back_if_no_other_program_has_items() {
         metadata::lose(&fixture.tables.client, TABLE_ITEM).await;
         let (new, _) = fixture.instance(2, config());
         new.claim_for_rebuild(soon()).await.expect("claimed");
-        let mut survey = sharding::maintenance::Survey::default();
-        new.survey_metadata_page(&mut survey, None, soon()).await.expect("a page");
-        new.survey_page(&mut survey, None, soon()).await.expect("a page");
+        let survey = survey(&new).await;
         new.rebuild_directory(soon()).await.expect("rebuilt");
         new.restore_patterns(&survey, soon()).await.expect("restored");
         let (new, _) = fixture.instance(3, config());
@@ -225,28 +220,19 @@ async fn a_grown_key_without_a_pattern_is_no_native_key() {
     let read = async |table: &TableEngine| {
         table.query(&PageQuery::new(key("a/1")), soon()).await.map(|page| page.items.len())
     };
-    let refused = read(&new).await;
-    assert!(
-        refused.as_ref().is_err_and(|error| error.to_string().contains("no pattern")),
-        "{refused:?}"
-    );
+    let unread = read(&new).await.expect_err("it is no native key");
+    assert!(unread.to_string().contains("no pattern"), "{unread}");
     // A rebuild lets reads look at all pages again, and arms nothing that may be another program's.
-    let mut survey = sharding::maintenance::Survey::default();
-    new.survey_metadata_page(&mut survey, None, soon()).await.expect("a page");
-    new.survey_page(&mut survey, None, soon()).await.expect("a page");
+    let survey = survey(&new).await;
     new.restore_patterns(&survey, soon()).await.expect("restored");
     assert_eq!(read(&new).await.expect("a page"), 30);
-    assert_eq!(refused_of(&new, "b/1").await, None);
+    assert_eq!(refused(put(&new, "b/1", "order-0001").await), None);
     put(&new, "a/1", "order-0001").await.expect("a key that has grown is armed");
     // As long as nothing else matches the grown key, the pattern stays.
     new.arm(&other, soon()).await.expect("armed");
     let kept = new.disarm(&all, soon()).await;
     assert!(matches!(kept, Err(TableError::Rejected(_))), "{kept:?}");
     new.disarm(&other, soon()).await.expect("it does not count yet");
-}
-
-async fn refused_of(table: &TableEngine, of: &str) -> Option<u64> {
-    refused(put(table, of, "order-0001").await)
 }
 
 #[tokio::test(start_paused = true)]
@@ -264,13 +250,10 @@ async fn what_does_not_fit_several_shards_is_named_before_arming() {
     let fixture = Fixture::new().await;
     let (table, _) = fixture.instance(1, config());
     assert_eq!(table.arming_obstacles(soon()).await.expect("described"), []);
-    let stream = StreamSpecification::builder()
-        .stream_enabled(true)
-        .stream_view_type(StreamViewType::NewAndOldImages)
-        .build()
-        .expect("a stream");
-    let update =
-        fixture.tables.client.update_table().table_name("items").stream_specification(stream);
+    let stream = StreamSpecification::builder().stream_enabled(true);
+    let stream = stream.stream_view_type(StreamViewType::NewAndOldImages).build();
+    let update = fixture.tables.client.update_table().table_name("items");
+    let update = update.stream_specification(stream.expect("a stream"));
     update.send().await.expect("updated");
     let found = table.arming_obstacles(soon()).await.expect("described");
     assert_eq!(found, [ArmingObstacle::Stream]);

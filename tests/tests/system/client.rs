@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use embedded_dynamodb::{Engine, InProcess};
+use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use futures_util::TryStreamExt;
 use local::in_process_clients;
 use serde::{Deserialize, Serialize};
 use sharding::{
     Attributes, Conditions, ETag, ETags, Page, ReadError, ShardedTable, SortKey, SortKeyType,
-    TableConfig, Value, WriteErrorKind, Writes, create_tables,
+    TableConfig, Value, WriteErrorKind, create_tables,
 };
 use system_tests::config;
 use tokio::time::Instant;
@@ -47,139 +47,81 @@ async fn table() -> ShardedTable {
 async fn an_item_comes_back_as_stored_and_a_wrong_type_is_named() {
     let table = table().await;
     table.put("day", "order-1", &order(i64::MIN)).await.expect("stored");
-    let read = table
-        .get::<Order>("day", "order-1")
-        .consistent(true)
-        .await
-        .expect("read")
-        .expect("it is there");
+    let get = || table.get::<Order>("day", "order-1").consistent(true);
+    let read = get().await.expect("read").expect("it is there");
     assert_eq!(read.value, order(i64::MIN), "integers keep all digits");
 
-    let wrong = Attributes::from([(
-        "lines",
-        Value::L(vec![Value::M(
-            [
-                ("article".to_owned(), Value::S("tea".into())),
-                ("count".to_owned(), Value::S("many".into())),
-            ]
-            .into(),
-        )]),
-    )]);
+    let line = [("article", "tea"), ("count", "many")];
+    let line = line.map(|(name, text)| (name.to_owned(), Value::S(text.into())));
+    let wrong = Attributes::from([("lines", Value::L(vec![Value::M(line.into())]))]);
     table.update("day", "order-1").merge(wrong).await.expect("changed");
-    let error = table
-        .get::<Order>("day", "order-1")
-        .consistent(true)
-        .await
-        .expect_err("count is no number");
+    let error = get().await.expect_err("count is no number");
     let ReadError::Decode { attribute, .. } = &error else { panic!("{error:?}") };
     assert_eq!(attribute, "lines[0].count");
-    let text = error.to_string();
-    assert!(
-        text.starts_with(r#"the item "order-1" of "day", attribute lines[0].count: "#),
-        "{text}"
-    );
+    let expected = r#"the item "order-1" of "day", attribute lines[0].count: "#;
+    assert!(error.to_string().starts_with(expected), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_stored_is_an_error_and_nothing_is_sent() {
     let table = table().await;
     let own = |name: &str| table.put("day", "order-1", Attributes::from([(name, Value::Null)]));
+    let update = || table.update("day", "order-1");
+    let shares = HashMap::from([("shares", [f32::INFINITY])]);
+    let refused = [
+        table.put("", "order-1", order(1)).await.map(drop),
+        table.put("day", "", order(1)).await.map(drop),
+        table.put("day", 7, order(1)).await.map(drop),
+        table.put("day", "order-1", "text").await.map(drop),
+        own("sort_key").await.map(drop),
+        own("_sh:v").await.map(drop),
+        table.create("day", "order-1", order(1)).idempotency_key("").await.map(drop),
+        update().set("total", 1).add("total", 1).await.map(drop),
+        update().add("lines", vec![1]).await.map(drop),
+        table.set_shards("day", 0).await.map(drop),
+        table.set_shards("day", 201).await.map(drop),
+        table.put("day", "order-1", HashMap::from([("share", f64::NAN)])).await.map(drop),
+        table.create("day", "order-1", shares).await.map(drop),
+        update().set("lines", [HashMap::from([("sum", 1e-200)])]).await.map(drop),
+        update().add("ids", Value::Ns(vec!["1".repeat(39)])).await.map(drop),
+        table.put("day", "order-1", HashMap::from([("lines", [Some(u128::MAX)])])).await.map(drop),
+        update().add("total", -1_i128).await.map(drop),
+    ];
     let reserved =
         "the name belongs to a key or to the product; any other name that is not empty is allowed";
-    let rows = [
-        (
-            table.put("", "order-1", order(1)).await.map(drop),
-            "partition key: it is empty; a key has at least one byte",
-        ),
-        (
-            table.put("day", "", order(1)).await.map(drop),
-            "sort key: it is empty; a key has at least one byte",
-        ),
-        (
-            table.put("day", 7, order(1)).await.map(drop),
-            "sort key: it must be a string: the table's sort keys are strings",
-        ),
-        (
-            table.put("day", "order-1", "text").await.map(drop),
-            "item: it is a string, and must be a map",
-        ),
-        (own("sort_key").await.map(drop), &format!("attribute sort_key: {reserved}")),
-        (own("_sh:v").await.map(drop), &format!("attribute _sh:v: {reserved}")),
-        (
-            table.create("day", "order-1", order(1)).idempotency_key("").await.map(drop),
-            "idempotency key: it has 0 characters, or one that is not visible ASCII; allowed: 1 to 255 visible ASCII characters",
-        ),
-        (
-            table.update("day", "order-1").set("total", 1).add("total", 1).await.map(drop),
-            "attribute total: the update both adds to it and sets or removes it",
-        ),
-        (
-            table.update("day", "order-1").add("lines", vec![1]).await.map(drop),
-            "attribute lines: it is a list; a number or a set can be added",
-        ),
-        (
-            table.set_shards("day", 0).await.map(drop),
-            "number of shards: it is 0; allowed: 1 and more",
-        ),
-        (
-            table.set_shards("day", 201).await.map(drop),
-            "number of shards: number_of_shards 201 is over MAX_SHARDS, 200",
-        ),
-    ];
     let numbers =
         "allowed: up to 38 significant digits, and 0 or a magnitude of 1E-130 to 9.99E+125";
-    let integers = "allowed: integers of up to 64 bits, or Value::N in an item of Attributes for up to 38 digits";
-    let huge = u128::MAX;
-    let numbers = [
-        (
-            table.put("day", "order-1", HashMap::from([("share", f64::NAN)])).await.map(drop),
-            format!("attribute share: it is not a decimal number: NaN; {numbers}"),
+    let integers = "allowed: integers of up to 64 bits, or Value::N in an item of Attributes for \
+                    up to 38 digits";
+    let (ones, zeros, huge) = ("1".repeat(39), "0".repeat(58), u128::MAX);
+    let expected = [
+        "partition key: it is empty; a key has at least one byte",
+        "sort key: it is empty; a key has at least one byte",
+        "sort key: it must be a string: the table's sort keys are strings",
+        "item: it is a string, and must be a map",
+        &format!("attribute sort_key: {reserved}"),
+        &format!("attribute _sh:v: {reserved}"),
+        "idempotency key: it has 0 characters, or one that is not visible ASCII; allowed: 1 to 255 \
+         visible ASCII characters",
+        "attribute total: the update both adds to it and sets or removes it",
+        "attribute lines: it is a list; a number or a set can be added",
+        "number of shards: it is 0; allowed: 1 and more",
+        "number of shards: number_of_shards 201 is over MAX_SHARDS, 200",
+        &format!("attribute share: it is not a decimal number: NaN; {numbers}"),
+        &format!("attribute shares[0]: it is not a decimal number: inf; {numbers}"),
+        &format!(
+            "attribute lines[0].sum: its magnitude is outside 1E-130 to 9.99E+125: 0.{zeros}; \
+             {numbers}"
         ),
-        (
-            table
-                .create("day", "order-1", HashMap::from([("shares", [f32::INFINITY])]))
-                .await
-                .map(drop),
-            format!("attribute shares[0]: it is not a decimal number: inf; {numbers}"),
-        ),
-        (
-            table
-                .update("day", "order-1")
-                .set("lines", [HashMap::from([("sum", 1e-200)])])
-                .await
-                .map(drop),
-            format!(
-                "attribute lines[0].sum: its magnitude is outside 1E-130 to 9.99E+125: 0.{}; {numbers}",
-                "0".repeat(58)
-            ),
-        ),
-        (
-            table
-                .update("day", "order-1")
-                .add("ids", Value::Ns(vec!["1".repeat(39)]))
-                .await
-                .map(drop),
-            format!(
-                "attribute ids: it has more than 38 significant digits: {}; {numbers}",
-                "1".repeat(39)
-            ),
-        ),
-        (
-            table.put("day", "order-1", HashMap::from([("lines", [Some(huge)])])).await.map(drop),
-            format!("attribute lines[0]: it is a 128-bit integer: {huge}; {integers}"),
-        ),
-        (
-            table.update("day", "order-1").add("total", -1_i128).await.map(drop),
-            format!("attribute total: it is a 128-bit integer: -1; {integers}"),
-        ),
+        &format!("attribute ids: it has more than 38 significant digits: {ones}; {numbers}"),
+        &format!("attribute lines[0]: it is a 128-bit integer: {huge}; {integers}"),
+        &format!("attribute total: it is a 128-bit integer: -1; {integers}"),
     ];
-    let rows = rows.into_iter().map(|(result, expected)| (result, expected.to_owned()));
-    for (result, expected) in rows.chain(numbers) {
-        let error = result.expect_err(&expected);
-        assert!(
-            matches!(error.kind, WriteErrorKind::Invalid(_)) && error.attempts == 0,
-            "{error:?}"
-        );
+    assert_eq!(refused.len(), expected.len());
+    for (result, expected) in refused.into_iter().zip(expected) {
+        let error = result.expect_err(expected);
+        let is_invalid = matches!(error.kind, WriteErrorKind::Invalid(_));
+        assert!(is_invalid && error.attempts == 0, "{error:?}");
         assert_eq!(error.to_string(), expected);
     }
     let query = || table.query::<Order>("day");
@@ -204,21 +146,14 @@ async fn a_table_with_numbers_takes_text_and_integers() {
         table.put("sensor", sort_key, Attributes::new()).await.expect("stored");
     }
     table.put("sensor", 9, Attributes::new()).await.expect("stored");
-    let page = table
-        .query::<Attributes>("sensor")
-        .from(9)
-        .to("10.0")
-        .consistent(true)
-        .await
-        .expect("read");
+    let query = table.query::<Attributes>("sensor").from(9).to("10.0").consistent(true);
+    let page = query.await.expect("read");
     let keys: Vec<String> = page.entries.iter().map(|entry| entry.sort_key.to_string()).collect();
     assert_eq!(keys, ["9", "9.5", "10"]);
     assert_eq!(page.entries[0].sort_key, SortKey::from(9));
     let error = table.append("sensor", Attributes::new()).await.expect_err("no number is made");
-    assert_eq!(
-        error.to_string(),
-        "sort key: the table's sort keys are numbers, and none is made; use put"
-    );
+    let expected = "sort key: the table's sort keys are numbers, and none is made; use put";
+    assert_eq!(error.to_string(), expected);
 }
 
 #[tokio::test(start_paused = true)]
@@ -232,28 +167,13 @@ async fn a_stream_goes_over_pages_and_a_growth() {
         totals.push(entry.value.total);
         if totals.len() == 10 {
             assert_eq!(table.set_shards("day", 8).await.expect("grown"), 8);
-            assert!(
-                table.put("day", "order-99", order(99)).await.expect("stored").number_of_shards
-                    == 8
-            );
+            let written = table.put("day", "order-99", order(99)).await.expect("stored");
+            assert_eq!(written.number_of_shards, 8);
         }
     }
     assert_eq!(totals, (0..50).chain([99]).collect::<Vec<_>>());
     assert_eq!(table.shards("day").await.expect("read"), 8);
     assert!(table.set_shards("day", 2).await.is_err(), "fewer is a shrink");
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_first_write_detects_another_configuration() {
-    let engine = Engine::in_memory().expect("an engine");
-    let items = over(&engine, config()).await;
-    items.put("day", "order-1", order(1)).await.expect("stored");
-    let appends = over(&engine, config().with(|config| config.writes = Writes::Appends)).await;
-    let error = appends.put("day", "order-1", order(2)).await.expect_err("another mode");
-    assert!(matches!(error.kind, WriteErrorKind::Table(_)) && !error.is_retryable(), "{error:?}");
-    assert!(error.to_string().contains("it was made for \"items\""), "{error}");
-    let error = appends.get::<Order>("day", "order-1").await.expect_err("another mode");
-    assert!(matches!(error, ReadError::Table(_)), "{error:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -281,10 +201,8 @@ async fn a_request_ends_within_its_timeout_or_the_tables() {
     let quick = config().with(|config| config.timeout = Duration::from_secs(2));
     let ready = over(&engine, quick.clone()).await;
     ready.put("day", "order-1", order(1)).await.expect("stored");
-    let slow =
-        in_process_clients(&InProcess::new(engine).with_service_time(Duration::from_secs(3600)))
-            .dynamodb;
-    let table = ShardedTable::new(&slow, quick);
+    let slow = InProcess::new(engine).with_service_time(Duration::from_secs(3600));
+    let table = ShardedTable::new(&in_process_clients(&slow).dynamodb, quick);
     for (timeout, expected) in [(None, 2), (Some(1), 1)] {
         let (put, began) = (table.put("day", "order-1", order(1)), Instant::now());
         let put = match timeout {
@@ -296,16 +214,9 @@ async fn a_request_ends_within_its_timeout_or_the_tables() {
         assert_eq!(began.elapsed().as_secs(), expected);
     }
     let (deadline, began) = (Instant::now() + Duration::from_secs(3), Instant::now());
-    let error = table
-        .get::<Order>("day", "order-1")
-        .deadline(deadline)
-        .await
-        .expect_err("there is no response");
-    assert!(
-        error.is_retryable() && began.elapsed().as_secs() == 3,
-        "{error:?} {:?}",
-        began.elapsed()
-    );
+    let read = table.get::<Order>("day", "order-1").deadline(deadline).await;
+    assert!(read.expect_err("there is no response").is_retryable());
+    assert_eq!(began.elapsed().as_secs(), 3);
 }
 
 /// Dropping the last clone while a key grows in the background logs a warning. After `close`, there
@@ -313,61 +224,48 @@ async fn a_request_ends_within_its_timeout_or_the_tables() {
 #[test]
 fn a_program_without_close_gets_a_warning_with_the_growing_keys() {
     for closes in [true, false] {
-        let log = Log::default();
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-        tracing::subscriber::with_default(log.clone(), || {
-            runtime.expect("a runtime").block_on(async {
-                let engine = Engine::in_memory().expect("an engine");
-                let limits =
-                    embedded_dynamodb::PartitionLimits { write_units: 10.0, ..Default::default() };
-                engine.set_limits([("items".to_owned(), limits)]);
-                let table = over(&engine, config()).await;
-                let items = (0..400).map(|n| ("day", format!("order-{n:03}"), order(n)));
-                let outcome = table.batch_put(items).timeout(Duration::from_millis(300)).await;
-                assert!(!outcome.failed.is_empty(), "it is hot");
-                if closes {
-                    table.close().await;
-                }
-            });
+        let log = logged(async {
+            let engine = Engine::in_memory().expect("an engine");
+            let limits = PartitionLimits { write_units: 10.0, ..PartitionLimits::default() };
+            engine.set_limits([("items".to_owned(), limits)]);
+            let table = over(&engine, config()).await;
+            let items = (0..400).map(|n| ("day", format!("order-{n:03}"), order(n)));
+            let outcome = table.batch_put(items).timeout(Duration::from_millis(300)).await;
+            assert!(!outcome.failed.is_empty(), "it is hot");
+            if closes {
+                table.close().await;
+            }
         });
-        let lines = log.lines();
-        let warned = lines.iter().any(|line| {
-            line.contains("dropped with work in the background") && line.contains("day")
-        });
+        let lines = log.lines.lock().expect("no panic");
+        let parts = ["dropped with work in the background", "day"];
+        let warned = lines.iter().any(|line| parts.iter().all(|part| line.contains(part)));
         assert_eq!(warned, !closes, "{lines:?}");
     }
 }
 
 #[test]
 fn each_request_has_a_span_without_keys_and_items() {
-    let log = Log::default();
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-    tracing::subscriber::with_default(log.clone(), || {
-        runtime.expect("a runtime").block_on(async {
-            let table = table().await;
-            table.put("secret", "order-1", order(1)).await.expect("stored");
-            table.create("secret", "order-2", order(2)).await.expect("created");
-            table.append("secret", order(3)).await.expect("appended");
-            table.update("secret", "order-1").add("total", 1).await.expect("updated");
-            table.delete("secret", "order-2").await.expect("deleted");
-            table.get::<Order>("secret", "order-1").await.expect("read");
-            let keys = [("secret", "order-1"), ("secret", "order-2")];
-            assert_eq!(table.batch_get::<Order>(keys).await.len(), 2);
-            table.query::<Order>("secret").await.expect("read");
-            let items = (4..6).map(|n| ("secret", format!("order-{n}"), order(n)));
-            assert_eq!(table.batch_put(items).await.written, 2);
-            table.set_shards("secret", 2).await.expect("grown");
-            table.shards("secret").await.expect("read");
-            table.width_history("secret").await.expect("read");
-        });
+    let log = logged(async {
+        let table = table().await;
+        table.put("secret", "order-1", order(1)).await.expect("stored");
+        table.create("secret", "order-2", order(2)).await.expect("created");
+        table.append("secret", order(3)).await.expect("appended");
+        table.update("secret", "order-1").add("total", 1).await.expect("updated");
+        table.delete("secret", "order-2").await.expect("deleted");
+        table.get::<Order>("secret", "order-1").await.expect("read");
+        let keys = [("secret", "order-1"), ("secret", "order-2")];
+        assert_eq!(table.batch_get::<Order>(keys).await.len(), 2);
+        table.query::<Order>("secret").await.expect("read");
+        let items = (4..6).map(|n| ("secret", format!("order-{n}"), order(n)));
+        assert_eq!(table.batch_put(items).await.written, 2);
+        table.set_shards("secret", 2).await.expect("grown");
+        table.shards("secret").await.expect("read");
+        table.width_history("secret").await.expect("read");
     });
-    let operations = "put create append update delete get batch_get batch_get query batch_put batch_put set_shards shards width_history";
-    let expected: Vec<String> = operations
-        .split(' ')
-        .map(|operation| format!("operation={operation:?} table=\"items\" "))
-        .collect();
+    let operations = "put create append update delete get batch_get batch_get query batch_put \
+                      batch_put set_shards shards width_history";
+    let span = |operation: &str| format!("operation={operation:?} table=\"items\" ");
+    let expected: Vec<String> = operations.split(' ').map(span).collect();
     assert_eq!(*log.spans.lock().expect("no panic"), expected);
 }
 
@@ -378,10 +276,14 @@ struct Log {
     spans: Arc<Mutex<Vec<String>>>,
 }
 
-impl Log {
-    fn lines(&self) -> Vec<String> {
-        self.lines.lock().expect("no panic").clone()
-    }
+/// The log of a program.
+fn logged(program: impl Future<Output = ()>) -> Log {
+    let log = Log::default();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let run = || runtime.expect("a runtime").block_on(program);
+    tracing::subscriber::with_default(log.clone(), run);
+    log
 }
 
 #[derive(Default)]
@@ -452,10 +354,8 @@ async fn entries_of_a_page_have_the_tags_that_conditions_name() {
     let entries = query().await.expect("a page").entries;
     let tags: Vec<ETag> = entries.into_iter().filter_map(|entry| entry.tag).collect();
     assert_eq!(tags.len(), 3);
-    let one_of = |tags: &[ETag]| Conditions {
-        matches: Some(ETags::Of(tags.to_vec())),
-        ..Conditions::default()
-    };
+    let one_of =
+        |tags: &[ETag]| Conditions { matches: Some(ETags::Of(tags.to_vec())), differs: None };
     let wrong = table.put("day", "order-1", order(2)).conditions(one_of(&tags[1..])).await;
     let wrong = wrong.expect_err("none of them is its tag");
     assert!(matches!(wrong.kind, WriteErrorKind::Precondition), "{wrong:?}");
@@ -472,12 +372,11 @@ async fn a_page_that_is_cut_short_goes_on_in_both_directions() {
     assert_eq!(table.batch_put(items).await.written, 30);
     let query = || table.query::<Attributes>("day").limit(7).consistent(true);
     let read = async |cursor: Option<&str>| {
-        let query = query();
-        let page = match cursor {
-            Some(cursor) => query.cursor(cursor),
-            None => query,
+        let query = match cursor {
+            Some(cursor) => query().cursor(cursor),
+            None => query(),
         };
-        let mut page = page.await.expect("a page");
+        let mut page = query.await.expect("a page");
         page.keep(3);
         assert!(page.entries.len() <= 3);
         page
@@ -526,10 +425,9 @@ async fn a_put_that_is_made_once_undoes_nothing_and_has_no_conditions() {
     let read = read.expect("an item");
     assert_eq!(read.value, order(2));
     let both = put(1).once(true).if_match(&read.tag).await.expect_err("it has a condition");
-    assert_eq!(
-        both.to_string(),
-        "conditions: a put that is made once has no conditions; use create, or leave once out"
-    );
+    let expected =
+        "conditions: a put that is made once has no conditions; use create, or leave once out";
+    assert_eq!(both.to_string(), expected);
     let deleted = table.batch_delete([("day", "order-1")]).once(true).await;
     assert_eq!(deleted.failed[0].1.to_string(), "once: only puts can be made once");
 }

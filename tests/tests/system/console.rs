@@ -33,26 +33,19 @@ impl Events {
             if let Some((event, rest)) = self.text.split_once("\n\n") {
                 let (event, rest) = (event.to_owned(), rest.to_owned());
                 self.text = rest;
-                let field = |name: &str| {
-                    event
-                        .lines()
-                        .find_map(|line| line.strip_prefix(name))
-                        .unwrap_or_default()
-                        .trim()
-                };
                 // Comments keep the connection alive.
                 if event.starts_with(':') {
                     continue;
                 }
-                return Some((
-                    field("event:").to_owned(),
-                    serde_json::from_str(field("data:")).expect("JSON"),
-                ));
+                let field = |name: &str| {
+                    let value = event.lines().find_map(|line| line.strip_prefix(name));
+                    value.unwrap_or_default().trim()
+                };
+                let data = serde_json::from_str(field("data:")).expect("JSON");
+                return Some((field("event:").to_owned(), data));
             }
-            let chunk = timeout(PATIENCE, self.response.chunk())
-                .await
-                .expect("an event in time")
-                .ok()??;
+            let chunk = timeout(PATIENCE, self.response.chunk()).await;
+            let chunk = chunk.expect("an event in time").ok()??;
             self.text += std::str::from_utf8(&chunk).expect("UTF-8");
         }
     }
@@ -68,6 +61,13 @@ impl Events {
         };
         timeout(PATIENCE, search).await.expect("it comes in time")
     }
+
+    async fn until_throttled(&mut self) {
+        let is_throttled = |event: &str, data: &Value| {
+            event == "sample" && data["writes"]["throttled"].as_u64() > Some(0)
+        };
+        self.until(is_throttled).await;
+    }
 }
 
 #[tokio::test]
@@ -81,18 +81,12 @@ async fn the_stream_shows_a_hot_keys_relief_and_ends_with_the_edition() {
 
     let load = json!({"partition_key": "hot", "writes": 200, "reads": 5, "item_size": 500});
     assert_eq!(edition.post("/console/load", &load).await.status, 202);
-    events
-        .until(|event, data| event == "sample" && data["writes"]["throttled"].as_u64() > Some(0))
-        .await;
+    events.until_throttled().await;
     let decision = events.until(|event, _| event == "decision").await;
-    assert_eq!(
-        (&decision["partition_key"], &decision["from"], &decision["by"]),
-        (&json!("hot"), &json!(1), &json!("writer"))
-    );
-    assert!(
-        decision["reason"].as_str().expect("words").ends_with("first attempts throttled"),
-        "{decision}"
-    );
+    let of_decision = ["partition_key", "from", "by"].map(|name| &decision[name]);
+    assert_eq!(of_decision, [&json!("hot"), &json!(1), &json!("writer")]);
+    let reason = decision["reason"].as_str().expect("words");
+    assert!(reason.ends_with("first attempts throttled"), "{decision}");
     let relieved = events
         .until(|event, data| {
             event == "sample"
@@ -102,15 +96,11 @@ async fn the_stream_shows_a_hot_keys_relief_and_ends_with_the_edition() {
         })
         .await;
     assert_eq!(relieved["partitions"].as_array().map(Vec::len), Some(32));
-    assert_eq!(
-        (&relieved["keys"][0]["partition_key"], &relieved["load"]["writes"]),
-        (&json!("hot"), &json!(200))
-    );
-    let busy = relieved["partitions"].as_array().expect("a list").iter();
-    assert!(
-        busy.filter(|partition| partition["write_units"].as_f64() > Some(0.0)).count() > 1,
-        "{relieved}"
-    );
+    assert_eq!(relieved["keys"][0]["partition_key"], "hot");
+    assert_eq!(relieved["load"]["writes"], 200);
+    let is_busy = |partition: &&Value| partition["write_units"].as_f64() > Some(0.0);
+    let partitions = relieved["partitions"].as_array().expect("a list").iter();
+    assert!(partitions.filter(is_busy).count() > 1, "{relieved}");
     assert!(relieved["latency_ms"]["reads"]["p99"].as_f64() > Some(0.0), "{relieved}");
 
     // A page that is opened later begins with the earlier events.
@@ -132,50 +122,30 @@ async fn the_stream_shows_a_hot_keys_relief_and_ends_with_the_edition() {
 #[tokio::test]
 async fn a_wrong_load_is_rejected_by_name_and_files_have_their_types() {
     let edition = TestEdition::start(ServeOptions::default(), config()).await;
-    let refused =
-        edition.post("/console/load", &json!({"partition_key": "hot", "writes": 1_000_000})).await;
-    assert_eq!(
-        (refused.status, &refused.body["field"]),
-        (400, &json!("writes")),
-        "{:?}",
-        refused.body
-    );
-    let text = reqwest::Client::new()
-        .post(format!("{}/console/load", edition.url()))
-        .body("{}")
-        .send()
-        .await;
-    assert_eq!(text.expect("a response").status(), 415, "another page's form cannot start a load");
+    let load = json!({"partition_key": "hot", "writes": 1_000_000});
+    let refused = edition.post("/console/load", &load).await;
+    assert_eq!(refused.status, 400, "{}", refused.body);
+    assert_eq!(refused.body["field"], "writes", "{}", refused.body);
+    let text = edition.send("POST", "/console/load", &[], Some(b"{}".to_vec())).await;
+    assert_eq!(text.status, 415, "another page's form cannot start a load");
 
     for (path, content_type) in [
         ("/console", "text/html"),
         ("/console/app.js", "text/javascript"),
         ("/console/style.css", "text/css"),
     ] {
-        let file = reqwest::get(format!("{}{path}", edition.url())).await.expect("a response");
-        assert_eq!(file.status(), 200, "{path}");
-        assert!(
-            file.headers()[CONTENT_TYPE].to_str().expect("text").starts_with(content_type),
-            "{path}"
-        );
-        assert!(
-            file.headers()["content-security-policy"]
-                .to_str()
-                .expect("text")
-                .contains("default-src 'self'"),
-            "{path}"
-        );
+        let file = edition.get(path).await;
+        assert_eq!(file.status, 200, "{path}");
+        let header = |name: &str| file.headers[name].to_str().expect("text");
+        assert!(header("content-type").starts_with(content_type), "{path}");
+        assert!(header("content-security-policy").contains("default-src 'self'"), "{path}");
     }
     for path in ["/console/absent.js", "/console/../Cargo.toml", "/console/%2e%2e/Cargo.toml"] {
-        let response = raw(
-            &edition,
-            &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"),
-        )
-        .await;
-        assert!(
-            response.starts_with("HTTP/1.1 404") && response.ends_with("there is no such file\n"),
-            "{path}: {response}"
-        );
+        let request =
+            format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        let response = raw(&edition, &request).await;
+        assert!(response.starts_with("HTTP/1.1 404"), "{path}: {response}");
+        assert!(response.ends_with("there is no such file\n"), "{path}: {response}");
     }
     edition.stop().await;
 }
@@ -207,11 +177,8 @@ async fn pages_of_other_sites_are_kept_out() {
         let response = raw(&edition, &invoke(headers)).await;
         assert!(response.starts_with("HTTP/1.1 403"), "{headers}: {response}");
     }
-    assert_eq!(
-        edition.get("/shards?partition_key=k").await.body["number_of_shards"],
-        1,
-        "nothing was changed"
-    );
+    let shards = edition.get("/shards?partition_key=k").await.body;
+    assert_eq!(shards["number_of_shards"], 1, "nothing was changed");
     let response = raw(&edition, &invoke("host: localhost\r\n")).await;
     assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     edition.stop().await;
@@ -227,9 +194,7 @@ async fn neither_a_load_nor_an_open_request_keeps_the_edition_alive() {
     let load = json!({"partition_key": "hot", "keys": 20, "writes": 300});
     assert_eq!(edition.post("/console/load", &load).await.status, 202);
     let mut events = Events::open(&edition).await;
-    events
-        .until(|event, data| event == "sample" && data["writes"]["throttled"].as_u64() > Some(0))
-        .await;
+    events.until_throttled().await;
     let address = edition.url().trim_start_matches("http://").to_owned();
     let mut half = TcpStream::connect(address).await.expect("a connection");
     let begun = "POST /items HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";

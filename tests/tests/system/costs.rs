@@ -4,7 +4,6 @@
 //! Time is paused and every request takes the same time, so the time of an operation is a number of
 //! round trips.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use embedded_dynamodb::Engine;
@@ -31,9 +30,9 @@ async fn a_page_costs_what_the_documents_say() {
         let plain = single.client(Duration::ZERO);
         for width in large_or(&WIDTHS[..], &WIDTHS[1..2]).iter().copied() {
             let bench = PageBench::new(width, keys).await;
-            let environment = Environment::seeded(TestClock::default(), 1);
-            let table =
-                TableEngine::with_environment(&bench.client(ROUND_TRIP), config(), environment);
+            let (client, clock) = (bench.client(ROUND_TRIP), TestClock::default());
+            let environment = Environment::seeded(clock, 1);
+            let table = TableEngine::with_environment(&client, config(), environment);
             // A function also does this at its start.
             table.check_mode(soon()).await.expect("it agrees");
             let client = bench.client(Duration::ZERO);
@@ -50,12 +49,11 @@ async fn a_page_costs_what_the_documents_say() {
             let [unsharded, oracle, ours, all] = sums.map(|sum| sum / pages);
             let (ratio, round_trips) = (ours / oracle, round_trips / pages);
             let keys = format!("{keys:?}").to_lowercase();
-            documented(
-                COSTS,
-                &format!(
-                    "| {keys} | {width} | {unsharded:.2} | {oracle:.2} | {ours:.2} | {all:.2} | {ratio:.2} | {round_trips:.2} |"
-                ),
+            let row = format!(
+                "| {keys} | {width} | {unsharded:.2} | {oracle:.2} | {ours:.2} | {all:.2} | \
+                 {ratio:.2} | {round_trips:.2} |"
             );
+            documented(COSTS, &row);
             assert!(ratio <= 1.2 + 0.005, "{keys} {width}: {ratio}");
         }
     }
@@ -81,9 +79,8 @@ impl Counted {
     async fn read_all_pages(&self) {
         for number in 0..8 * PAGES {
             let key = partition_key(&format!("of-a-page-{number}"));
-            let found =
-                self.table.get(&key, &sort_key("1"), false, soon()).await.expect("a response");
-            assert_eq!(found, None);
+            let found = self.table.get(&key, &sort_key("1"), false, soon()).await;
+            assert_eq!(found.expect("a response"), None);
         }
     }
 
@@ -106,123 +103,114 @@ impl Counted {
         let calls = self.wire.calls().split_off(calls);
         let to_items = calls.iter().filter(|call| call.to_items).count();
         let [write_units, read_units] = self.units();
-        documented(
-            COSTS,
-            &format!(
-                "| {name} | {round_trips:.0} | {to_items} | {} | {:.1} | {:.1} |",
-                calls.len() - to_items,
-                write_units - written,
-                read_units - read
-            ),
+        let to_metadata = calls.len() - to_items;
+        let (written, read) = (write_units - written, read_units - read);
+        let row = format!(
+            "| {name} | {round_trips:.0} | {to_items} | {to_metadata} | {written:.1} | {read:.1} |"
         );
+        documented(COSTS, &row);
     }
 }
 
-fn item(key: &str, text: &str) -> Arc<Item> {
+fn item(key: &str, text: &str) -> Item {
     let attributes = Attributes::from([("filler".to_owned(), Value::S("x".repeat(800)))]);
-    Arc::new(Item { partition_key: partition_key(key), sort_key: sort_key(text), attributes })
+    Item { partition_key: partition_key(key), sort_key: sort_key(text), attributes }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_operation_costs_what_the_documents_say() {
     let counted = Counted::new().await;
     // A POST and a PUT are the same write.
-    let put = async |table: &TableEngine, item: &Item| {
-        table.put(item, soon()).await.expect("stored");
+    let put = async |name: &str, item: &Item| {
+        let put = async |table: &TableEngine| {
+            table.put(item, soon()).await.expect("stored");
+        };
+        counted.costs(name, put).await;
     };
-    let create = async |table: &TableEngine, item: &Item| {
-        table.create(item, None, soon()).await.expect("nothing stood");
+    let create = async |name: &str, item: &Item| {
+        let create = async |table: &TableEngine| {
+            table.create(item, None, soon()).await.expect("nothing stood");
+        };
+        counted.costs(name, create).await;
     };
-    let delete = async |table: &TableEngine, item: &Item| {
-        table.delete(&item.partition_key, &item.sort_key, soon()).await.expect("deleted");
+    let delete = async |name: &str, item: &Item| {
+        let delete = async |table: &TableEngine| {
+            table.delete(&item.partition_key, &item.sort_key, soon()).await.expect("deleted");
+        };
+        counted.costs(name, delete).await;
     };
-    let get = async |table: &TableEngine, item: &Item, is_stored: bool| {
-        let found =
-            table.get(&item.partition_key, &item.sort_key, true, soon()).await.expect("a response");
-        assert_eq!(found.is_some(), is_stored);
+    let get = async |name: &str, item: &Item, is_stored: bool| {
+        let get = async |table: &TableEngine| {
+            let found = table.get(&item.partition_key, &item.sort_key, true, soon()).await;
+            assert_eq!(found.expect("a response").is_some(), is_stored);
+        };
+        counted.costs(name, get).await;
+    };
+    let page = async |name: &str, item: &Item| {
+        let query = PageQuery { consistent: true, ..PageQuery::new(item.partition_key.clone()) };
+        let page = async |table: &TableEngine| {
+            drop(table.query(&query, soon()).await.expect("a page"));
+        };
+        counted.costs(name, page).await;
     };
     let idle = async || sleep(Duration::from_secs(60)).await;
-    let page = async |table: &TableEngine, item: &Item| {
-        let query = PageQuery { consistent: true, ..PageQuery::new(item.partition_key.clone()) };
-        drop(table.query(&query, soon()).await.expect("a page"));
-    };
     counted.read_all_pages().await;
-    counted.costs("POST, a key never seen", async |table| put(table, &item("a", "1")).await).await;
-    counted.costs("POST, a warm key", async |table| put(table, &item("a", "2")).await).await;
-    counted.costs("PUT, a key never seen", async |table| put(table, &item("b", "1")).await).await;
-    counted.costs("PUT, a warm key", async |table| put(table, &item("b", "1")).await).await;
-    counted
-        .costs("create-only POST, a warm key", async |table| create(table, &item("b", "2")).await)
-        .await;
-    counted.costs("DELETE, a warm key", async |table| delete(table, &item("b", "2")).await).await;
-    counted
-        .costs("`GET /item`, a key never seen", async |table| {
-            get(table, &item("c", "1"), false).await
-        })
-        .await;
-    counted
-        .costs("`GET /item`, a warm key", async |table| get(table, &item("b", "1"), true).await)
-        .await;
-    counted
-        .costs("`GET /items`, a key never seen", async |table| page(table, &item("d", "1")).await)
-        .await;
-    counted
-        .costs("`GET /items`, a warm key", async |table| page(table, &item("b", "1")).await)
-        .await;
+    put("POST, a key never seen", &item("a", "1")).await;
+    put("POST, a warm key", &item("a", "2")).await;
+    put("PUT, a key never seen", &item("b", "1")).await;
+    put("PUT, a warm key", &item("b", "1")).await;
+    create("create-only POST, a warm key", &item("b", "2")).await;
+    delete("DELETE, a warm key", &item("b", "2")).await;
+    get("`GET /item`, a key never seen", &item("c", "1"), false).await;
+    get("`GET /item`, a warm key", &item("b", "1"), true).await;
+    page("`GET /items`, a key never seen", &item("d", "1")).await;
+    page("`GET /items`, a warm key", &item("b", "1")).await;
     idle().await;
-    counted
-        .costs("POST, an instance that was idle", async |table| put(table, &item("a", "3")).await)
-        .await;
+    put("POST, an instance that was idle", &item("a", "3")).await;
     idle().await;
-    counted
-        .costs("`GET /item`, an instance that was idle", async |table| {
-            get(table, &item("b", "1"), true).await
-        })
-        .await;
+    get("`GET /item`, an instance that was idle", &item("b", "1"), true).await;
     idle().await;
-    counted
-        .costs("`GET /items`, an instance that was idle", async |table| {
-            page(table, &item("b", "1")).await
-        })
-        .await;
+    page("`GET /items`, an instance that was idle", &item("b", "1")).await;
 
-    let grown = item("grown", "2");
+    let (grown, other) = (item("grown", "2"), item("grown", "3"));
     counted.table.set_shards(&grown.partition_key, count(8), soon()).await.expect("scaled");
-    counted.costs("POST, a warm key of 8 shards", async |table| put(table, &grown).await).await;
-    counted
-        .costs("PUT, a warm key of 8 shards", async |table| put(table, &item("grown", "3")).await)
-        .await;
-    counted
-        .costs("`GET /item`, a warm key of 8 shards", async |table| get(table, &grown, true).await)
-        .await;
-    counted
-        .costs("`GET /items`, a warm key of 8 shards", async |table| page(table, &grown).await)
-        .await;
-    counted
-        .costs("DELETE, a warm key of 8 shards", async |table| {
-            delete(table, &item("grown", "3")).await
-        })
-        .await;
-    counted
-        .costs("create-only POST, a warm key of 8 shards", async |table| {
-            create(table, &item("grown", "3")).await
-        })
-        .await;
+    put("POST, a warm key of 8 shards", &grown).await;
+    put("PUT, a warm key of 8 shards", &other).await;
+    get("`GET /item`, a warm key of 8 shards", &grown, true).await;
+    page("`GET /items`, a warm key of 8 shards", &grown).await;
+    delete("DELETE, a warm key of 8 shards", &other).await;
+    create("create-only POST, a warm key of 8 shards", &other).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_update_costs_what_the_documents_say() {
     let counted = Counted::new().await;
     let tag = async |item: &Item| {
-        let found =
-            counted.table.get_tagged(&item.partition_key, &item.sort_key, true, soon()).await;
-        Conditions {
-            matches: Some(ETags::Of(vec![found.expect("a response").expect("it is stored").1])),
-            differs: None,
-        }
+        let (key, sort_key) = (&item.partition_key, &item.sort_key);
+        let found = counted.table.get_tagged(key, sort_key, true, soon()).await;
+        let tag = found.expect("a response").expect("it is stored").1;
+        Conditions { matches: Some(ETags::Of(vec![tag])), differs: None }
     };
-    let replace = async |table: &TableEngine, item: &Item, conditions: &Conditions| {
-        table.put_if(item, conditions, soon()).await.expect("unchanged");
+    let replace = async |name: &str, item: &Item| {
+        let conditions = tag(item).await;
+        let replace = async |table: &TableEngine| {
+            table.put_if(item, &conditions, soon()).await.expect("unchanged");
+        };
+        counted.costs(name, replace).await;
+    };
+    let delete = async |name: &str, item: &Item| {
+        let (conditions, key, sort_key) = (tag(item).await, &item.partition_key, &item.sort_key);
+        let delete = async |table: &TableEngine| {
+            table.delete_if(key, sort_key, &conditions, soon()).await.expect("unchanged");
+        };
+        counted.costs(name, delete).await;
+    };
+    let patch = async |name: &str, item: &Item, patch: &Patch| {
+        let (keys, none) = ((&item.partition_key, &item.sort_key), Conditions::default());
+        let patch = async |table: &TableEngine| {
+            table.update(keys, patch, &none, None, soon()).await.expect("updated");
+        };
+        counted.costs(name, patch).await;
     };
     let one = Patch {
         add: Attributes::from([("count".to_owned(), Value::N("1".into()))]),
@@ -232,58 +220,20 @@ async fn an_update_costs_what_the_documents_say() {
         merge: [("state".to_owned(), Merge::Set(Value::Bool(true)))].into(),
         ..Patch::default()
     };
-    let patch = async |table: &TableEngine, item: &Item, patch: &Patch| {
-        let keys = (&item.partition_key, &item.sort_key);
-        table.update(keys, patch, &Conditions::default(), None, soon()).await.expect("updated");
-    };
     counted.read_all_pages().await;
     let (single, grown) = (item("single", "1"), item("grown", "2"));
     counted.table.put(&single, soon()).await.expect("stored");
-    let conditions = tag(&single).await;
-    counted
-        .costs("PUT with `If-Match`, a warm key", async |table| {
-            replace(table, &single, &conditions).await
-        })
-        .await;
-    counted
-        .costs("PATCH that adds, a warm key", async |table| patch(table, &single, &one).await)
-        .await;
-    counted
-        .costs("PATCH that merges, a warm key", async |table| patch(table, &single, &merge).await)
-        .await;
-    let conditions = tag(&single).await;
-    counted
-        .costs("DELETE with `If-Match`, a warm key", async |table| {
-            table
-                .delete_if(&single.partition_key, &single.sort_key, &conditions, soon())
-                .await
-                .expect("unchanged");
-        })
-        .await;
+    replace("PUT with `If-Match`, a warm key", &single).await;
+    patch("PATCH that adds, a warm key", &single, &one).await;
+    patch("PATCH that merges, a warm key", &single, &merge).await;
+    delete("DELETE with `If-Match`, a warm key", &single).await;
 
     counted.table.put(&grown, soon()).await.expect("stored");
     counted.table.set_shards(&grown.partition_key, count(8), soon()).await.expect("scaled");
-    counted
-        .costs("PATCH that adds, an item at an old place", async |table| {
-            patch(table, &grown, &one).await
-        })
-        .await;
-    counted
-        .costs("PATCH that adds, a warm key of 8 shards", async |table| {
-            patch(table, &grown, &one).await
-        })
-        .await;
-    counted
-        .costs("PATCH that merges, a warm key of 8 shards", async |table| {
-            patch(table, &grown, &merge).await
-        })
-        .await;
-    let conditions = tag(&grown).await;
-    counted
-        .costs("PUT with `If-Match`, a warm key of 8 shards", async |table| {
-            replace(table, &grown, &conditions).await
-        })
-        .await;
+    patch("PATCH that adds, an item at an old place", &grown, &one).await;
+    patch("PATCH that adds, a warm key of 8 shards", &grown, &one).await;
+    patch("PATCH that merges, a warm key of 8 shards", &grown, &merge).await;
+    replace("PUT with `If-Match`, a warm key of 8 shards", &grown).await;
 }
 
 /// A page is read once in 0.8 s, for any number of requests that use it.
@@ -323,10 +273,8 @@ fn a_warm_write_takes_few_more_instructions_than_a_bare_put() {
     ];
     match warm_write::per_write(&this, 20, 70) {
         Some((bare, ours)) => {
-            println!(
-                "instructions of a bare PutItem {bare:.0}, of ours {ours:.0}: {:.3}",
-                ours / bare
-            );
+            let ratio = ours / bare;
+            println!("instructions of a bare PutItem {bare:.0}, of ours {ours:.0}: {ratio:.3}");
             assert!(ours <= 1.10 * bare, "{ours} / {bare}");
         }
         None => {

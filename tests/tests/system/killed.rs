@@ -18,9 +18,9 @@ use axum::response::{IntoResponse, Response};
 use embedded_dynamodb::InProcess;
 use local::{ServeOptions, in_process_clients};
 use serde_json::{Value, json};
-use sharding::internal::{Deadline, PageQuery, TableEngine};
+use sharding::internal::TableEngine;
 use sharding::{Attributes, Item, PartitionKey};
-use system_tests::{TestEdition, config, large_or, partition_key, soon, sort_key};
+use system_tests::{TestEdition, config, large_or, partition_key, read_items, soon, sort_key};
 use tokio::io::{BufReader, Lines};
 use tokio::net::TcpListener;
 use tokio::process::{Child, ChildStdout};
@@ -76,22 +76,14 @@ impl Way {
 async fn pass(State(way): State<Way>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = to_bytes(body, 16 << 20).await.expect("a body");
-    let is_update = parts
-        .headers
-        .get("x-amz-target")
-        .is_some_and(|target| target.as_bytes().ends_with(b"UpdateItem"));
+    let target = parts.headers.get("x-amz-target");
+    let is_update = target.is_some_and(|target| target.as_bytes().ends_with(b"UpdateItem"));
     let (goes_on, is_last) = way.takes(is_update && changes_layout(&body));
     if !goes_on {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     }
-    let response = way
-        .http
-        .post(&way.server)
-        .headers(parts.headers)
-        .body(body)
-        .send()
-        .await
-        .expect("the server responds");
+    let sent = way.http.post(&way.server).headers(parts.headers).body(body).send().await;
+    let response = sent.expect("the server responds");
     let (status, body) = (response.status(), response.bytes().await.expect("a body"));
     if is_last {
         way.state().process.as_mut().expect("it runs").start_kill().expect("it is killed");
@@ -147,10 +139,8 @@ async fn assert_finds(database: &TestEdition, acknowledged: &BTreeSet<String>, a
     let client = in_process_clients(&InProcess::new(database.engine().clone())).dynamodb;
     let new = TableEngine::new(&client, config());
     for table in [database.table(), &new] {
-        let query = PageQuery { limit: 1_000, consistent: true, ..PageQuery::new(key()) };
-        let page = table.query(&query, soon()).await.expect("a page");
-        let found: BTreeSet<String> =
-            page.items.iter().map(|item| item.sort_key.to_string()).collect();
+        let items = read_items(table, &key(), 1_000).await;
+        let found: BTreeSet<String> = items.iter().map(|item| item.sort_key.to_string()).collect();
         assert_eq!(&found, acknowledged, "{about}");
         for text in acknowledged {
             let found = table.get(&key(), &sort_key(text), true, soon()).await.expect("a response");
@@ -166,26 +156,18 @@ async fn a_process_killed_between_item_and_page_leaves_no_key_stuck() {
     }
     let kills = large_or(20, 3);
     let data = tempfile::tempdir().expect("a directory");
-    // The database's own schedule would repair what the processes leave.
     let data_dir = Some(data.path().join("data"));
-    let options = ServeOptions {
-        data_dir,
-        alarm_period: 3_600,
-        drain_period: 3_600,
-        ..ServeOptions::default()
-    };
+    // The database's own schedule would repair what the processes leave.
+    let idle = ServeOptions { alarm_period: 3_600, drain_period: 3_600, ..Default::default() };
+    let options = ServeOptions { data_dir, ..idle };
     let database = TestEdition::start(options.clone(), config()).await;
     database.table().raise_directory_copies(2, soon()).await.expect("raised");
-    let way = Way {
-        server: database.dynamodb_url(),
-        http: reqwest::Client::new(),
-        state: Arc::default(),
-    };
+    let (server, http) = (database.dynamodb_url(), reqwest::Client::new());
+    let way = Way { server, http, state: Arc::default() };
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
-    tokio::spawn(
-        axum::serve(listener, Router::new().fallback(pass).with_state(way.clone())).into_future(),
-    );
+    let routes = Router::new().fallback(pass).with_state(way.clone());
+    tokio::spawn(axum::serve(listener, routes).into_future());
 
     let (mut acknowledged, mut longest) = (BTreeSet::new(), Duration::ZERO);
     for kill in 0..kills {
@@ -210,12 +192,8 @@ async fn a_process_killed_between_item_and_page_leaves_no_key_stuck() {
 
         assert_finds(&database, &acknowledged, &about).await;
         let (began, text) = (Instant::now(), format!("{kill:02}-others"));
-        let in_time = Deadline::now() + Duration::from_secs(20);
-        database
-            .table()
-            .put(&item(&text), in_time)
-            .await
-            .unwrap_or_else(|error| panic!("{about}: {error}"));
+        let written = database.table().put(&item(&text), soon()).await;
+        written.unwrap_or_else(|error| panic!("{about}: {error}"));
         longest = longest.max(began.elapsed());
         acknowledged.insert(text);
         assert_finds(&database, &acknowledged, &about).await;

@@ -7,7 +7,7 @@ use serde_json::json;
 use sharding::internal::TableEngine;
 use sharding::{Placement, TableConfig, TableError, Writes};
 use system_tests::metadata::{self, TABLE_ITEM, number, text};
-use system_tests::{Tables, TestEdition, config, count, partition_key, soon};
+use system_tests::{Response, Tables, TestEdition, config, count, partition_key, soon};
 
 fn appends() -> TableConfig {
     config().with(|config| config.writes = Writes::Appends)
@@ -36,27 +36,19 @@ async fn the_first_process_stores_what_the_table_takes_and_all_agree() {
             assert!(matches!(error, TableError::Unusable(_)), "{error:?}");
             let text = error.to_string();
             assert!(text.contains(&format!("it was made for {name:?}")), "{text}");
-            assert!(
-                text.contains("_sharding:table of items-metadata")
-                    && text.contains("Changing WRITES"),
-                "{text}"
-            );
+            assert!(text.contains("_sharding:table of items-metadata"), "{text}");
+            assert!(text.contains("Changing WRITES"), "{text}");
         }
-        assert_eq!(
-            stored(&client).await,
-            Some((name.to_owned(), "4".to_owned())),
-            "a refusal changes nothing"
-        );
+        let unchanged = Some((name.to_owned(), "4".to_owned()));
+        assert_eq!(stored(&client).await, unchanged, "a refusal changes nothing");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn random_placement_is_a_table_of_appends() {
     let client = Tables::unclaimed(config()).await.client;
-    TableEngine::new(&client, config().with(|config| config.placement = Placement::Random))
-        .claim_mode(soon())
-        .await
-        .expect("claimed");
+    let random = config().with(|config| config.placement = Placement::Random);
+    TableEngine::new(&client, random).claim_mode(soon()).await.expect("claimed");
     for other in [appends(), config()] {
         let error = TableEngine::new(&client, other).claim_mode(soon()).await;
         let text = error.expect_err("another mode").to_string();
@@ -106,17 +98,10 @@ async fn requests_for_a_reserved_key_are_rejected() {
         let item = json!({"partition_key": reserved, "sort_key": "s", "attributes": {}});
         let posted = edition.post("/items", &item).await;
         let read = edition.get(&format!("/shards?partition_key={reserved}")).await;
-        for response in [posted, read] {
-            assert_eq!(
-                (response.status, &response.body["code"]),
-                (400, &json!("invalid_partition_key"))
-            );
-            assert_eq!(response.body["field"], "partition_key", "{}", response.body);
-            assert!(
-                response.body["detail"].as_str().unwrap_or_default().contains("reserved"),
-                "{}",
-                response.body
-            );
+        for Response { status, body, .. } in [posted, read] {
+            let found = (status, body["code"].as_str(), body["field"].as_str());
+            assert_eq!(found, (400, Some("invalid_partition_key"), Some("partition_key")));
+            assert!(body["detail"].as_str().unwrap_or_default().contains("reserved"), "{body}");
         }
     }
     edition.stop().await;
@@ -126,19 +111,11 @@ async fn requests_for_a_reserved_key_are_rejected() {
 async fn an_edition_of_another_mode_does_not_start() {
     let directory = tempfile::tempdir().expect("a directory");
     let data_dir = Some(directory.path().join("data"));
-    let options = ServeOptions {
-        port: 0,
-        dynamodb_port: 0,
-        endpoint_port: 0,
-        data_dir,
-        ..ServeOptions::default()
-    };
+    let ports = ServeOptions { port: 0, dynamodb_port: 0, ..ServeOptions::default() };
+    let options = ServeOptions { endpoint_port: 0, data_dir, ..ports };
     TestEdition::start(options.clone(), appends()).await.stop().await;
     let error = Edition::start(&options, config()).await.expect_err("another mode");
-    assert!(
-        matches!(error, EditionError::Tables(_))
-            && error.to_string().contains("it was made for \"appends\""),
-        "{error}"
-    );
+    assert!(matches!(error, EditionError::Tables(_)), "{error}");
+    assert!(error.to_string().contains("it was made for \"appends\""), "{error}");
     TestEdition::start(options, appends()).await.stop().await;
 }

@@ -19,11 +19,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(1_300);
 const UNDELAYED: Duration = Duration::from_millis(50);
 
 fn item(key: &str, number: u64) -> Item {
-    Item {
-        partition_key: partition_key(key),
-        sort_key: sort_key(&format!("{number:08}")),
-        attributes: Attributes::new(),
-    }
+    let (partition_key, sort_key) = (partition_key(key), sort_key(&format!("{number:08}")));
+    Item { partition_key, sort_key, attributes: Attributes::new() }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,19 +50,13 @@ async fn act(table: &TableEngine, operation: Operation, number: u64) {
             table.put(&item("other", number), deadline()).await.expect("put");
         }
         (Operation::Read, 0) => {
-            let query = PageQuery {
-                consistent: true,
-                limit: 20,
-                ..PageQuery::new(item("hot", 0).partition_key)
-            };
+            let query = PageQuery::new(item("hot", 0).partition_key);
+            let query = PageQuery { consistent: true, limit: 20, ..query };
             table.query(&query, deadline()).await.expect("a page");
         }
         (Operation::Read, _) => {
-            let wanted = item("hot", number);
-            table
-                .get(&wanted.partition_key, &wanted.sort_key, true, deadline())
-                .await
-                .expect("a response");
+            let Item { partition_key, sort_key, .. } = item("hot", number);
+            table.get(&partition_key, &sort_key, true, deadline()).await.expect("a response");
         }
     }
 }
@@ -103,17 +94,11 @@ async fn a_change_of_the_width_pauses_only_its_writers_for_a_second() {
     scaler.set_shards(&item("hot", 0).partition_key, count(16), soon()).await.expect("grown");
     let changed = began.elapsed();
     let took = operations.join_all().await;
-    let slowest = |of: Operation| {
-        took.iter()
-            .filter(|(operation, _)| *operation == of)
-            .map(|(_, took)| *took)
-            .max()
-            .unwrap_or_default()
+    let all_of = |of: Operation| {
+        took.iter().filter(move |(operation, _)| *operation == of).map(|(_, took)| *took)
     };
-    let paused = took
-        .iter()
-        .filter(|(operation, took)| *operation == Operation::Hot && *took > UNDELAYED)
-        .count();
+    let slowest = |of| all_of(of).max().unwrap_or_default();
+    let paused = all_of(Operation::Hot).filter(|took| *took > UNDELAYED).count();
     let [hot, other, reads] = [Operation::Hot, Operation::Other, Operation::Read].map(slowest);
     println!(
         "from 8 to 16 shards after {changed:?}: {paused} writes of the key waited, the slowest took \

@@ -42,10 +42,8 @@ async fn read(
 #[tokio::test(start_paused = true)]
 async fn replicas_share_eventually_consistent_queries() {
     let (table, replicas) = read(|_| Fate::Pass, false).await;
-    assert!(
-        table > 10 && replicas > table,
-        "two of three queries go to the two replicas: {table}, {replicas}"
-    );
+    let about = "two of three queries go to the two replicas";
+    assert!(table > 10 && replicas > table, "{about}: {table}, {replicas}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -57,14 +55,13 @@ async fn consistent_reads_go_to_the_table() {
 #[tokio::test(start_paused = true)]
 async fn the_table_responds_for_a_replica_that_cannot() {
     for refusal in [THROTTLED, BUILDING] {
-        let refuse = move |call: &Call| {
-            if call.index.is_some() { Fate::Refuse(refusal) } else { Fate::Pass }
+        let refuse = move |call: &Call| match call.index {
+            Some(_) => Fate::Refuse(refusal),
+            None => Fate::Pass,
         };
         let (table, replicas) = read(refuse, false).await;
-        assert!(
-            replicas > 0 && replicas < table / 4,
-            "they pause after a rejection: {table}, {replicas}"
-        );
+        let about = "they pause after a rejection";
+        assert!(replicas > 0 && replicas < table / 4, "{about}: {table}, {replicas}");
     }
 }
 

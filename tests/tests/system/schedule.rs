@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::InProcess;
 use local::in_process_clients;
 use serde_json::json;
@@ -60,6 +59,14 @@ impl Fixture {
         }
     }
 
+    /// Asserts that the key has these items.
+    async fn assert_finds(&self, texts: impl IntoIterator<Item = String>) {
+        for text in texts {
+            let found = self.table.get(&key(), &sort_key(&text), true, soon()).await;
+            assert!(found.expect("a response").is_some(), "{text}");
+        }
+    }
+
     async fn metadata(&self) -> ShardMetadata {
         sleep(Duration::from_secs(1)).await;
         self.table.shards(&key(), soon()).await.expect("a response").expect("metadata")
@@ -67,12 +74,9 @@ impl Fixture {
 
     /// The response of a run of the schedule.
     async fn scheduled(&self) -> serde_json::Value {
-        let now = self.clock.now().epoch_seconds();
-        let handled = self
-            .scaler
-            .handle(&json!({"action": "drain"}), now, Deadline::now() + Duration::from_secs(59))
-            .await;
-        handled.unwrap_or_else(Failed::into_response)
+        let (now, event) = (self.clock.now().epoch_seconds(), json!({"action": "drain"}));
+        let deadline = Deadline::now() + Duration::from_secs(59);
+        self.scaler.handle(&event, now, deadline).await.unwrap_or_else(Failed::into_response)
     }
 
     /// Runs the schedule every minute until no key is drained.
@@ -97,11 +101,8 @@ async fn a_key_gives_up_half_of_its_shards_only_after_long_low_demand() {
     // 100 write units per second, for much longer than an idle key keeps its width.
     for minute in 0..25 {
         for number in 0..300 {
-            fixture
-                .table
-                .put(&item(&format!("order-{number:04}"), 20_000), soon())
-                .await
-                .expect("stored");
+            let item = item(&format!("order-{number:04}"), 20_000);
+            fixture.table.put(&item, soon()).await.expect("stored");
             sleep(Duration::from_millis(200)).await;
         }
         assert_eq!(fixture.scheduled().await["draining"], 0, "minute {minute}");
@@ -143,16 +144,7 @@ async fn a_key_gives_up_no_more_than_half_in_one_window() {
     }
     assert_eq!(seen.iter().map(|(_, width)| *width).collect::<Vec<_>>(), [16, 8, 4, 2, 1]);
     assert!(seen.windows(2).all(|pair| pair[1].0 - pair[0].0 >= 3_500), "{seen:?}");
-    for text in numbered(0..40) {
-        assert!(
-            fixture
-                .table
-                .get(&key(), &sort_key(&text), true, soon())
-                .await
-                .expect("a response")
-                .is_some()
-        );
-    }
+    fixture.assert_finds(numbered(0..40)).await;
 }
 
 /// The key's writers do not record its load, so it would look calm under any load.
@@ -181,8 +173,8 @@ async fn a_closing_that_its_actor_has_left_is_opened() {
     fixture.store(numbered(0..4)).await;
     // The actor died before it wrote the key's page.
     let width = [("number_of_shards", 1), ("read_shards", 4), ("closing", 4), ("generation", 1)];
-    metadata::store(&fixture.client, key().as_str(), width.map(|(name, n)| (name, number(n))))
-        .await;
+    let width = width.map(|(name, n)| (name, number(n)));
+    metadata::store(&fixture.client, key().as_str(), width).await;
     assert_eq!(fixture.metadata().await.closing(), Some(count(4)));
     let report = fixture.scheduled().await;
     let metadata = fixture.metadata().await;
@@ -197,11 +189,8 @@ async fn the_schedule_settles_a_key_once_after_its_last_change() {
             .await;
     fixture.store(numbered(0..20)).await;
     sleep(Duration::from_secs(4_000)).await;
-    assert_eq!(
-        fixture.scheduled().await["draining"],
-        0,
-        "a key that never grew has nothing to move"
-    );
+    let report = fixture.scheduled().await;
+    assert_eq!(report["draining"], 0, "a key that never grew has nothing to move");
     fixture.grow(8).await;
     fixture.store(numbered(20..60)).await;
     assert!(fixture.metadata().await.wants_settling());
@@ -232,12 +221,15 @@ async fn an_unreadable_item_ends_a_shrink_until_it_is_requested_again() {
     fixture.store(numbered(0..10)).await;
     fixture.grow(4).await;
     fixture.store(numbered(10..40)).await;
-    let text = |text: &str| AttributeValue::S(text.to_owned());
-    let damaged = fixture.client.put_item().table_name("items");
-    let damaged = damaged
-        .item("partition_key", text(&format!("{}\u{1f}s4", key())))
-        .item("sort_key", text("order-9"));
-    let damaged = damaged.item("_sh:k", text(key().as_str())).item("_sh:v", text("yesterday"));
+    let mut damaged = fixture.client.put_item().table_name("items");
+    for (name, value) in [
+        ("partition_key", &*format!("{}\u{1f}s4", key())),
+        ("sort_key", "order-9"),
+        ("_sh:k", key().as_str()),
+        ("_sh:v", "yesterday"),
+    ] {
+        damaged = damaged.item(name, metadata::text(value));
+    }
     damaged.send().await.expect("stored");
     fixture.table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
     let mut drained = Ok(Drained::Nothing);
@@ -248,27 +240,13 @@ async fn an_unreadable_item_ends_a_shrink_until_it_is_requested_again() {
         }
         sleep(Duration::from_secs(60)).await;
     }
-    assert!(
-        drained.as_ref().is_err_and(|error| error.to_string().contains("_sh:v")),
-        "{drained:?}"
-    );
+    let names_it = drained.as_ref().is_err_and(|error| error.to_string().contains("_sh:v"));
+    assert!(names_it, "{drained:?}");
     let metadata = fixture.metadata().await;
     assert!(metadata.draining().is_none() && metadata.has_unmovable(), "it does not fail forever");
-    assert_eq!(
-        (metadata.number_of_shards, metadata.read_shards),
-        (count(1), count(4)),
-        "readers look everywhere"
-    );
-    for text in numbered(0..40) {
-        assert!(
-            fixture
-                .table
-                .get(&key(), &sort_key(&text), true, soon())
-                .await
-                .expect("a response")
-                .is_some()
-        );
-    }
+    let widths = (metadata.number_of_shards, metadata.read_shards);
+    assert_eq!(widths, (count(1), count(4)), "readers look everywhere");
+    fixture.assert_finds(numbered(0..40)).await;
     sleep(Duration::from_secs(7_200)).await;
     assert_eq!(fixture.scheduled().await["draining"], 0, "the schedule would fail on it forever");
     fixture.table.begin_settle(&key(), soon()).await.expect("an explicit request may try again");

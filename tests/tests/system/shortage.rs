@@ -34,11 +34,8 @@ const WARM: WarmThroughput = WarmThroughput { write_units: 1_000, read_units: 3_
 fn item(instance: usize, number: u64) -> Item {
     let filler = "x".repeat((UNITS as usize - 1) * 1_024 + 1);
     let attributes = Attributes::from([("filler".to_owned(), Value::S(filler))]);
-    Item {
-        partition_key: partition_key("hot"),
-        sort_key: sort_key(&format!("{instance}-{number:08}")),
-        attributes,
-    }
+    let sort_key = sort_key(&format!("{instance}-{number:08}"));
+    Item { partition_key: partition_key("hot"), sort_key, attributes }
 }
 
 /// A table of one partition, and instances that write to one key until the fixture is dropped.
@@ -70,12 +67,8 @@ impl Fixture {
                     sender.send(event).expect("the test looks");
                 }
             });
-            running.spawn(write(
-                table,
-                number,
-                Duration::from_secs(1) / writes_a_second,
-                Arc::clone(&of_instance),
-            ));
+            let pace = Duration::from_secs(1) / writes_a_second;
+            running.spawn(write(table, number, pace, Arc::clone(&of_instance)));
             throttled.push(of_instance);
         }
         Self { clock: tables.clock, events, throttled, _running: running }
@@ -83,9 +76,8 @@ impl Fixture {
 
     /// The next step of any instance.
     async fn next(&mut self) -> ScalingStep {
-        let event =
-            timeout(Duration::from_secs(15), self.events.recv()).await.expect("an event in time");
-        event.expect("instances are running").step
+        let event = timeout(Duration::from_secs(15), self.events.recv()).await;
+        event.expect("an event in time").expect("instances are running").step
     }
 
     /// The next report of a shortage: its end, and its write units.

@@ -7,12 +7,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use embedded_dynamodb::{Engine, InProcess};
-use local::in_process_clients;
 use sharding::internal::{Deadline, Environment, PartitionModel, SystemClock, TableEngine};
-use sharding::{Attributes, Item, PartitionKey, ShardCount, WriteErrorKind, Writes};
-use system_tests::metadata::claimed_tables;
-use system_tests::{Fate, Tables, config, partition_key, soon};
+use sharding::{Attributes, Item, WriteErrorKind, Writes};
+use system_tests::{Fate, Tables, config, count, partition_key, soon};
 use tokio::time::Instant;
 
 const APPENDS: u32 = 200;
@@ -28,17 +25,13 @@ impl PartitionModel for FirstShardThrottled {
 }
 
 async fn appends(writes: Writes) {
-    let in_process = InProcess::new(Engine::in_memory().expect("an engine"));
-    let client = in_process_clients(&in_process).dynamodb;
-    let config = config().with(|config| config.writes = writes);
-    claimed_tables(&client, &config).await;
+    let tables = Tables::claimed(config().with(|config| config.writes = writes)).await;
     let environment = Environment::seeded(SystemClock::default(), 7);
     let model = Arc::new(FirstShardThrottled);
-    let table = TableEngine::over_model(&client, config, environment, model);
-    let key = PartitionKey::new("hot").expect("a key");
+    let table = TableEngine::over_model(&tables.client, tables.config, environment, model);
+    let key = partition_key("hot");
     let deadline = || Deadline::now() + Duration::from_secs(5);
-    let eight = ShardCount::new(8).expect("a number of shards");
-    table.set_shards(&key, eight, deadline()).await.expect("it grows");
+    table.set_shards(&key, count(8), deadline()).await.expect("it grows");
 
     let (mut throttled, mut shards) = (0, BTreeSet::new());
     for _ in 0..APPENDS {
@@ -52,8 +45,7 @@ async fn appends(writes: Writes) {
     assert!(throttled < APPENDS / 20, "{throttled} attempts were throttled");
 
     // A sort key of the caller's stays on its shard.
-    let first = repeat_with(|| table.make_sort_key());
-    for sort_key in first.take(40) {
+    for sort_key in repeat_with(|| table.make_sort_key()).take(40) {
         let item = Item { partition_key: key.clone(), sort_key, attributes: Attributes::new() };
         if let Err(error) = table.put(&item, deadline()).await {
             assert!(matches!(error.kind, WriteErrorKind::Capacity { .. }), "{error}");
@@ -90,8 +82,7 @@ async fn first_throttled(reason: &str, patience: Duration, writes: Writes) -> (u
         let is_first = call.to_items && call.operation == "PutItem" && call.before == 0;
         if is_first { Fate::Refuse(refusal) } else { Fate::Pass }
     });
-    let eight = ShardCount::new(8).expect("a number of shards");
-    table.set_shards(&key, eight, soon()).await.expect("it grows");
+    table.set_shards(&key, count(8), soon()).await.expect("it grows");
     let began = Instant::now();
     let written = table.append(key, Attributes::new(), soon()).await;
     let attempts = written.map_or_else(|error| error.attempts, |written| written.attempts);

@@ -29,20 +29,14 @@ impl Bench {
     /// The requests to the main table, without reads.
     fn writes(&self) -> Vec<String> {
         let reads = ["Query", "GetItem", "BatchGetItem"];
-        self.wire
-            .operations()
-            .into_iter()
-            .filter(|operation| !reads.contains(&operation.as_str()))
-            .collect()
+        let operations = self.wire.operations().into_iter();
+        operations.filter(|operation| !reads.contains(&operation.as_str())).collect()
     }
 }
 
 fn item(text: &str) -> Item {
-    Item {
-        partition_key: partition_key("k"),
-        sort_key: sort_key(text),
-        attributes: Attributes::new(),
-    }
+    let (partition_key, sort_key) = (partition_key("k"), sort_key(text));
+    Item { partition_key, sort_key, attributes: Attributes::new() }
 }
 
 fn kind(written: &Result<Written, WriteError>) -> Option<&WriteErrorKind> {
@@ -104,9 +98,8 @@ impl ProvideCredentials for SlowSigner {
         if is_next && self.armed.swap(false, Ordering::Relaxed) {
             self.clock.jump(Duration::from_secs(2));
         }
-        future::ProvideCredentials::ready(Ok(Credentials::new(
-            "local", "local", None, None, "test",
-        )))
+        let credentials = Credentials::new("local", "local", None, None, "test");
+        future::ProvideCredentials::ready(Ok(credentials))
     }
 }
 
@@ -114,24 +107,13 @@ impl ProvideCredentials for SlowSigner {
 async fn a_move_whose_lease_ran_out_while_it_was_signed_is_not_sent() {
     let bench = bench(|_| Fate::Pass).await;
     let armed = Arc::new(AtomicBool::new(false));
-    let signer = SlowSigner {
-        clock: bench.tables.clock.clone(),
-        wire: bench.wire.clone(),
-        armed: Arc::clone(&armed),
-    };
+    let (clock, wire) = (bench.tables.clock.clone(), bench.wire.clone());
+    let signer = SlowSigner { clock: clock.clone(), wire, armed: Arc::clone(&armed) };
     let client = clients_over(bench.wire.clone().into_shared()).dynamodb;
-    let slow = client
-        .config()
-        .to_builder()
-        .credentials_provider(signer)
-        .identity_cache(IdentityCache::no_cache())
-        .build();
+    let slow = client.config().to_builder().credentials_provider(signer);
+    let slow = slow.identity_cache(IdentityCache::no_cache()).build();
     let client = aws_sdk_dynamodb::Client::from_conf(slow);
-    let table = TableEngine::with_environment(
-        &client,
-        config(),
-        Environment::seeded(bench.tables.clock.clone(), 3),
-    );
+    let table = TableEngine::with_environment(&client, config(), Environment::seeded(clock, 3));
     let key = item("s").partition_key;
     for number in 0..20 {
         table.put(&item(&format!("s{number}")), soon()).await.expect("stored");
@@ -141,20 +123,15 @@ async fn a_move_whose_lease_ran_out_while_it_was_signed_is_not_sent() {
     table.begin_settle(&key, soon()).await.expect("it begins");
     let before = bench.wire.calls().len();
     armed.store(true, Ordering::Relaxed);
-    let drained = table
-        .drain(&key, Deadline::now() + Duration::from_secs(60))
-        .await
-        .expect("the tables respond");
+    let in_time = Deadline::now() + Duration::from_secs(60);
+    let drained = table.drain(&key, in_time).await.expect("the tables respond");
     assert!(matches!(drained, Drained::Waiting { .. }), "{drained:?}");
     assert!(!armed.load(Ordering::Relaxed), "it was frozen while it signed");
     let calls = bench.wire.calls().split_off(before);
     let first_move =
         calls.iter().position(|call| call.to_items && call.operation == "PutItem").expect("moved");
     let query = calls[..first_move].iter().rposition(|call| call.to_items).expect("read");
-    assert!(
-        first_move > query + 1,
-        "the early request was not sent before the metadata was read again"
-    );
+    assert!(first_move > query + 1, "it was not sent before the metadata was read again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -193,14 +170,10 @@ async fn a_point_read_repeats_only_its_unprocessed_keys() {
     for shards in [8, 32, 128] {
         bench.table.set_shards(&item.partition_key, count(shards), soon()).await.expect("scaled");
     }
-    let found =
-        bench.table.get(&item.partition_key, &item.sort_key, true, soon()).await.expect("read");
-    assert_eq!(found, Some(item));
-    let reads = bench
-        .wire
-        .calls()
-        .into_iter()
-        .filter(|call| call.to_items && call.operation.ends_with("GetItem"));
+    let found = bench.table.get(&item.partition_key, &item.sort_key, true, soon()).await;
+    assert_eq!(found.expect("read"), Some(item));
+    let is_read = |call: &Call| call.to_items && call.operation.ends_with("GetItem");
+    let reads = bench.wire.calls().into_iter().filter(is_read);
     let reads: Vec<(String, usize)> = reads.map(|call| (call.operation, call.keys)).collect();
     let expected = [("BatchGetItem".to_owned(), 4), ("GetItem".to_owned(), 0)];
     assert_eq!(reads, expected, "three of four keys were read, and one is left");

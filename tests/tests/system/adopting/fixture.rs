@@ -6,7 +6,7 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use sharding::internal::TableEngine;
 use sharding::maintenance::Survey;
-use sharding::{Item, TableConfig, Value};
+use sharding::{Item, TableConfig};
 pub(super) use system_tests::partition_key as key;
 use system_tests::{Tables, config, numbers, read_items, scan_stored, soon, sort_key, valued_item};
 
@@ -48,53 +48,28 @@ impl Fixture {
     /// Reads every item of a key, with its value, by pages.
     pub(super) async fn all(&self, partition_key: &str) -> BTreeMap<String, u64> {
         let items = read_items(&self.table, &key(partition_key), 30).await;
-        for item in &items {
-            assert_eq!(
-                item.attributes.len(),
-                1,
-                "only the caller's attributes are shown: {item:?}"
-            );
+        for Item { attributes, .. } in &items {
+            assert_eq!(attributes.len(), 1, "only the caller's attributes: {attributes:?}");
         }
         numbers(&items)
     }
 
     pub(super) async fn get(&self, partition_key: &str, text: &str) -> Option<u64> {
-        let found = self
-            .table
-            .get(&key(partition_key), &sort_key(text), true, soon())
-            .await
-            .expect("a response")?;
-        match found.attributes.get("value") {
-            Some(Value::N(value)) => value.parse().ok(),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    /// The stored keys, with the number of items of each.
-    pub(super) async fn stored(&self) -> BTreeMap<String, usize> {
-        let mut stored = BTreeMap::new();
-        for item in scan_stored(&self.client).await {
-            let stored_key = item["partition_key"].as_s().expect("a text");
-            *stored.entry(stored_key.clone()).or_default() += 1;
-        }
-        stored
+        let found = self.table.get(&key(partition_key), &sort_key(text), true, soon()).await;
+        numbers(&[found.expect("a response")?]).remove(text)
     }
 
     pub(super) async fn survey(&self) -> Survey {
         let (mut survey, mut after) = (Survey::default(), None);
-        assert_eq!(
-            self.table.survey_metadata_page(&mut survey, None, soon()).await.expect("a page"),
-            None
-        );
+        let next = self.table.survey_metadata_page(&mut survey, None, soon()).await;
+        assert_eq!(next.expect("a page"), None);
         loop {
-            let page =
-                self.table.survey_page(&mut survey, after.as_ref(), soon()).await.expect("a page");
-            after = page.next;
+            let page = self.table.survey_page(&mut survey, after.as_ref(), soon()).await;
+            after = page.expect("a page").next;
             if after.is_none() {
-                break;
+                return survey;
             }
         }
-        survey
     }
 
     /// A new instance without any state.

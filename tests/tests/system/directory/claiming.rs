@@ -8,7 +8,7 @@ use local::in_process_clients;
 use sharding::internal::{TableEngine, protocol::directory::PAGES};
 use sharding::{TableError, WriteErrorKind};
 use system_tests::metadata::{self, TABLE_ITEM, number, number_of, page_copy};
-use system_tests::{Call, Fate, Tables, Wire, config, count, numbered, soon};
+use system_tests::{Call, Fate, Tables, Wire, config, count, numbered, soon, store_plainly};
 use tokio::time::sleep;
 
 use super::{Expected, assert_finds, item, key, put, store};
@@ -25,15 +25,18 @@ async fn assert_claimed(client: &Client) {
     }
 }
 
+#[track_caller]
+fn assert_is_being_rebuilt(refused: Result<(), TableError>) {
+    let error = refused.expect_err("it is not complete yet");
+    assert!(matches!(error, TableError::Unusable(_)), "{error:?}");
+    assert!(error.to_string().contains("being rebuilt"), "{error}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn metadata_of_an_earlier_version_is_rejected_and_a_key_named() {
     let client = Tables::unclaimed(config()).await.client;
-    metadata::store(
-        &client,
-        "orders",
-        [("number_of_shards", number(4)), ("generation", number(2))],
-    )
-    .await;
+    let earlier = [("number_of_shards", number(4)), ("generation", number(2))];
+    metadata::store(&client, "orders", earlier).await;
     let table = TableEngine::new(&client, config());
     let error = table.claim_mode(soon()).await.expect_err("it is not a new table");
     assert!(matches!(error, TableError::Unusable(_)), "{error:?}");
@@ -42,14 +45,10 @@ async fn metadata_of_an_earlier_version_is_rejected_and_a_key_named() {
     }
     // A process without the check at its start detects the mismatch at its first write, and stores
     // nothing.
-    let refused = TableEngine::new(&client, config())
-        .put(&item("order", 1), soon())
-        .await
-        .expect_err("refused");
+    let unchecked = || TableEngine::new(&client, config());
+    let refused = unchecked().put(&item("order", 1), soon()).await.expect_err("refused");
     assert!(matches!(refused.kind, WriteErrorKind::Table(TableError::Unusable(_))), "{refused:?}");
-    assert!(
-        TableEngine::new(&client, config()).set_shards(&key(), count(4), soon()).await.is_err()
-    );
+    assert!(unchecked().set_shards(&key(), count(4), soon()).await.is_err());
     let items = client.scan().table_name("items").send().await.expect("a page");
     assert_eq!((items.count, metadata::read(&client, TABLE_ITEM).await), (0, None));
 }
@@ -74,11 +73,7 @@ async fn sharded_items_without_any_metadata_are_a_loss() {
     after.claim_for_rebuild(soon()).await.expect("claimed");
     let meanwhile = TableEngine::new(&client, config());
     for refused in [meanwhile.claim_mode(soon()).await, meanwhile.check_mode(soon()).await] {
-        let error = refused.expect_err("it is not complete yet");
-        assert!(
-            matches!(error, TableError::Unusable(_)) && error.to_string().contains("being rebuilt"),
-            "{error:?}"
-        );
+        assert_is_being_rebuilt(refused);
     }
     after.rebuild_directory(soon()).await.expect("made");
     meanwhile.claim_mode(soon()).await.expect("it is complete");
@@ -97,11 +92,7 @@ async fn during_a_rebuild_no_other_process_completes_the_directory() {
     TableEngine::new(&client, config()).claim_for_rebuild(soon()).await.expect("claimed");
     let compared = before.repair_directory(soon()).await.map(drop);
     for refused in [compared, before.raise_directory_copies(2, soon()).await] {
-        let error = refused.expect_err("it is not complete yet");
-        assert!(
-            matches!(error, TableError::Unusable(_)) && error.to_string().contains("being rebuilt"),
-            "{error:?}"
-        );
+        assert_is_being_rebuilt(refused);
     }
     let table = metadata::read(&client, TABLE_ITEM).await.expect("it is stored");
     assert!(table.contains_key("rebuilding") && !table.contains_key("directory_made"), "{table:?}");
@@ -110,9 +101,7 @@ async fn during_a_rebuild_no_other_process_completes_the_directory() {
 #[tokio::test(start_paused = true)]
 async fn items_of_another_program_make_no_table_old() {
     let client = Tables::unclaimed(config()).await.client;
-    let stored =
-        client.put_item().table_name("items").item("partition_key", metadata::text("2014-07-09"));
-    stored.item("sort_key", metadata::text("order")).send().await.expect("stored");
+    store_plainly(&client, "2014-07-09", "order", 1).await;
     TableEngine::new(&client, config()).claim_mode(soon()).await.expect("it may be adopted");
     assert_claimed(&client).await;
 }
@@ -159,10 +148,8 @@ async fn a_process_overtaken_on_a_new_table_agrees_with_the_first() {
         if grows {
             first.set_shards(&key(), count(2), soon()).await.expect("grown");
         }
-        looking
-            .await
-            .expect("it does not panic")
-            .expect("another process was first, and that is all");
+        let looked = looking.await.expect("it does not panic");
+        looked.expect("another process was first, and that is all");
         assert_claimed(&client).await;
     }
 }

@@ -12,7 +12,7 @@ use system_tests::metadata::{self, entry_name, number, page_key, text};
 use system_tests::{count, numbered, report_throttles, soon, sort_key};
 use tokio::time::sleep;
 
-use super::{Expected, Fixture, KEY, item, key, store};
+use super::{Expected, Fixture, KEY, item, key, shards, store};
 use crate::schedule::scaler;
 
 impl Fixture {
@@ -22,6 +22,18 @@ impl Fixture {
             scaler(&self.tables.connection(), self.instance(seed), ScalerConfig::default());
         let now = self.tables.clock.now().epoch_seconds();
         scaler.handle(&json!({"action": "rebuild"}), now, soon()).await.expect("handled")
+    }
+
+    /// The layout that the key's page lists.
+    async fn listed(&self) -> Layout {
+        let entry = self.entry(0).await.expect("an entry");
+        Layout::from_entry(&entry).expect("a layout")
+    }
+
+    /// Lists this layout in the key's page.
+    async fn list(&self, layout: &Layout) {
+        let (page, name) = (page_key(KEY, 0), entry_name(KEY));
+        metadata::set(&self.client, &page, [(name.as_str(), text(&layout.to_entry()))]).await;
     }
 }
 
@@ -45,9 +57,7 @@ async fn a_change_detects_an_item_lost_or_older_than_its_page() {
     for (about, items, is_restored) in
         [("items", 40, false), ("no items", 0, false), ("restored", 40, true)]
     {
-        let fixture = Fixture::new().await;
-        let (table, mut expected) = (fixture.instance(1), Expected::new());
-        table.set_shards(&key(), count(4), soon()).await.expect("grown");
+        let (fixture, table, mut expected) = Fixture::grown(4, 0).await;
         let older = metadata::read(&fixture.client, KEY).await.expect("it is stored");
         table.set_shards(&key(), count(8), soon()).await.expect("grown");
         store(&table, numbered(0..items), 1, &mut expected).await;
@@ -73,6 +83,8 @@ async fn a_change_detects_an_item_lost_or_older_than_its_page() {
         }
         let settled = fixture.instance(4).begin_settle(&key(), soon()).await;
         assert!(reports_lost(&settled), "{about}: {settled:?}");
+        let repaired = fixture.instance(5).repair_directory(soon()).await.expect("compared");
+        assert_eq!(repaired, 0, "{about}: an item from before does not lower its entry");
         let stored = metadata::read(&fixture.client, KEY).await;
         assert_eq!(stored, is_restored.then_some(older), "{about}: nothing was changed");
         assert_eq!(fixture.entry(0).await, entry, "{about}");
@@ -84,19 +96,13 @@ async fn a_change_detects_an_item_lost_or_older_than_its_page() {
 /// A writer that waits for an open detects that none will come.
 #[tokio::test(start_paused = true)]
 async fn a_writer_reports_that_the_item_of_a_closing_is_lost() {
-    let fixture = Fixture::new().await;
-    fixture.instance(1).set_shards(&key(), count(4), soon()).await.expect("grown");
-    let listed =
-        fixture.entry(0).await.and_then(|entry| Layout::from_entry(&entry)).expect("an entry");
+    let (fixture, ..) = Fixture::grown(4, 0).await;
+    let listed = fixture.listed().await;
     let closing = Layout { generation: listed.generation + 1, closing: Some(count(8)), ..listed };
-    let (page, name) = (page_key(KEY, 0), entry_name(KEY));
-    metadata::set(&fixture.client, &page, [(name.as_str(), text(&closing.to_entry()))]).await;
+    fixture.list(&closing).await;
     metadata::lose(&fixture.client, KEY).await;
-    let put = fixture
-        .instance(2)
-        .put(&item("waits", 1), soon())
-        .await
-        .expect_err("its width is not known");
+    let put = fixture.instance(2).put(&item("waits", 1), soon()).await;
+    let put = put.expect_err("its width is not known");
     assert!(matches!(put.kind, WriteErrorKind::Table(TableError::Lost(_))), "{put:?}");
 }
 
@@ -105,9 +111,7 @@ async fn a_writer_reports_that_the_item_of_a_closing_is_lost() {
 async fn an_item_older_than_its_page_is_not_used() {
     for is_draining in [true, false] {
         let about = if is_draining { "draining" } else { "closing" };
-        let fixture = Fixture::new().await;
-        let (table, mut expected) = (fixture.instance(1), Expected::new());
-        table.set_shards(&key(), count(4), soon()).await.expect("grown");
+        let (fixture, table, mut expected) = Fixture::grown(4, 0).await;
         sleep(Duration::from_secs(5)).await;
         if is_draining {
             table.begin_settle(&key(), soon()).await.expect("it begins");
@@ -139,19 +143,12 @@ async fn an_item_older_than_its_page_is_not_used() {
 #[tokio::test(start_paused = true)]
 async fn a_rebuild_restores_keys_that_only_the_directory_lists() {
     for items in [0, 40] {
-        let fixture = Fixture::new().await;
-        let (table, mut expected) = (fixture.instance(1), Expected::new());
-        table.set_shards(&key(), count(4), soon()).await.expect("grown");
-        table.set_shards(&key(), count(8), soon()).await.expect("grown");
-        store(&table, numbered(0..items), 1, &mut expected).await;
-        let before = table.shards(&key(), soon()).await.expect("a response").expect("metadata");
+        let (fixture, table, mut expected) = Fixture::grown(8, items).await;
+        let before = shards(&table).await;
         metadata::lose(&fixture.client, KEY).await;
         assert_eq!(fixture.instance(2).repair_directory(soon()).await.expect("compared"), 0);
-        assert_eq!(
-            metadata::read(&fixture.client, KEY).await,
-            None,
-            "it is reported, and not repaired"
-        );
+        let stored = metadata::read(&fixture.client, KEY).await;
+        assert_eq!(stored, None, "it is reported, and not repaired");
         let mut report = fixture.rebuild(3).await;
         if items == 0 {
             // An entry has no name. The page still shows where its items belong.
@@ -159,20 +156,13 @@ async fn a_rebuild_restores_keys_that_only_the_directory_lists() {
             store(&fixture.instance(5), numbered(0..3), 1, &mut expected).await;
             report = fixture.rebuild(6).await;
         }
-        assert_eq!(
-            (&report["keys"], &report["astray"]),
-            (&json!({"created": 1}), &json!(0)),
-            "{report}"
-        );
-        let after = table.shards(&key(), soon()).await.expect("a response").expect("metadata");
-        assert_eq!(
-            (after.number_of_shards, after.read_shards, after.closing()),
-            (count(8), count(8), None)
-        );
-        assert!(
-            after.generation > before.generation && after.era > before.era,
-            "{before:?} {after:?}"
-        );
+        assert_eq!(report["keys"], json!({"created": 1}), "{report}");
+        assert_eq!(report["astray"], 0, "{report}");
+        let after = shards(&table).await;
+        let widths = (after.number_of_shards, after.read_shards, after.closing());
+        assert_eq!(widths, (count(8), count(8), None));
+        assert!(after.generation > before.generation, "{before:?} {after:?}");
+        assert!(after.era > before.era, "{before:?} {after:?}");
         assert_eq!(fixture.entry(0).await, Some(after.layout().to_entry()));
         for table in [&table, &fixture.instance(4)] {
             super::assert_finds(table, &expected, "rebuilt").await;
@@ -184,19 +174,13 @@ async fn a_rebuild_restores_keys_that_only_the_directory_lists() {
 /// All items were written before the key's last two growths.
 #[tokio::test(start_paused = true)]
 async fn a_key_is_rebuilt_from_its_page_as_well_as_from_its_items() {
-    let fixture = Fixture::new().await;
-    let (table, mut expected) = (fixture.instance(1), Expected::new());
-    table.set_shards(&key(), count(4), soon()).await.expect("grown");
-    store(&table, numbered(0..40), 1, &mut expected).await;
+    let (fixture, table, expected) = Fixture::grown(4, 40).await;
     for width in [8, 16] {
         table.set_shards(&key(), count(width), soon()).await.expect("grown");
     }
     // The key's generation is ahead of the clock, from which a rebuild continues.
-    let listed =
-        fixture.entry(0).await.and_then(|entry| Layout::from_entry(&entry)).expect("an entry");
-    let listed = Layout { generation: 1_800_000_000, ..listed };
-    let (page, name) = (page_key(KEY, 0), entry_name(KEY));
-    metadata::set(&fixture.client, &page, [(name.as_str(), text(&listed.to_entry()))]).await;
+    let listed = Layout { generation: 1_800_000_000, ..fixture.listed().await };
+    fixture.list(&listed).await;
     metadata::lose(&fixture.client, KEY).await;
 
     let (rebuilder, mut survey) = (fixture.instance(2), Survey::default());
@@ -206,12 +190,9 @@ async fn a_key_is_rebuilt_from_its_page_as_well_as_from_its_items() {
     assert_eq!(findings.width(), count(4), "as far as its items show");
     let rebuilt = rebuilder.rebuild(&key(), findings, soon()).await.expect("rebuilt");
     assert_eq!(rebuilt, Rebuilt::Created(count(16)));
-    let metadata = rebuilder.shards(&key(), soon()).await.expect("a response").expect("metadata");
-    let after = metadata.layout();
-    assert_eq!(
-        (after.number_of_shards, after.read_shards, after.closing),
-        (count(16), count(16), None)
-    );
+    let after = shards(&rebuilder).await.layout();
+    let widths = (after.number_of_shards, after.read_shards, after.closing);
+    assert_eq!(widths, (count(16), count(16), None));
     assert!(after.widths.is_superset(&listed.widths), "{after:?} {listed:?}");
     assert!(after.generation > listed.generation && after.era > listed.era, "{after:?} {listed:?}");
     assert_eq!(fixture.entry(0).await, Some(after.to_entry()));
@@ -223,48 +204,36 @@ async fn a_key_is_rebuilt_from_its_page_as_well_as_from_its_items() {
 #[tokio::test(start_paused = true)]
 async fn a_copy_of_an_era_after_page_and_item_fails_every_request() {
     for is_gone in [true, false] {
-        let fixture = Fixture::new().await;
-        let (table, mut expected) = (fixture.instance(1), Expected::new());
-        table.set_shards(&key(), count(4), soon()).await.expect("grown");
+        let (fixture, table, mut expected) = Fixture::grown(4, 0).await;
         let page = metadata::read(&fixture.client, &page_key(KEY, 0)).await.expect("it is stored");
         let of_key = metadata::read(&fixture.client, KEY).await.expect("it is stored");
         table.set_shards(&key(), count(8), soon()).await.expect("grown");
         store(&table, numbered(0..60), 1, &mut expected).await;
         // A place that is read in any case.
-        let both = if is_gone {
-            at_home_under_both(&expected, 1, 8)
-        } else {
-            at_home_under_both(&expected, 4, 8)
-        };
+        let both = at_home_under_both(&expected, if is_gone { 1 } else { 4 }, 8);
         if is_gone {
             metadata::lose(&fixture.client, KEY).await;
-            metadata::remove(&fixture.client, &page_key(KEY, 0), &metadata::entry_name(KEY)).await;
+            metadata::remove(&fixture.client, &page_key(KEY, 0), &entry_name(KEY)).await;
         } else {
             metadata::put_back(&fixture.client, page).await;
             metadata::put_back(&fixture.client, of_key).await;
         }
         sleep(Duration::from_secs(2)).await;
         let new = |seed| fixture.instance(seed);
-        let found =
-            new(2).query(&PageQuery { consistent: true, ..PageQuery::new(key()) }, soon()).await;
+        let query = PageQuery { consistent: true, ..PageQuery::new(key()) };
+        let found = new(2).query(&query, soon()).await;
         assert!(reports_lost(&found), "gone: {is_gone}: {found:?}");
         let found = new(3).get(&key(), &sort_key(&both), true, soon()).await;
         assert!(reports_lost(&found), "gone: {is_gone}: {found:?}");
-        let put = new(4)
-            .put(&item(&both, 9), soon())
-            .await
-            .expect_err("the stored item is of a later era");
-        assert!(
-            matches!(put.kind, WriteErrorKind::Table(TableError::Lost(_))),
-            "gone: {is_gone}: {put:?}"
-        );
-        let created = new(5)
-            .create(&item(&both, 9), None, soon())
-            .await
-            .expect_err("the stored item is of a later era");
-        assert!(
-            matches!(created.kind, WriteErrorKind::Table(TableError::Lost(_))),
-            "gone: {is_gone}: {created:?}"
-        );
+        for written in [
+            new(4).put(&item(&both, 9), soon()).await,
+            new(5).create(&item(&both, 9), None, soon()).await,
+        ] {
+            let kind = written.expect_err("the stored item is of a later era").kind;
+            assert!(
+                matches!(kind, WriteErrorKind::Table(TableError::Lost(_))),
+                "gone: {is_gone}: {kind:?}"
+            );
+        }
     }
 }

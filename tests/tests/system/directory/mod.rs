@@ -18,9 +18,11 @@ use std::collections::BTreeMap;
 
 use aws_sdk_dynamodb::Client;
 use sharding::internal::{PageQuery, TableEngine};
+use sharding::maintenance::ShardMetadata;
 use sharding::{Item, PartitionKey, TableConfig, Value, Written};
 use system_tests::{
-    Call, Fate, Tables, Wire, config, metadata, partition_key, soon, sort_key, valued_item,
+    Call, Fate, Tables, Wire, config, count, metadata, numbered, partition_key, soon, sort_key,
+    valued_item,
 };
 
 /// The key of most tests.
@@ -41,6 +43,9 @@ fn value_of(item: &Item) -> u64 {
     }
 }
 
+const REFUSED: &str =
+    r#"{"__type":"com.amazon.coral.validate#ValidationException","message":"no"}"#;
+
 /// The stored items of the key, by sort key.
 type Expected = BTreeMap<String, u64>;
 
@@ -59,6 +64,15 @@ impl Fixture {
     async fn with(config: TableConfig) -> Self {
         let tables = Tables::claimed(config).await;
         Self { client: tables.client.clone(), tables }
+    }
+
+    /// Tables with a key of this width, the instance that has stored its items, and the items.
+    async fn grown(width: u32, items: u32) -> (Self, TableEngine, Expected) {
+        let fixture = Self::new().await;
+        let (table, mut expected) = (fixture.instance(1), Expected::new());
+        table.set_shards(&key(), count(width), soon()).await.expect("grown");
+        store(&table, numbered(0..items), 1, &mut expected).await;
+        (fixture, table, expected)
     }
 
     /// A new instance without any state.
@@ -82,10 +96,13 @@ impl Fixture {
 
     /// The entry that the key's page should have, from the metadata item.
     async fn entry_of_item(&self) -> String {
-        let metadata =
-            self.instance(99).shards(&key(), soon()).await.expect("a response").expect("metadata");
-        metadata.layout().to_entry()
+        shards(&self.instance(99)).await.layout().to_entry()
     }
+}
+
+/// The key's metadata, as this instance reads it.
+async fn shards(table: &TableEngine) -> ShardMetadata {
+    table.shards(&key(), soon()).await.expect("a response").expect("metadata")
 }
 
 async fn put(table: &TableEngine, text: &str, value: u64) -> Written {

@@ -1,24 +1,16 @@
-//! Callers choose keys. However they do, pages have room for them: entries are short, callers cannot
-//! choose the page, and the number of pages doubles under traffic.
+//! Callers choose keys. However they do, pages have room for them: callers cannot choose the page,
+//! and the number of pages doubles under traffic.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use sharding::PartitionKey;
-use sharding::internal::protocol::directory::{PAGES, SPLIT_PAGE_BYTES};
-use sharding::internal::{Deadline, TableEngine, protocol::directory::Division};
-use sharding::maintenance::ScaleOutcome;
-use system_tests::metadata::{
-    self, DIVISION, TABLE_ITEM, number_of, page_copy, page_key, page_key_in, text,
-};
+use sharding::internal::TableEngine;
+use sharding::internal::protocol::directory::{Division, PAGES, SPLIT_PAGE_BYTES};
+use system_tests::metadata::{self, DIVISION, TABLE_ITEM, number_of, page_copy, page_key_in, text};
 use system_tests::{Fate, count, numbered, soon};
-use tokio::task::JoinSet;
 
-use super::{Expected, Fixture, KEY, assert_finds, key, store};
+use super::{Fixture, KEY, REFUSED, assert_finds, key, store};
 
-const REFUSED: &str =
-    r#"{"__type":"com.amazon.coral.validate#ValidationException","message":"no"}"#;
 const DOUBLED: Division = Division { pages: 2 * PAGES, ..DIVISION };
 
 impl Fixture {
@@ -41,42 +33,13 @@ impl Fixture {
     }
 }
 
-/// With the keys themselves, 127 of these filled their page for ever.
-#[tokio::test(start_paused = true)]
-async fn many_keys_of_two_kilobytes_grow_on_one_page() {
-    let fixture = Fixture::new().await;
-    let later = || Deadline::now() + Duration::from_secs(120);
-    let names = (0..).map(|number| format!("{number:2000}"));
-    let names: Vec<String> =
-        names.filter(|name| page_key(name, 0) == page_copy(0, 0)).take(150).collect();
-    let (table, mut growing) = (fixture.instance(1), JoinSet::new());
-    for name in &names {
-        let (table, key) = (table.clone(), PartitionKey::new(name).expect("a key"));
-        growing.spawn(async move { table.set_shards(&key, count(2), later()).await });
-    }
-    for grown in growing.join_all().await {
-        let grown = grown.expect("a response");
-        assert!(matches!(grown, ScaleOutcome::Scaled { .. }), "{grown:?}");
-    }
-    let page = metadata::read(&fixture.client, &page_copy(0, 0)).await.expect("a page");
-    let size = |(name, value): (&String, &aws_sdk_dynamodb::types::AttributeValue)| {
-        name.len() + value.as_s().map_or(0, String::len)
-    };
-    let bytes = page.iter().map(size).sum::<usize>();
-    println!("{} keys: a page of {bytes} bytes", names.len());
-    assert!(bytes < 110 * names.len(), "{bytes}");
-}
-
 /// Fails the process's updates and puts of the metadata table from one on, and then all.
 async fn dies_after(fixture: &Fixture, seed: u64, writes: usize) {
     let done = AtomicUsize::new(0);
     let (table, _) = fixture.wired(seed, move |call| {
         let is_write = !call.to_items && ["UpdateItem", "PutItem"].contains(&&*call.operation);
-        if is_write && done.fetch_add(1, Ordering::Relaxed) >= writes {
-            Fate::Refuse(REFUSED)
-        } else {
-            Fate::Pass
-        }
+        let is_late = is_write && done.fetch_add(1, Ordering::Relaxed) >= writes;
+        if is_late { Fate::Refuse(REFUSED) } else { Fate::Pass }
     });
     let _ = table.repair_directory(soon()).await;
 }
@@ -87,10 +50,7 @@ async fn pages_that_are_half_made_are_finished_by_the_next_process() {
     let mut steps = BTreeSet::new();
     // The number, an entry, the marks of eight pages, four moves, the former entry, and the end.
     for writes in 0..=16 {
-        let fixture = Fixture::new().await;
-        let (old, mut expected) = (fixture.instance(1), Expected::new());
-        old.set_shards(&key(), count(4), soon()).await.expect("grown");
-        store(&old, numbered(0..20), 1, &mut expected).await;
+        let (fixture, old, mut expected) = Fixture::grown(4, 20).await;
         fixture.enlarge(0).await;
         dies_after(&fixture, 2, writes).await;
         steps.insert(fixture.pages().await);
@@ -126,10 +86,7 @@ async fn pages_that_are_half_made_are_finished_by_the_next_process() {
 async fn a_rebuild_finds_the_pages_without_the_table_item() {
     for (writes, is_older) in [(0, false), (12, false), (99, false), (99, true)] {
         let about = format!("after {writes} writes, restored: {is_older}");
-        let fixture = Fixture::new().await;
-        let (old, mut expected) = (fixture.instance(1), Expected::new());
-        old.set_shards(&key(), count(4), soon()).await.expect("grown");
-        store(&old, numbered(0..20), 1, &mut expected).await;
+        let (fixture, old, mut expected) = Fixture::grown(4, 20).await;
         let older = metadata::read(&fixture.client, TABLE_ITEM).await.expect("it is stored");
         fixture.enlarge(0).await;
         dies_after(&fixture, 2, writes).await;
@@ -156,10 +113,7 @@ async fn a_rebuild_finds_the_pages_without_the_table_item() {
 /// A page of another secret lists other keys.
 #[tokio::test(start_paused = true)]
 async fn pages_that_were_made_anew_are_not_read_by_the_former_secret() {
-    let fixture = Fixture::new().await;
-    let (old, mut expected) = (fixture.instance(1), Expected::new());
-    old.set_shards(&key(), count(4), soon()).await.expect("grown");
-    store(&old, numbered(0..20), 1, &mut expected).await;
+    let (fixture, old, mut expected) = Fixture::grown(4, 20).await;
     metadata::lose(&fixture.client, TABLE_ITEM).await;
     for page in 0..PAGES {
         metadata::lose(&fixture.client, &page_copy(page, 0)).await;

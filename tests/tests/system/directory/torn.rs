@@ -8,12 +8,12 @@ use sharding::internal::{Clock, Deadline, Environment, TableEngine};
 use sharding::maintenance::ScaleOutcome;
 use sharding::{Placement, ShardNumber};
 use system_tests::at_once::StandingClock;
-use system_tests::metadata::{self, entry_name, number, number_of, page_key, text};
-use system_tests::{Call, Fate, config, count, numbered, soon, sort_key};
+use system_tests::metadata::{self, Stored, entry_name, number, number_of, page_key, text};
+use system_tests::{Call, Fate, config, count, numbered, numbers, read_items, soon, sort_key};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Expected, Fixture, KEY, assert_finds, item, key, put, store};
+use super::{Expected, Fixture, KEY, assert_finds, item, key, put, shards, store};
 
 /// The longest wait of a writer: for the closer's open, a random pause, and its own open.
 const LONGEST_WAIT: Duration = Duration::from_millis(4_000);
@@ -34,11 +34,8 @@ impl Fixture {
     /// Closes the key to 8 shards in the metadata item, as an actor does.
     async fn close_item(&self) {
         let before = metadata::read(&self.client, KEY).await.expect("it is stored");
-        let next = [
-            ("closing", 8),
-            ("read_shards", 8),
-            ("generation", number_of(&before, "generation") + 1),
-        ];
+        let generation = number_of(&before, "generation") + 1;
+        let next = [("closing", 8), ("read_shards", 8), ("generation", generation)];
         metadata::set(&self.client, KEY, next.map(|(name, n)| (name, number(n)))).await;
     }
 
@@ -62,12 +59,27 @@ impl Fixture {
     /// Writes the current state of the metadata item to this copy of its page.
     async fn publish_item(&self, copy: u32) {
         let entry = self.entry_of_item().await;
-        metadata::set(
-            &self.client,
-            &page_key(KEY, copy),
-            [(entry_name(KEY).as_str(), text(&entry))],
-        )
-        .await;
+        let (page, name) = (page_key(KEY, copy), entry_name(KEY));
+        metadata::set(&self.client, &page, [(name.as_str(), text(&entry))]).await;
+    }
+
+    /// Both copies of the key's page.
+    async fn both_copies(&self) -> [Stored; 2] {
+        let copy = async |copy| metadata::read(&self.client, &page_key(KEY, copy)).await;
+        [copy(0).await.expect("it is stored"), copy(1).await.expect("it is stored")]
+    }
+
+    /// Restores both copies of the key's page.
+    async fn put_back(&self, copies: [Stored; 2]) {
+        for copy in copies {
+            metadata::put_back(&self.client, copy).await;
+        }
+    }
+
+    /// Asserts that both copies of the key's page have what its item says.
+    async fn assert_copies_are_up_to_date(&self, about: &str) {
+        let entry = Some(self.entry_of_item().await);
+        assert_eq!([self.entry(0).await, self.entry(1).await], [entry.clone(), entry], "{about}");
     }
 }
 
@@ -109,15 +121,9 @@ async fn another_actor_completes_the_change_of_a_dead_one() {
         }
         for seed in 30..36 {
             // There are no new writes of these items.
-            let query = sharding::internal::PageQuery {
-                limit: 200,
-                consistent: true,
-                ..sharding::internal::PageQuery::new(key())
-            };
-            let page = fixture.instance(seed).query(&query, soon()).await.expect("a page");
-            let before =
-                page.items.iter().filter(|item| !item.sort_key.to_string().starts_with("of-"));
-            assert_eq!(before.count(), expected.len(), "{about}: while it is torn");
+            let mut found = numbers(&read_items(&fixture.instance(seed), &key(), 200).await);
+            found.retain(|text, _| !text.starts_with("of-"));
+            assert_eq!(found, expected, "{about}: while it is torn");
         }
         let mut waits = Vec::new();
         while let Some(written) = writers.join_next().await {
@@ -138,14 +144,9 @@ async fn another_actor_completes_the_change_of_a_dead_one() {
         for table in [&old, &fixture.instance(3)] {
             assert_finds(table, &expected, about).await;
         }
-        let metadata = old.shards(&key(), soon()).await.expect("a response").expect("metadata");
+        let metadata = shards(&old).await;
         assert_eq!((metadata.number_of_shards, metadata.closing()), (count(8), None), "{about}");
-        let entries = [fixture.entry(0).await, fixture.entry(1).await];
-        assert_eq!(
-            entries,
-            [(); 2].map(|()| Some(metadata.layout().to_entry())),
-            "{about}: both copies are repaired"
-        );
+        fixture.assert_copies_are_up_to_date(about).await;
         assert_eq!(old.repair_directory(soon()).await.expect("compared"), 0, "{about}");
     }
 }
@@ -169,8 +170,7 @@ async fn a_takeover_outlives_its_request_and_only_one_runs_at_a_time() {
     let waited = timeout(Duration::from_millis(4_500), table.put(&item("late", 1), soon())).await;
     waited.expect_err("the request ends while it waits");
     table.finish_background_work().await;
-    let metadata =
-        fixture.instance(3).shards(&key(), soon()).await.expect("a response").expect("metadata");
+    let metadata = shards(&fixture.instance(3)).await;
     assert_eq!((metadata.number_of_shards, metadata.closing()), (count(8), None));
     let calls = wire.calls();
     let is_change =
@@ -199,10 +199,8 @@ async fn a_closing_in_the_item_only_stops_no_writer() {
         assert_finds(&table, &expected, about).await;
         assert!(began.elapsed() < Duration::from_millis(100), "{about}: {:?}", began.elapsed());
         let grown = fixture.instance(3).set_shards(&key(), count(16), soon()).await.expect("grown");
-        assert!(
-            matches!(grown, ScaleOutcome::Scaled { to, .. } if to == count(16)),
-            "{about}: {grown:?}"
-        );
+        let ScaleOutcome::Scaled { to, .. } = grown else { panic!("{about}: {grown:?}") };
+        assert_eq!(to, count(16), "{about}");
         // The actor takes the closing over, and then makes its own change.
         assert!(began.elapsed() < Duration::from_secs(6), "{about}: {:?}", began.elapsed());
         store(&table, numbered(30..50), 4, &mut expected).await;
@@ -221,11 +219,7 @@ async fn a_comparison_updates_every_copy_from_the_item() {
     fixture.open_item().await;
     let table = fixture.instance(2);
     assert_eq!(table.repair_directory(soon()).await.expect("compared"), 2, "each copy is behind");
-    let entry = fixture.entry_of_item().await;
-    assert_eq!(
-        [fixture.entry(0).await, fixture.entry(1).await],
-        [Some(entry.clone()), Some(entry)]
-    );
+    fixture.assert_copies_are_up_to_date("compared").await;
     assert_eq!(table.repair_directory(soon()).await.expect("compared"), 0);
     assert_finds(&table, &expected, "compared").await;
 }
@@ -234,23 +228,16 @@ async fn a_comparison_updates_every_copy_from_the_item() {
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_knows_more_than_its_page_repairs_it() {
     let (fixture, mut expected) = grown().await;
-    let page = metadata::read(&fixture.client, &page_key(KEY, 0)).await.expect("it is stored");
-    let other = metadata::read(&fixture.client, &page_key(KEY, 1)).await.expect("it is stored");
+    let behind = fixture.both_copies().await;
     let table = fixture.instance(2);
     table.set_shards(&key(), count(8), soon()).await.expect("grown");
-    let entry = fixture.entry_of_item().await;
-    for behind in [page, other] {
-        metadata::put_back(&fixture.client, behind).await;
-    }
+    fixture.put_back(behind).await;
     for round in 0..10u64 {
         store(&table, [format!("round-{round}")].into_iter(), round, &mut expected).await;
         sleep(Duration::from_secs(1)).await;
     }
     table.finish_background_work().await;
-    assert_eq!(
-        [fixture.entry(0).await, fixture.entry(1).await],
-        [Some(entry.clone()), Some(entry)]
-    );
+    fixture.assert_copies_are_up_to_date("repaired").await;
     assert_finds(&fixture.instance(3), &expected, "repaired").await;
 }
 
@@ -259,19 +246,13 @@ async fn an_instance_that_knows_more_than_its_page_repairs_it() {
 #[tokio::test(start_paused = true)]
 async fn a_page_an_era_behind_its_item_is_noticed_by_reads_and_writes() {
     let (fixture, mut expected) = grown().await;
-    let pages = [page_key(KEY, 0), page_key(KEY, 1)];
-    let mut behind = Vec::new();
-    for page in &pages {
-        behind.push(metadata::read(&fixture.client, page).await.expect("it is stored"));
-    }
+    let behind = fixture.both_copies().await;
     let table = fixture.instance(2);
     table.set_shards(&key(), count(8), soon()).await.expect("grown");
     store(&table, numbered(0..60), 5, &mut expected).await;
     let entry = fixture.entry_of_item().await;
     let restore = async || {
-        for page in &behind {
-            metadata::put_back(&fixture.client, page.clone()).await;
-        }
+        fixture.put_back(behind.clone()).await;
         sleep(Duration::from_secs(2)).await;
     };
     restore().await;
@@ -286,15 +267,10 @@ async fn a_page_an_era_behind_its_item_is_noticed_by_reads_and_writes() {
 
     restore().await;
     let writer = fixture.instance(5);
-    writer
-        .put(&item(&both, 6), Deadline::now() + Duration::from_secs(5))
-        .await
-        .expect("stored by the item");
+    let in_time = Deadline::now() + Duration::from_secs(5);
+    writer.put(&item(&both, 6), in_time).await.expect("stored by the item");
     expected.insert(both, 6);
-    assert_eq!(
-        [fixture.entry(0).await, fixture.entry(1).await],
-        [Some(entry.clone()), Some(entry)]
-    );
+    fixture.assert_copies_are_up_to_date("repaired by the writer").await;
     for table in [&writer, &fixture.instance(6)] {
         assert_finds(table, &expected, "the writer has repaired the page").await;
     }
@@ -304,19 +280,12 @@ async fn a_page_an_era_behind_its_item_is_noticed_by_reads_and_writes() {
 #[tokio::test(start_paused = true)]
 async fn a_write_goes_home_by_its_own_view_even_if_the_last_is_as_new() {
     let (fixture, mut expected) = grown().await;
-    let mut behind = Vec::new();
-    for copy in [0, 1] {
-        behind.push(
-            metadata::read(&fixture.client, &page_key(KEY, copy)).await.expect("it is stored"),
-        );
-    }
+    let behind = fixture.both_copies().await;
     let table = fixture.instance(2);
     table.set_shards(&key(), count(8), soon()).await.expect("grown");
     store(&table, numbered(0..60), 5, &mut expected).await;
     table.set_shards(&key(), count(16), soon()).await.expect("grown");
-    for page in behind {
-        metadata::put_back(&fixture.client, page).await;
-    }
+    fixture.put_back(behind).await;
     // A copy of an intermediate era is stored at the home under the page's width. It sends the
     // writer to the metadata item.
     let home =

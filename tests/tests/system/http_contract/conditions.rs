@@ -3,21 +3,24 @@
 use serde_json::{Value, json};
 use system_tests::{Response, TestEdition, config};
 
-use super::{JSON, assert_problem, set_shards, start};
+use super::{JSON, assert_problem, json_body, set_shards, start};
 
 const ITEM: &str = "/item?partition_key=k&sort_key=s";
-const READ: &str = "/item?partition_key=k&sort_key=s&consistent=true";
 
 fn body(value: u32) -> Option<Vec<u8>> {
-    Some(json!({"attributes": {"value": value}}).to_string().into_bytes())
+    json_body(&json!({"attributes": {"value": value}}))
 }
 
 async fn put(edition: &TestEdition, value: u32, headers: &[(&str, &str)]) -> Response {
     edition.send("PUT", ITEM, &[&[JSON], headers].concat(), body(value)).await
 }
 
+async fn delete(edition: &TestEdition, headers: &[(&str, &str)]) -> Response {
+    edition.send("DELETE", ITEM, headers, None).await
+}
+
 async fn read(edition: &TestEdition, headers: &[(&str, &str)]) -> Response {
-    edition.send("GET", READ, headers, None).await
+    edition.send("GET", &format!("{ITEM}&consistent=true"), headers, None).await
 }
 
 #[track_caller]
@@ -36,16 +39,12 @@ fn assert_precondition(response: &Response, expected: Option<&str>, about: &str)
 
 async fn exercise(edition: &TestEdition, about: &str) {
     // Without an item.
-    for (name, value) in [("if-match", "*"), ("if-match", "\"1\"")] {
-        assert_precondition(&put(edition, 0, &[(name, value)]).await, None, about);
-        assert_precondition(
-            &edition.send("DELETE", ITEM, &[(name, value)], None).await,
-            None,
-            about,
-        );
-        assert_problem(&read(edition, &[(name, value)]).await, 404, "not_found", None, about);
+    for condition in [("if-match", "*"), ("if-match", "\"1\"")] {
+        assert_precondition(&put(edition, 0, &[condition]).await, None, about);
+        assert_precondition(&delete(edition, &[condition]).await, None, about);
+        assert_problem(&read(edition, &[condition]).await, 404, "not_found", None, about);
     }
-    let deleted = edition.send("DELETE", ITEM, &[("if-none-match", "\"1\"")], None).await;
+    let deleted = delete(edition, &[("if-none-match", "\"1\"")]).await;
     assert_eq!(deleted.status, 204, "{about}: there is no item, and nothing is deleted");
 
     // Every response about the item has its tag.
@@ -54,14 +53,12 @@ async fn exercise(edition: &TestEdition, about: &str) {
     let first = etag(&created);
     assert_eq!(etag(&read(edition, &[]).await), first, "{about}");
     assert_precondition(&put(edition, 9, &[("if-none-match", "*")]).await, Some(&first), about);
-    let post = json!({"partition_key": "k", "sort_key": "s", "attributes": {"value": 2}})
-        .to_string()
-        .into_bytes();
-    let again =
-        edition.send("POST", "/items", &[JSON, ("if-none-match", "*")], Some(post.clone())).await;
+    let item = json!({"partition_key": "k", "sort_key": "s", "attributes": {"value": 2}});
+    let create_only = [JSON, ("if-none-match", "*")];
+    let again = edition.send("POST", "/items", &create_only, json_body(&item)).await;
     assert_problem(&again, 412, "already_exists", None, about);
     assert_eq!(etag(&again), first, "{about}");
-    let second = etag(&edition.send("POST", "/items", &[JSON], Some(post)).await);
+    let second = etag(&edition.post("/items", &item).await);
     assert_ne!(second, first, "{about}");
     assert_eq!(etag(&read(edition, &[]).await), second, "{about}");
 
@@ -69,11 +66,8 @@ async fn exercise(edition: &TestEdition, about: &str) {
     let list = format!("\"1\", W/{second}");
     for value in ["*", &second, &list] {
         let same = read(edition, &[("if-none-match", value)]).await;
-        assert_eq!(
-            (same.status, &same.body, etag(&same)),
-            (304, &Value::Null, second.clone()),
-            "{about}: {value}"
-        );
+        let expected = (304, &Value::Null, second.clone());
+        assert_eq!((same.status, &same.body, etag(&same)), expected, "{about}: {value}");
     }
     assert_eq!(read(edition, &[("if-none-match", &first)]).await.status, 200, "{about}");
     assert_eq!(read(edition, &[("if-match", &second)]).await.status, 200, "{about}");
@@ -84,11 +78,8 @@ async fn exercise(edition: &TestEdition, about: &str) {
     // PUT.
     let weak = format!("W/{second}");
     for value in [first.as_str(), "\"1\"", &weak, "\"99999999999999999999999999999999999999\""] {
-        assert_precondition(
-            &put(edition, 9, &[("if-match", value)]).await,
-            Some(&second),
-            &format!("{about}: {value}"),
-        );
+        let refused = put(edition, 9, &[("if-match", value)]).await;
+        assert_precondition(&refused, Some(&second), &format!("{about}: {value}"));
     }
     assert_precondition(&put(edition, 9, &[("if-none-match", &weak)]).await, Some(&second), about);
     let listed = format!("\"1\", {second}");
@@ -97,22 +88,16 @@ async fn exercise(edition: &TestEdition, about: &str) {
     let fourth = put(edition, 4, &[("if-match", &etag(&third))]).await;
     assert_eq!(fourth.status, 200, "{about}: {}", fourth.body);
     let fifth = put(edition, 5, &[("if-match", "*"), ("if-none-match", &second)]).await;
-    assert_eq!(
-        (fifth.status, read(edition, &[]).await.body["attributes"]["value"].as_u64()),
-        (200, Some(5)),
-        "{about}"
-    );
+    assert_eq!(fifth.status, 200, "{about}: {}", fifth.body);
+    let stored = read(edition, &[]).await;
+    assert_eq!(stored.body["attributes"]["value"], 5, "{about}");
     let fifth = etag(&fifth);
-    assert_eq!(etag(&read(edition, &[]).await), fifth, "{about}");
+    assert_eq!(etag(&stored), fifth, "{about}");
 
     // DELETE.
-    let refused = edition.send("DELETE", ITEM, &[("if-match", &second)], None).await;
+    let refused = delete(edition, &[("if-match", &second)]).await;
     assert_precondition(&refused, Some(&fifth), about);
-    assert_eq!(
-        edition.send("DELETE", ITEM, &[("if-match", &fifth)], None).await.status,
-        204,
-        "{about}"
-    );
+    assert_eq!(delete(edition, &[("if-match", &fifth)]).await.status, 204, "{about}");
     assert_problem(&read(edition, &[]).await, 404, "not_found", None, about);
     assert_precondition(&put(edition, 6, &[("if-match", &fifth)]).await, None, about);
 }
@@ -122,11 +107,11 @@ async fn conditions_hold_whatever_the_number_of_shards() {
     let edition = start(config()).await;
     exercise(&edition, "one shard").await;
     assert_eq!(put(&edition, 1, &[]).await.status, 200);
-    assert_eq!(edition.send("DELETE", ITEM, &[], None).await.status, 204);
-    set_shards(&edition, "k", 16).await;
-    exercise(&edition, "16 shards").await;
-    set_shards(&edition, "k", 17).await;
-    exercise(&edition, "17 shards").await;
+    assert_eq!(delete(&edition, &[]).await.status, 204);
+    for shards in [16, 17] {
+        set_shards(&edition, "k", shards).await;
+        exercise(&edition, &format!("{shards} shards")).await;
+    }
     edition.stop().await;
 }
 
@@ -141,20 +126,15 @@ async fn an_item_at_an_old_place_keeps_its_tag() {
     set_shards(&edition, "k", 16).await;
     for (tag, path) in &tags {
         let read = format!("{path}&consistent=true");
-        assert_eq!(
-            edition.send("GET", &read, &[("if-none-match", tag)], None).await.status,
-            304,
-            "{path}"
-        );
+        let same = edition.send("GET", &read, &[("if-none-match", tag)], None).await;
+        assert_eq!(same.status, 304, "{path}");
         let stored = edition.send("PUT", path, &[JSON, ("if-match", tag)], body(100)).await;
         assert_eq!(stored.status, 200, "{path}: {}", stored.body);
         let late = edition.send("PUT", path, &[JSON, ("if-match", tag)], body(101)).await;
-        assert_precondition(&late, Some(&etag(&stored)), path);
-        assert_eq!(
-            edition.send("DELETE", path, &[("if-match", &etag(&stored))], None).await.status,
-            204,
-            "{path}"
-        );
+        let stored = etag(&stored);
+        assert_precondition(&late, Some(&stored), path);
+        let deleted = edition.send("DELETE", path, &[("if-match", &stored)], None).await;
+        assert_eq!(deleted.status, 204, "{path}");
         assert_eq!(edition.get(&read).await.status, 404, "{path}");
     }
     edition.stop().await;
@@ -172,28 +152,20 @@ async fn an_invalid_condition_is_rejected_by_name_and_stores_nothing() {
     ] {
         for value in ["1", "\"1", "\"1\" \"2\"", "w/\"1\"", "*, \"1\"", ","] {
             let response = edition.send(method, ITEM, &[JSON, (header, value)], body(1)).await;
-            assert_problem(
-                &response,
-                400,
-                "invalid_header",
-                Some(header),
-                &format!("{method} {value}"),
-            );
+            let about = format!("{method} {value}");
+            assert_problem(&response, 400, "invalid_header", Some(header), &about);
         }
     }
-    let batch =
-        json!({"items": [{"partition_key": "k", "attributes": {}}]}).to_string().into_bytes();
-    for (path, headers) in [
-        ("/items/batch", [("if-match", "*")]),
-        ("/items/batch", [("if-none-match", "*")]),
-        ("/items", [("if-match", "*")]),
-        ("/items", [("if-match", "\"1\"")]),
-        ("/items", [("if-none-match", "\"1\"")]),
+    let batch = json_body(&json!({"items": [{"partition_key": "k", "attributes": {}}]}));
+    for (path, condition) in [
+        ("/items/batch", ("if-match", "*")),
+        ("/items/batch", ("if-none-match", "*")),
+        ("/items", ("if-match", "*")),
+        ("/items", ("if-match", "\"1\"")),
+        ("/items", ("if-none-match", "\"1\"")),
     ] {
-        let response = edition
-            .send("POST", path, &[&[JSON], &headers[..]].concat(), Some(batch.clone()))
-            .await;
-        assert_problem(&response, 400, "invalid_header", Some(headers[0].0), path);
+        let response = edition.send("POST", path, &[JSON, condition], batch.clone()).await;
+        assert_problem(&response, 400, "invalid_header", Some(condition.0), path);
     }
     assert!(edition.read_all("k", "&consistent=true").await.0.is_empty());
     edition.stop().await;

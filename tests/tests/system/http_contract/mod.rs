@@ -16,6 +16,7 @@ mod wrong_input;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use local::ServeOptions;
+use serde_json::Value;
 use sharding::{SortKeyType, TableConfig};
 use system_tests::{Response, TestEdition, config, count, partition_key, soon};
 
@@ -26,11 +27,10 @@ static TABLES: AtomicU32 = AtomicU32::new(0);
 /// An edition over the server under test, with its own tables.
 async fn start(config: TableConfig) -> TestEdition {
     let endpoint_url = std::env::var("DYNAMODB_ENDPOINT").ok();
+    let number = || TABLES.fetch_add(1, Ordering::Relaxed);
     let name = match &endpoint_url {
         None => config.table_name.clone(),
-        Some(_) => {
-            format!("contract-{}-{}", std::process::id(), TABLES.fetch_add(1, Ordering::Relaxed))
-        }
+        Some(_) => format!("contract-{}-{}", std::process::id(), number()),
     };
     let config = config.with(|config| {
         config.metadata_table_name = format!("{name}-metadata");
@@ -47,27 +47,19 @@ async fn set_shards(edition: &TestEdition, key: &str, to: u32) {
     edition.table().set_shards(&partition_key(key), count(to), soon()).await.expect("scaled");
 }
 
+/// The body of a request.
+fn json_body(value: &Value) -> Option<Vec<u8>> {
+    Some(value.to_string().into_bytes())
+}
+
 #[track_caller]
 fn assert_problem(response: &Response, status: u16, code: &str, field: Option<&str>, about: &str) {
-    assert_eq!(
-        (response.status, response.body["code"].as_str()),
-        (status, Some(code)),
-        "{about}: {}",
-        response.body
-    );
+    let body = &response.body;
+    let found = (response.status, body["code"].as_str(), body["field"].as_str());
+    assert_eq!(found, (status, Some(code), field), "{about}: {body}");
     assert_eq!(response.headers["content-type"], "application/problem+json", "{about}");
-    assert_eq!(response.body["status"], status, "{about}");
-    assert!(
-        response.body["title"].is_string() && response.body["type"].is_string(),
-        "{about}: {}",
-        response.body
-    );
-    assert_eq!(response.body["field"].as_str(), field, "{about}: {}", response.body);
-    if let Some(field) = field {
-        assert!(
-            response.body["detail"].as_str().is_some_and(|detail| detail.starts_with(field)),
-            "{about}: {}",
-            response.body
-        );
-    }
+    assert_eq!(body["status"], status, "{about}");
+    assert!(body["title"].is_string() && body["type"].is_string(), "{about}: {body}");
+    let detail = body["detail"].as_str().unwrap_or_default();
+    assert!(detail.starts_with(field.unwrap_or_default()), "{about}: {body}");
 }

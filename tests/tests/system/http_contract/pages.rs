@@ -31,9 +31,8 @@ async fn pages_are_right_for_number_keys_both_orders_and_ranges() {
         let got: Vec<i64> = items.iter().filter_map(|item| item["sort_key"].as_i64()).collect();
         assert_eq!(got, expected, "{parameters}");
     }
-    let string = edition
-        .post("/items", &json!({"partition_key": "k", "sort_key": "1", "attributes": {}}))
-        .await;
+    let item = json!({"partition_key": "k", "sort_key": "1", "attributes": {}});
+    let string = edition.post("/items", &item).await;
     assert_problem(&string, 400, "wrong_type", Some("sort_key"), "a string for a number");
     let missing = edition.post("/items", &json!({"partition_key": "k", "attributes": {}})).await;
     assert_problem(&missing, 400, "missing_field", Some("sort_key"), "no sort key");

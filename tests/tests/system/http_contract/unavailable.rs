@@ -61,11 +61,8 @@ async fn without_capacity_the_response_asks_for_a_retry() {
     for (route, response) in responses_with(THROTTLED).await {
         assert_problem(&response, 503, "no_capacity", None, route);
         assert_eq!(response.headers["retry-after"], "1", "{route}");
-        assert!(
-            response.body["detail"].as_str().is_some_and(|detail| detail.contains("key-range")),
-            "{}",
-            response.body
-        );
+        let detail = response.body["detail"].as_str().unwrap_or_default();
+        assert!(detail.contains("key-range"), "{route}: {detail}");
     }
 }
 
@@ -74,9 +71,7 @@ async fn an_internal_error_reveals_no_internals() {
     for (route, response) in responses_with(DENIED).await {
         assert_problem(&response, 500, "internal_error", None, route);
         let text = response.body.to_string();
-        assert!(
-            !text.contains("secret") && !text.contains("AccessDenied") && !text.contains("arn"),
-            "{route}: {text}"
-        );
+        let internals = ["secret", "AccessDenied", "arn"];
+        assert!(!internals.iter().any(|internal| text.contains(internal)), "{route}: {text}");
     }
 }

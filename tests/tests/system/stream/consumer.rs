@@ -1,4 +1,4 @@
-//! The consumer of the stream, and broken consumers that the test must detect.
+//! The consumer of the stream, and a broken one that the test must detect.
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroUsize;
@@ -26,7 +26,7 @@ const MOST_LAG: Duration = Duration::from_secs(400);
 
 /// Reads the stream as Lambda does, and takes each change once.
 pub(super) struct Consumer {
-    pub(super) table: TableEngine,
+    table: TableEngine,
     decoder: StreamDecoder,
     stream: Arc<Stream>,
     widths: Option<WidthHistory>,
@@ -89,11 +89,8 @@ impl Consumer {
             let records = &of_keys[&stored_key];
             let done = self.delivered.get(&stored_key).copied().unwrap_or(0);
             let must = records.iter().take_while(|made| all || made.at + MOST_LAG < now).count();
-            let may = if self.rng.random_bool(0.5) {
-                self.rng.random_range(done..=records.len())
-            } else {
-                done
-            };
+            let is_early = self.rng.random_bool(0.5);
+            let may = if is_early { self.rng.random_range(done..=records.len()) } else { done };
             let upto = must.max(may);
             // A failed batch is delivered again, from the middle.
             let recent =
@@ -141,11 +138,8 @@ impl Consumer {
             Decoded::Change(change) => change,
             Decoded::Ambiguous(change, _) => {
                 self.ambiguous += 1;
-                let stored = self
-                    .table
-                    .get(&key(), &change.sort_key, true, soon())
-                    .await
-                    .expect("a response");
+                let stored = self.table.get(&key(), &change.sort_key, true, soon()).await;
+                let stored = stored.expect("a response");
                 if stored.is_some() == change.new.is_none() {
                     return;
                 }
@@ -173,7 +167,7 @@ fn note(taken: &mut Taken, change: &Change) {
     taken.entry(change.sort_key.to_string()).or_default().push(one);
 }
 
-pub(super) fn identity(made: &Made) -> String {
+fn identity(made: &Made) -> String {
     made.json["dynamodb"]["SequenceNumber"].as_str().expect("a number").to_owned()
 }
 
@@ -183,10 +177,8 @@ fn as_kinesis(made: &Made) -> Json {
     let dynamodb = inner["dynamodb"].as_object_mut().expect("an object");
     dynamodb.remove("SequenceNumber");
     dynamodb.remove("StreamViewType");
-    dynamodb.insert(
-        "ApproximateCreationDateTime".into(),
-        json!(u64::try_from(made.at.as_micros()).expect("it fits")),
-    );
+    let micros = u64::try_from(made.at.as_micros()).expect("it fits");
+    dynamodb.insert("ApproximateCreationDateTime".into(), json!(micros));
     dynamodb.insert("ApproximateCreationDateTimePrecision".into(), json!("MICROSECOND"));
     inner["tableName"] = json!("items");
     let data = aws_smithy_types::base64::encode(inner.to_string());
@@ -197,8 +189,8 @@ fn as_kinesis(made: &Made) -> Json {
 pub(super) async fn is_never_wrong_behind(run: &Run, consumer: &Consumer) {
     let (decoder, table) = (run.decoder(), run.instance(91, 0.0));
     let metadata = table.shards(&key(), soon()).await.expect("metadata");
-    let widths =
-        WidthHistory::of(metadata.as_ref(), table.config(), run.stream.clock.now().wall.as_secs());
+    let now = run.stream.clock.now().wall.as_secs();
+    let widths = WidthHistory::of(metadata.as_ref(), table.config(), now);
     for made in run.stream.records() {
         let record = if consumer.is_kinesis { as_kinesis(&made) } else { made.json.clone() };
         let Ok(Reading::Item(record)) = decoder.read(&record) else { continue };
@@ -224,18 +216,6 @@ pub(super) fn without_widths(run: &Run) -> Taken {
         let Ok(Reading::Item(record)) = decoder.read(&made.json) else { continue };
         if let Ok(Decoded::Change(change)) = decoder.decode(record, &never) {
             note(&mut taken, &change);
-        }
-    }
-    taken
-}
-
-/// The changes that a consumer takes if it does not detect repeated batches.
-pub(super) fn twice(run: &Run, consumer: &Consumer) -> Taken {
-    let mut taken = Taken::new();
-    for made in run.stream.records() {
-        if let Some(Decoded::Change(change)) = consumer.decided.get(&identity(&made)) {
-            note(&mut taken, change);
-            note(&mut taken, change);
         }
     }
     taken

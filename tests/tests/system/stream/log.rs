@@ -35,21 +35,19 @@ pub(super) fn compare(log: &Log, taken: &Taken) -> Vec<String> {
         for (_, _, value) in &changes {
             value.iter().for_each(|value| *puts.entry(*value).or_default() += 1);
         }
-        wrong.extend(
-            puts.iter()
-                .filter(|(_, times)| **times > 1)
-                .map(|(put, n)| format!("{text}: {put} came {n} times")),
-        );
+        for (put, times) in &puts {
+            if *times > 1 {
+                wrong.push(format!("{text}: {put} came {times} times"));
+            }
+            if !asked.iter().any(|(one, _)| *one == Asked::Put(*put)) {
+                wrong.push(format!("{text}: {put} was never requested"));
+            }
+        }
         for (one, heard) in asked {
             if let (Asked::Put(put), Heard::Acknowledged) = (one, heard)
                 && !puts.contains_key(put)
             {
                 wrong.push(format!("{text}: {put} is missing"));
-            }
-        }
-        for put in puts.keys() {
-            if !asked.iter().any(|(one, _)| *one == Asked::Put(*put)) {
-                wrong.push(format!("{text}: {put} was never requested"));
             }
         }
         let ends = changes.iter().filter(|(_, kind, _)| *kind != ChangeKind::Put).count();

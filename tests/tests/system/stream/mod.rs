@@ -18,13 +18,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sharding_stream::{ChangeKind, Decoded};
-use system_tests::soon;
 use tokio::time::{Instant, sleep};
 
-use consumer::{Consumer, identity, is_never_wrong_behind, twice, without_widths};
+use consumer::{Consumer, is_never_wrong_behind, without_widths};
 use log::compare;
 use recording::lock;
-use run::{Run, key};
+use run::Run;
 use traffic::{CLIENTS, TRAFFIC, rescale, write};
 
 /// The number of runs, each with traffic of its own.
@@ -33,7 +32,7 @@ const SEEDS: u64 = 20;
 #[tokio::test(start_paused = true)]
 async fn each_change_of_a_user_comes_once_and_no_move_of_a_drain() {
     let (mut drains, mut moves, mut repeated, mut late, mut ambiguous) = (0, 0, 0, 0, 0);
-    let (mut found_without_widths, mut found_without_a_tracker, mut tombstones) = (0u64, 0u64, 0);
+    let (mut found_without_widths, mut tombstones) = (0u64, 0);
     for seed in 0..SEEDS {
         let run = Run::new(seed).await;
         let ended = Arc::new(AtomicBool::new(false));
@@ -51,13 +50,8 @@ async fn each_change_of_a_user_comes_once_and_no_move_of_a_drain() {
         let clients: Vec<_> = (0..CLIENTS)
             .map(|client| {
                 let table = run.instance(client, if client == 0 { 0.1 } else { 0.0 });
-                tokio::spawn(write(
-                    table,
-                    Arc::clone(&run.log),
-                    run.stream.clock.clone(),
-                    client,
-                    seed,
-                ))
+                let (log, clock) = (Arc::clone(&run.log), run.stream.clock.clone());
+                tokio::spawn(write(table, log, clock, client, seed))
             })
             .collect();
         for client in clients {
@@ -72,58 +66,25 @@ async fn each_change_of_a_user_comes_once_and_no_move_of_a_drain() {
 
         let log = lock(&run.log).clone();
         let wrong = compare(&log, &consumer.taken);
-        if let Some(first) = wrong.first() {
-            let text = first.split(':').next().unwrap_or_default();
-            let history = table_of(&run, text, &consumer);
-            let metadata = consumer.table.shards(&key(), soon()).await;
-            panic!("seed {seed}: {} wrong, first: {first}\n{history}\n{metadata:?}", wrong.len());
+        assert_eq!(wrong.first(), None, "seed {seed}: the first of {}", wrong.len());
+        for decoded in consumer.decided.values() {
+            moves += u64::from(matches!(decoded, Decoded::Internal(_)));
+            if let Decoded::Change(change) = decoded {
+                tombstones += u64::from(change.kind == ChangeKind::Delete && change.old.is_none());
+            }
         }
-        moves += consumer
-            .decided
-            .values()
-            .filter(|decoded| matches!(decoded, Decoded::Internal(_)))
-            .count();
-        tombstones += consumer
-            .decided
-            .values()
-            .filter(|one| matches!(one, Decoded::Change(change) if change.kind == ChangeKind::Delete && change.old.is_none()))
-            .count();
         (repeated, late) = (repeated + consumer.repeated, late + consumer.late);
         ambiguous += consumer.ambiguous;
 
         is_never_wrong_behind(&run, &consumer).await;
         found_without_widths += u64::from(!compare(&log, &without_widths(&run)).is_empty());
-        found_without_a_tracker += u64::from(!compare(&log, &twice(&run, &consumer)).is_empty());
     }
     // The events that the test must contain, and the errors that it must detect.
     let met = format!(
-        "{drains} drains, {moves} moves, {tombstones} tombstones, {repeated} repeated, {late} late, {ambiguous} ambiguous, \
-         {found_without_widths} and {found_without_a_tracker} weakened seeds found"
+        "{drains} drains, {moves} moves, {tombstones} tombstones, {repeated} repeated, \
+         {late} late, {ambiguous} ambiguous, {found_without_widths} weakened seeds found"
     );
     assert!(drains > 20 && moves > 200 && tombstones > 50 && repeated > 500 && late > 0, "{met}");
-    assert!(found_without_widths > SEEDS * 3 / 4 && found_without_a_tracker == SEEDS, "{met}");
+    assert!(found_without_widths > SEEDS * 3 / 4, "{met}");
     println!("{met}");
-}
-
-/// Every record of an item, with its decision.
-fn table_of(run: &Run, text: &str, consumer: &Consumer) -> String {
-    let mut lines = String::new();
-    for made in run.stream.records() {
-        let dynamodb = &made.json["dynamodb"];
-        if dynamodb["Keys"]["sort_key"]["S"] != text {
-            continue;
-        }
-        let decided = match consumer.decided.get(&identity(&made)) {
-            Some(Decoded::Change(change)) => change.kind.as_str().to_owned(),
-            other => format!("{other:?}"),
-        };
-        let image = |name: &str| {
-            let image = &dynamodb[name];
-            format!("{} {} {}", image["_sh:v"]["N"], image["_sh:d"]["BOOL"], image["value"]["N"])
-        };
-        let (old, new) = (image("OldImage"), image("NewImage"));
-        let (at, stored, event) = (made.at.as_secs(), &made.stored_key, &made.json["eventName"]);
-        lines += &format!("{at} {stored} {event} old {old}, new {new}: {decided}\n");
-    }
-    lines
 }

@@ -14,6 +14,9 @@ use sharding::internal::Clock;
 use system_tests::TestClock;
 use tokio::time::sleep;
 
+const TABLES: &str = "DynamoDB_20120810";
+const STREAMS: &str = "DynamoDBStreams_20120810";
+
 /// A record with the time of its write.
 #[derive(Debug, Clone)]
 pub(super) struct Made {
@@ -40,27 +43,23 @@ impl Stream {
     pub(super) fn new(engine: Engine, clock: TestClock) -> Self {
         let view = json!({"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"});
         let table = json!({"TableName": "items", "StreamSpecification": view});
-        let arn = ask(&engine, "DynamoDB_20120810.UpdateTable", &table)["TableDescription"]["LatestStreamArn"].clone();
-        let stream =
-            ask(&engine, "DynamoDBStreams_20120810.DescribeStream", &json!({"StreamArn": arn}));
+        let updated = ask(&engine, TABLES, "UpdateTable", &table);
+        let arn = &updated["TableDescription"]["LatestStreamArn"];
+        let stream = ask(&engine, STREAMS, "DescribeStream", &json!({"StreamArn": arn}));
         let shard = &stream["StreamDescription"]["Shards"][0]["ShardId"];
         let begin =
             json!({"StreamArn": arn, "ShardId": shard, "ShardIteratorType": "TRIM_HORIZON"});
-        let iterator =
-            ask(&engine, "DynamoDBStreams_20120810.GetShardIterator", &begin)["ShardIterator"]
-                .clone();
-        Self { engine, clock, iterator: Mutex::new(iterator), records: Mutex::default() }
+        let mut begun = ask(&engine, STREAMS, "GetShardIterator", &begin);
+        let iterator = Mutex::new(begun["ShardIterator"].take());
+        Self { engine, clock, iterator, records: Mutex::default() }
     }
 
     /// Takes in the new records, with the current time.
     fn take_in(&self, by_time_to_live: bool) {
         let at = self.clock.now().wall;
         let mut iterator = lock(&self.iterator);
-        let response = ask(
-            &self.engine,
-            "DynamoDBStreams_20120810.GetRecords",
-            &json!({"ShardIterator": *iterator}),
-        );
+        let request = json!({"ShardIterator": *iterator});
+        let response = ask(&self.engine, STREAMS, "GetRecords", &request);
         *iterator = response["NextShardIterator"].clone();
         for record in response["Records"].as_array().expect("records") {
             let mut json = record.clone();
@@ -82,28 +81,23 @@ impl Stream {
     /// Removes expired items, as DynamoDB does.
     pub(super) fn expire(&self) {
         let now = self.clock.now().wall.as_secs();
-        for item in
-            ask(&self.engine, "DynamoDB_20120810.Scan", &json!({"TableName": "items"}))["Items"]
-                .as_array()
-                .expect("items")
-        {
+        let scanned = ask(&self.engine, TABLES, "Scan", &json!({"TableName": "items"}));
+        for item in scanned["Items"].as_array().expect("items") {
             let ends = item["expires"]["N"].as_str().and_then(|text| text.parse::<u64>().ok());
             if ends.is_some_and(|ends| ends <= now) {
                 let key =
                     json!({"partition_key": item["partition_key"], "sort_key": item["sort_key"]});
-                ask(
-                    &self.engine,
-                    "DynamoDB_20120810.DeleteItem",
-                    &json!({"TableName": "items", "Key": key}),
-                );
+                let request = json!({"TableName": "items", "Key": key});
+                ask(&self.engine, TABLES, "DeleteItem", &request);
                 self.take_in(true);
             }
         }
     }
 }
 
-fn ask(engine: &Engine, target: &str, body: &Json) -> Json {
-    let response = engine.respond("/", Some(target), body.to_string().as_bytes());
+fn ask(engine: &Engine, service: &str, operation: &str, body: &Json) -> Json {
+    let target = format!("{service}.{operation}");
+    let response = engine.respond("/", Some(&target), body.to_string().as_bytes());
     let json = serde_json::from_slice(&response.body).expect("JSON");
     assert_eq!(response.status, 200, "{target}: {json}");
     json
