@@ -49,6 +49,8 @@ pub enum Allowed {
     Stream,
     /// An index that sorts by the table's partition key
     Index,
+    /// A tag that names another metadata table
+    Metadata,
 }
 
 /// The options of `arm`.

@@ -5,6 +5,7 @@ uses a key). Here they are one process, and their calls are not evaluated. `ask`
 the same evaluator.
 """
 
+import json
 from collections import Counter
 from typing import NamedTuple
 
@@ -67,11 +68,8 @@ def service_may(policy, service, action, resource, source_arn):
 
 def install():
     """Installs this in the emulator of this process."""
-    find_action, find_resource, enforce = (
-        iam_actions.extract_iam_action,
-        iam_actions.extract_resource_arn,
-        iam_evaluator.enforce,
-    )
+    find_action, find_resource = iam_actions.extract_iam_action, iam_actions.extract_resource_arn
+    enforce = iam_evaluator.enforce
 
     # ministack does not find the operation of a CloudWatch request in the protocol of the functions' SDK.
     def action(service, method, path, headers, body, query):
@@ -81,7 +79,9 @@ def install():
 
     def resource(service, method, path, headers, body, query, region, account):
         if service != "monitoring" or "/operation/" not in path:
-            return find_resource(service, method, path, headers, body, query, region, account)
+            found = find_resource(service, method, path, headers, body, query, region, account)
+            # It looks for the names of tables, and tags are of an ARN.
+            return json.loads(body)["ResourceArn"] if found == "*" and b"ResourceArn" in body else found
         request = cbor2.loads(body) if body else {}
         for member, kind in (("AlarmName", "alarm:"), ("RuleName", "insight-rule/")):
             if member in request:

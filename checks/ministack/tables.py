@@ -26,11 +26,8 @@ def _call(function, request):
 
 
 def _rejected(kind, message, **more):
-    return (
-        400,
-        JSON,
-        json.dumps({"__type": f"com.amazonaws.dynamodb.v20120810#{kind}", "message": message, **more}).encode(),
-    )
+    body = {"__type": f"com.amazonaws.dynamodb.v20120810#{kind}", "message": message, **more}
+    return 400, JSON, json.dumps(body).encode()
 
 
 class Journal:
@@ -104,13 +101,15 @@ def _create(logical_id, properties, stack_name):
     _call(dynamodb._update_continuous_backups, {"TableName": name, "PointInTimeRecoverySpecification": recovery})
     for index, wanted in insights.items():
         if wanted:
-            request = {
-                "TableName": name,
-                "ContributorInsightsAction": "ENABLE",
-                "ContributorInsightsMode": wanted["Mode"],
-            }
-            _call(dynamodb._update_contributor_insights, request | ({"IndexName": index} if index else {}))
+            change = {"ContributorInsightsAction": "ENABLE", "ContributorInsightsMode": wanted["Mode"]}
+            place = {"TableName": name, **({"IndexName": index} if index else {})}
+            _call(dynamodb._update_contributor_insights, place | change)
     return name, provisioners._ddb_attrs(table)
+
+
+def _update(name, old, new, *rest):
+    """ministack would replace a table that `_create` has named."""
+    return provisioners._ddb_update(name, *({**_typed(each), "TableName": name} for each in (old, new)), *rest)
 
 
 def _delete(name, _):
@@ -214,7 +213,7 @@ def key_needed(action, arn):
 
 def install():
     """Installs this in the emulator of this process."""
-    provisioners._RESOURCE_HANDLERS["AWS::DynamoDB::Table"] |= {"create": _create, "delete": _delete}
+    provisioners._RESOURCE_HANDLERS["AWS::DynamoDB::Table"] |= {"create": _create, "update": _update, "delete": _delete}
     set_item, remove_item = dynamodb._set_item, dynamodb._remove_item
 
     def noted_set(table, partition, sort, item):

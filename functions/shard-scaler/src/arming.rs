@@ -23,7 +23,8 @@ impl Scaler {
         let pattern = parsed(pattern)?;
         let is_known = |name: &String| ArmingObstacle::NAMES.iter().any(|(known, _)| known == name);
         if let Some(unknown) = allow.iter().find(|name| !is_known(name)) {
-            let why = format_args!("it has {unknown:?}; allowed: replicas, stream and index");
+            let why =
+                format_args!("it has {unknown:?}; allowed: replicas, stream, index and metadata");
             return Err(EventError::new("allow", why));
         }
         let maintenance = self.maintenance(deadline);

@@ -133,11 +133,12 @@ impl Maintenance {
     /// Arms the keys of a pattern: once it counts, the product writes them, and they may grow, so no
     /// other program may write them any more. Returns the epoch second from which the pattern
     /// counts: 18 minutes from now, or with [`TableConfig::drain_wait`](crate::TableConfig) after
-    /// that wait. A pattern that has a time keeps it.
+    /// that wait. A pattern that has a time keeps it. It also tags the main table with the name of
+    /// its metadata table, so that no other deployment arms its keys.
     ///
     /// # Errors
-    /// [`TableError::Rejected`] if the table has 100 patterns; another [`TableError`] if the
-    /// metadata table could not be used.
+    /// [`TableError::Rejected`] if the table has 100 patterns; another [`TableError`] if a table
+    /// could not be used.
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -150,6 +151,7 @@ impl Maintenance {
     /// # Ok(()) });
     /// ```
     pub async fn arm(&self, pattern: &KeyPattern) -> Result<u64, TableError> {
+        self.table.engine().tag(self.until()).await?;
         self.table.engine().arm(pattern, self.until()).await
     }
 

@@ -340,6 +340,11 @@ impl TableEngine {
         inner.retrying(deadline, || inner.tables.arming_obstacles()).await
     }
 
+    /// Tags the main table with the name of its metadata table.
+    pub async fn tag(&self, deadline: Deadline) -> Result<(), TableError> {
+        self.inner.retrying(deadline, || self.inner.tables.tag()).await
+    }
+
     /// `None` if the key is armed; otherwise the epoch second from which a pattern counts, if any.
     pub async fn not_armed_before(
         &self,

@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::config::TableConfig;
 use crate::table::error::{Cause, TableError};
+use crate::table::obstacles::metadata_tag;
 use crate::table::sending;
 use crate::values::key::SortKeyType;
 
@@ -22,7 +23,7 @@ const CREATION_TIMEOUT: Duration = Duration::from_secs(120);
 const POLL_PERIOD: Duration = Duration::from_millis(500);
 
 /// Creates the main table and the metadata table, on demand, unless they exist. The main table has
-/// the configured read replicas as indexes. It waits until both can be used, also if another process
+/// the configured read replicas as indexes, and a tag with the name of its metadata table. It waits until both can be used, also if another process
 /// is creating them. Time to live, point-in-time recovery and alarms are left
 /// to the caller.
 ///
@@ -53,12 +54,11 @@ pub async fn create_tables(client: &Client, config: &TableConfig) -> Result<(), 
     let sort_key = (config.sort_key_name.as_str(), kind, KeyType::Range);
     let keys = [key.clone(), sort_key];
     let (main, metadata) = (&config.table_name, &config.metadata_table_name);
-    for (table, keys, replicas) in
-        [(main, keys.as_slice(), config.read_replicas.as_slice()), (metadata, &[key], &[])]
-    {
-        if status(client, table).await?.is_none() {
-            create_table(client, table, keys, replicas).await?;
-        }
+    if status(client, main).await?.is_none() {
+        create_table(client, main, &keys, &config.read_replicas, Some(metadata)).await?;
+    }
+    if status(client, metadata).await?.is_none() {
+        create_table(client, metadata, &[key], &[], None).await?;
     }
     let until = Instant::now() + CREATION_TIMEOUT;
     for table in [main, metadata] {
@@ -96,10 +96,14 @@ async fn create_table(
     table: &str,
     keys: &[(&str, ScalarAttributeType, KeyType)],
     replicas: &[String],
+    metadata_table: Option<&str>,
 ) -> Result<(), TableError> {
     let unbuilt = |error: BuildError| TableError::Rejected(Cause::from(error.to_string()));
     let mut create =
         client.create_table().table_name(table).billing_mode(BillingMode::PayPerRequest);
+    if let Some(name) = metadata_table {
+        create = create.tags(metadata_tag(name).build().map_err(unbuilt)?);
+    }
     let mut schema = Vec::new();
     for (name, kind, role) in keys {
         let definition = AttributeDefinition::builder()

@@ -257,4 +257,12 @@ async fn what_does_not_fit_several_shards_is_named_before_arming() {
     update.send().await.expect("updated");
     let found = table.arming_obstacles(soon()).await.expect("described");
     assert_eq!(found, [ArmingObstacle::Stream]);
+
+    // The table's tag names the metadata table of the deployment that has armed its keys.
+    table.tag(soon()).await.expect("tagged");
+    assert_eq!(table.arming_obstacles(soon()).await.expect("described"), [ArmingObstacle::Stream]);
+    let of_another = config().with(|config| "others".clone_into(&mut config.metadata_table_name));
+    let (other, _) = fixture.instance(2, of_another);
+    let found = other.arming_obstacles(soon()).await.expect("described");
+    assert_eq!(found, [ArmingObstacle::Stream, ArmingObstacle::Metadata]);
 }
