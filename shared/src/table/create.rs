@@ -23,9 +23,9 @@ const CREATION_TIMEOUT: Duration = Duration::from_secs(120);
 const POLL_PERIOD: Duration = Duration::from_millis(500);
 
 /// Creates the main table and the metadata table, on demand, unless they exist. The main table has
-/// the configured read replicas as indexes, and a tag with the name of its metadata table. It waits until both can be used, also if another process
-/// is creating them. Time to live, point-in-time recovery and alarms are left
-/// to the caller.
+/// the configured read replicas as indexes, and a tag with the name of its metadata table. It waits
+/// until both can be used, also if another process is creating them. Time to live, point-in-time
+/// recovery and alarms are left to the caller.
 ///
 /// # Errors
 /// [`TableError`] names the table that could not be created.

@@ -69,7 +69,8 @@ impl Tables {
         Ok(found.into_iter().filter_map(|(is_there, it)| is_there.then_some(it)).collect())
     }
 
-    /// Tags the main table with the name of its metadata table.
+    /// Tags the main table with the name of its metadata table. A server that states no ARN of the
+    /// table has no tags either.
     pub(crate) async fn tag(&self) -> Result<(), TableError> {
         let described = self.described().await?;
         let Some(arn) = described.and_then(|table| table.table_arn) else { return Ok(()) };
