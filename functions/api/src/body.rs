@@ -120,7 +120,7 @@ pub fn items_body(
     body: &Body<'_>,
     table: &ShardedTable,
     idempotency_key: Option<&IdempotencyKey>,
-) -> Result<Vec<Item>, Problem> {
+) -> Result<Vec<NewItem>, Problem> {
     let [items] = fields(body.0, ["items"])?;
     let items = items.ok_or_else(|| {
         let why = "it is missing; it must be an array of 1 to 500 items";
@@ -139,11 +139,9 @@ pub fn items_body(
         .map(|(index, raw)| {
             let place = format!("items[{index}]");
             let item = read_item(raw, table, &mut maker);
-            let NewItem { partition_key, sort_key, attributes } =
-                item.map_err(|problem| problem.within(&place))?;
-            let sort_key = sort_key.unwrap_or_else(|| table.make_sort_key());
-            let item = Item { partition_key, sort_key, attributes };
-            match seen.insert((item.partition_key.clone(), item.sort_key.clone()), index) {
+            let item = item.map_err(|problem| problem.within(&place))?;
+            let Some(sort_key) = &item.sort_key else { return Ok(item) };
+            match seen.insert((item.partition_key.clone(), sort_key.clone()), index) {
                 None => Ok(item),
                 Some(first) => {
                     let why = format!(

@@ -7,7 +7,7 @@ use api::{
     Body, ItemJson, NewItem, Operation, Problem, Request, Response, SortKeyJson, attributes_body,
     item_body, items_body, json, no_route, route,
 };
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream};
 use lambda_http::http::HeaderValue;
 use serde::Serialize;
 use sharding::{Item, PartitionKey, ShardedTable, SortKey, Updated, WriteError, Writes, Written};
@@ -19,6 +19,8 @@ pub use shard_scaler::{NotWoken, ShardScaler, VARIABLES};
 pub const ATTEMPTS_HEADER: &str = "x-attempts";
 /// The number of throttled attempts.
 pub const THROTTLED_HEADER: &str = "x-throttled-attempts";
+/// Items of a batch that are under way at once.
+const CONCURRENCY: usize = 64;
 /// The number of items with a throttled attempt.
 pub const THROTTLED_ITEMS_HEADER: &str = "x-throttled-items";
 
@@ -71,23 +73,31 @@ async fn post_item(table: &ShardedTable, request: &Request, deadline: Deadline) 
     let idempotency_key = api::idempotency_key(request)?;
     let create_only = api::create_only(request)?;
     let item = item_body(&Body::of(request)?, table, idempotency_key.as_ref(), create_only)?;
-    let NewItem { partition_key, sort_key, attributes } = item;
-    let written = match sort_key {
-        sort_key if create_only => {
-            let sort_key = sort_key.unwrap_or_else(|| table.make_sort_key());
-            let create = table.create(&partition_key, &sort_key, attributes).deadline(deadline);
-            match &idempotency_key {
-                Some(key) => create.idempotency_key(key.as_str()).await,
-                None => create.await,
-            }
+    let partition_key = item.partition_key.clone();
+    let written = if create_only {
+        let sort_key = item.sort_key.unwrap_or_else(|| table.make_sort_key());
+        let create = table.create(&partition_key, &sort_key, item.attributes).deadline(deadline);
+        match &idempotency_key {
+            Some(key) => create.idempotency_key(key.as_str()).await,
+            None => create.await,
         }
-        Some(sort_key) => {
-            let put = table.put(&partition_key, &sort_key, attributes).deadline(deadline);
-            put.once(idempotency_key.is_some()).await
-        }
-        None => table.append(&partition_key, attributes).deadline(deadline).await,
+    } else {
+        store(table, item, idempotency_key.is_some(), deadline).await
     };
     Ok(respond_stored(201, &partition_key, written))
+}
+
+/// Stores an item: under the sort key that it has, or under one that the table makes.
+async fn store(
+    table: &ShardedTable,
+    NewItem { partition_key, sort_key, attributes }: NewItem,
+    once: bool,
+    deadline: Deadline,
+) -> Result<Written, WriteError> {
+    match sort_key {
+        Some(key) => table.put(partition_key, key, attributes).once(once).deadline(deadline).await,
+        None => table.append(partition_key, attributes).deadline(deadline).await,
+    }
 }
 
 async fn put_item(table: &ShardedTable, request: &Request, deadline: Deadline) -> Handled {
@@ -185,19 +195,22 @@ async fn post_batch(table: &ShardedTable, request: &Request, deadline: Deadline)
     api::unconditional(request)?;
     let idempotency_key = api::idempotency_key(request)?;
     let items = items_body(&Body::of(request)?, table, idempotency_key.as_ref())?;
-    let sort_keys: Vec<SortKey> = items.iter().map(|item| item.sort_key.clone()).collect();
-    let items = items.into_iter().map(|item| (item.partition_key, item.sort_key, item.attributes));
-    let batch_put = table.batch_put(items).once(idempotency_key.is_some()).deadline(deadline);
-    let mut results: Vec<_> = batch_put.stream().collect().await;
+    let once = idempotency_key.is_some();
+    let stored = items
+        .into_iter()
+        .enumerate()
+        .map(|(index, item)| async move { (index, store(table, item, once, deadline).await) });
+    let mut results: Vec<_> = stream::iter(stored).buffer_unordered(CONCURRENCY).collect().await;
     results.sort_unstable_by_key(|(index, _)| *index);
     let mut effort = Effort::default();
     let mut body = BatchResponse { written: 0, failed: Vec::new() };
-    for ((index, result), sort_key) in results.into_iter().zip(&sort_keys) {
+    for (index, result) in results {
         effort.add(&Effort::of(&result));
         match result {
             Ok(_) => body.written += 1,
             Err(error) => {
-                let problem = Problem::from_write(error).about(Some(sort_key));
+                let sort_key = error.sort_key.clone();
+                let problem = Problem::from_write(error).about(sort_key.as_deref());
                 let (code, retryable) = (problem.code(), problem.is_retryable());
                 let detail = problem.detail().to_owned();
                 body.failed.push(FailedItem { index, code, detail, retryable });

@@ -7,8 +7,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use local::clients_over;
+use serde_json::json;
 use sharding::internal::{Deadline, Environment, PartitionModel, SystemClock, TableEngine};
-use sharding::{Attributes, Item, WriteErrorKind, Writes};
+use sharding::{Attributes, Item, ShardedTable, WriteErrorKind, Writes};
 use system_tests::{Fate, Tables, config, count, partition_key, soon};
 use tokio::time::Instant;
 
@@ -100,4 +102,23 @@ async fn only_a_write_that_may_move_is_repeated_at_once() {
         let never = first_throttled("KeyRangeThroughputExceeded", Duration::ZERO, writes).await;
         assert_eq!(never.0, 1, "{writes:?}: throttled writes are not repeated");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn items_of_a_batch_leave_a_throttled_shard() {
+    let tables = Tables::claimed(config()).await;
+    let refusal = throttled("KeyRangeThroughputExceeded");
+    let (engine, wire) = tables.wired(1, move |call| {
+        let is_first_shard = call.to_items && call.key.as_deref() == Some("hot");
+        if is_first_shard { Fate::Refuse(refusal) } else { Fate::Pass }
+    });
+    engine.set_shards(&partition_key("hot"), count(8), soon()).await.expect("it grows");
+    let client = clients_over(wire.into_shared()).dynamodb;
+    let table = ShardedTable::new(&client, tables.config.clone());
+    let item = json!({ "partition_key": "hot", "attributes": {} });
+    let batch = json!({ "items": vec![item; APPENDS as usize] }).to_string();
+    let request = http::Request::post("/items/batch").header("content-type", "application/json");
+    let request = request.body(batch.into()).expect("a request");
+    let response = writer::handle(&table, request, soon()).await;
+    assert_eq!(response.status(), 200, "{:?}", response.body());
 }
