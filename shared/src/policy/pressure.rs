@@ -13,14 +13,13 @@ use crate::policy::decision::RECHECK_PERIOD;
 use crate::values::key::ShardCount;
 
 /// Observations count for one to two of these spans: long enough for a few writes of a slow
-/// instance, short enough to show a step at once. Those in the pool count for one.
+/// instance, short enough to show a step at once. Those in the pool count for one. Half of it is
+/// the shortest time that tells a rate, and the second in which new shards, on partitions that have
+/// saved up units, look too good.
 pub const OBSERVATION_PERIOD: Duration = Duration::from_secs(2);
 /// The longest that a throttled writer waits for more observations, and the shortest time of which
 /// they tell a rate, because a few writes may come at once.
 pub const MAX_SAMPLING_PERIOD: Duration = Duration::from_millis(500);
-/// New shards are on partitions that have saved up a second's units, so observations in this time
-/// are too good.
-const BURST_PERIOD: Duration = Duration::from_secs(1);
 /// Standard deviations by which a share must be certain. Otherwise the unluckiest of many instances
 /// would decide for all.
 const CERTAIN_DEVIATIONS: f64 = 3.0;
@@ -189,11 +188,9 @@ pub struct PressureTracker {
     /// An overload lasts. Its first throttle began the observations.
     is_overloaded: bool,
     meter: RateMeter,
-    /// The hashes of the items of throttled first attempts, each a bit, and the number of these
-    /// attempts.
-    items: u64,
-    throttled_items: u64,
-    latest_item: Option<u32>,
+    items: ThrottledItems,
+    /// The part of them that this instance has not yet added to the pool.
+    unreported_items: ThrottledItems,
 }
 
 /// Counts units over one to two spans.
@@ -213,7 +210,7 @@ impl RateMeter {
 
     fn rate(&mut self, now: Duration) -> f64 {
         let age = self.turn(now);
-        let time = (age + self.previous.1).max(BURST_PERIOD);
+        let time = (age + self.previous.1).max(OBSERVATION_PERIOD / 2);
         (self.current + self.previous.0) as f64 / time.as_secs_f64()
     }
 
@@ -230,15 +227,33 @@ impl RateMeter {
     }
 }
 
-/// The number of items of throttled writes, if it is certain that they are few: by the number of
-/// writes, and the number of different values of their hashes, of 64.
-#[must_use]
-pub fn few_items(writes: u64, hashes: u32) -> Option<u32> {
-    // Some items share a hash. (K.-Y. Whang et al., "A linear-time probabilistic counting
-    // algorithm", 1990.)
-    let all = f64::from(u64::BITS);
-    let items = -all * (1.0 - f64::from(hashes) / all).ln();
-    (hashes > 0 && writes as f64 >= items * MIN_THROTTLES_PER_ITEM).then_some(items as u32)
+/// The items of throttled first attempts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ThrottledItems {
+    /// The hashes of the items, of 64 values. Each is a bit.
+    pub hashes: u64,
+    /// The attempts.
+    pub attempts: u64,
+}
+
+impl ThrottledItems {
+    fn record(&mut self, item: &impl Hash) {
+        let mut hasher = DefaultHasher::new();
+        item.hash(&mut hasher);
+        self.hashes |= 1 << (hasher.finish() % u64::from(u64::BITS));
+        self.attempts += 1;
+    }
+
+    /// Their number, if it is certain that they are few.
+    #[must_use]
+    pub fn few(self) -> Option<u32> {
+        // Some items share a hash. (K.-Y. Whang et al., "A linear-time probabilistic counting
+        // algorithm", 1990.)
+        let (hashes, all) = (self.hashes.count_ones(), f64::from(u64::BITS));
+        let items = -all * (1.0 - f64::from(hashes) / all).ln();
+        let is_certain = self.attempts as f64 >= items * MIN_THROTTLES_PER_ITEM;
+        (hashes > 0 && is_certain).then_some(items as u32)
+    }
 }
 
 impl PressureTracker {
@@ -248,7 +263,7 @@ impl PressureTracker {
             return;
         }
         let is_wider = self.width.is_some_and(|old| old < width);
-        self.unsettled_until = is_wider.then_some(now + BURST_PERIOD);
+        self.unsettled_until = is_wider.then_some(now + OBSERVATION_PERIOD / 2);
         self.width = Some(width);
         self.forget(now);
     }
@@ -272,33 +287,23 @@ impl PressureTracker {
 
     /// Notes the item of a throttled first attempt, by a hash.
     pub fn record_item(&mut self, item: &impl Hash) {
-        let mut hasher = DefaultHasher::new();
-        item.hash(&mut hasher);
-        let hash = (hasher.finish() % u64::from(u64::BITS)) as u32;
-        self.items |= 1 << hash;
-        self.throttled_items += 1;
-        self.latest_item = Some(hash);
+        self.items.record(item);
+        self.unreported_items.record(item);
     }
 
     /// Discards the observations, because the table has more partitions now.
     pub fn forget(&mut self, now: Duration) {
         (self.current, self.previous, self.unreported) = Default::default();
         self.undecided = None;
-        (self.items, self.throttled_items) = (0, 0);
+        (self.items, self.unreported_items) = Default::default();
         self.began = now;
     }
 
     /// The observations of the last seconds that were not taken before: each attempt is reported
     /// once.
-    pub fn take_unreported(&mut self, now: Duration) -> Pressure {
+    pub fn take_unreported(&mut self, now: Duration) -> (Pressure, ThrottledItems) {
         self.turn(now);
-        std::mem::take(&mut self.unreported)
-    }
-
-    /// The latest throttled item, by hash.
-    #[must_use]
-    pub const fn latest_item(&self) -> Option<u32> {
-        self.latest_item
+        (std::mem::take(&mut self.unreported), std::mem::take(&mut self.unreported_items))
     }
 
     /// The observations of the last seconds.
@@ -310,7 +315,7 @@ impl PressureTracker {
             pressure: undecided.map_or(latest, |(before, _)| before.plus(latest)),
             rate: self.meter.rate(now).max(self.rate_since_began(now)),
             partitions: None,
-            hot_items: few_items(self.throttled_items, self.items.count_ones()),
+            hot_items: self.items.few(),
         }
     }
 
@@ -342,7 +347,7 @@ impl PressureTracker {
             self.previous_began = self.began;
             // What was observed before is too old to be reported.
             self.unreported = self.unreported.at_most(self.previous);
-            (self.items, self.throttled_items) = (0, 0);
+            (self.items, self.unreported_items) = Default::default();
             self.began = now;
         }
     }
@@ -451,13 +456,16 @@ pub(super) mod tests {
         let mut tracker = PressureTracker::default();
         let at = Duration::from_millis;
         tracker.record(count(1), pressure((10, 4)), at(0));
-        assert_eq!(tracker.take_unreported(at(10)), pressure((10, 4)));
+        tracker.record_item(&"item");
+        let (seen, items) = tracker.take_unreported(at(10));
+        assert_eq!((seen, items.attempts), (pressure((10, 4)), 1));
         tracker.record(count(1), pressure((6, 3)), at(20));
-        assert_eq!(tracker.take_unreported(at(2_010)), pressure((6, 3)));
-        assert_eq!(tracker.take_unreported(at(2_020)), Pressure::default());
+        let none = ThrottledItems::default();
+        assert_eq!(tracker.take_unreported(at(2_010)), (pressure((6, 3)), none));
+        assert_eq!(tracker.take_unreported(at(2_020)), (Pressure::default(), none));
         // What was not taken in time is too old.
         tracker.record(count(1), pressure((6, 3)), at(2_100));
-        assert_eq!(tracker.take_unreported(at(9_000)), Pressure::default());
+        assert_eq!(tracker.take_unreported(at(9_000)), (Pressure::default(), none));
     }
 
     #[test]
@@ -484,6 +492,7 @@ pub(super) mod tests {
             tracker.seen(Duration::from_millis(400)).hot_items
         };
         assert_eq!([3, 8, 400].map(items_of), [Some(3), Some(8), None]);
-        assert_eq!(few_items(40, 30), None, "nearly each write is of another item");
+        let of_many = ThrottledItems { hashes: (1 << 30) - 1, attempts: 40 };
+        assert_eq!(of_many.few(), None, "nearly each write is of another item");
     }
 }

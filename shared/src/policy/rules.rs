@@ -12,12 +12,10 @@
 //! All instances of a key use the same shards, so the shares that one instance observes are those
 //! of all. Only the rate is added up over instances.
 
-use std::time::Duration;
-
 use crate::policy::collisions;
 use crate::policy::decision::{RECHECK_PERIOD, ScalingDecision, ShrinkDecision};
 use crate::policy::pressure::{NEGLIGIBLE_SHARE, Seen};
-use crate::policy::sizing::{self, Sizing};
+use crate::policy::sizing::{self, HEADROOM, Sizing};
 use crate::protocol::growth::GrowthRecord;
 use crate::protocol::metadata::{Phase, ShardMetadata};
 use crate::values::key::ShardCount;
@@ -33,9 +31,6 @@ pub struct ScalingPolicy {
     /// Write units a second of one partition: 1,000, unless a local edition has smaller ones.
     pub partition_write_units: f64,
 }
-
-/// How long an instance that has added to the pooled observations waits for the others.
-pub const POOLING_PERIOD: Duration = Duration::from_millis(250);
 
 impl Default for ScalingPolicy {
     fn default() -> Self {
@@ -53,8 +48,6 @@ const MAX_HIDDEN_FACTOR: f64 = 7.0;
 /// A key whose own writes fill less than this part of a partition does not grow: it is throttled
 /// because other keys fill the rest.
 const MIN_OWN_SHARE: f64 = 1.0 / 3.0;
-/// A growth is worth the pause of its writers from this factor on.
-const MIN_GROWTH_FACTOR: f64 = 1.2;
 /// An earlier growth says nothing about the present demand.
 const GROWTH_MEMORY_SECONDS: u64 = 3_600;
 /// A key that grew soon after a shrink keeps its width for this many times as long, because
@@ -99,7 +92,8 @@ impl ScalingPolicy {
         }
         let demand = self.demand(width, seen, -1.0);
         let sizing = sizing::size(demand, partitions, self.max_shards);
-        let least = (f64::from(width.get()) * MIN_GROWTH_FACTOR).ceil() as u32;
+        // A growth is worth the pause of its writers from the room on that every growth makes.
+        let least = (f64::from(width.get()) * HEADROOM).ceil() as u32;
         let gain = |shards| sizing::gain(demand, partitions, (width, shards));
         let is_short = matches!(sizing, Sizing::Short(shards) if gain(shards) < NEGLIGIBLE_SHARE);
         if is_short || width >= self.max_shards {

@@ -10,7 +10,7 @@ use super::collisions::{self, throttled};
 use crate::values::key::ShardCount;
 
 /// A key gets room for this multiple of its demand, because a backlog has to drain.
-const HEADROOM: f64 = 1.4;
+pub(super) const HEADROOM: f64 = 1.4;
 /// Less than this share of a demand is lost if a key has enough shards.
 const MAX_LOST_SHARE: f64 = 0.004;
 /// A table should have this many times the partitions that a demand fills, so that few shards meet

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
 use sha2::{Digest, Sha256};
 
-use crate::policy::pressure::{Pressure, few_items};
+use crate::policy::pressure::{Pressure, ThrottledItems};
 use crate::protocol::names::{
     ACCEPTED, ADDED_ITEMS, ATTEMPTS, BEGUN, FIRST_WRITES, GENERATION, ITEMS, RATE,
     SHORT_GENERATION, SHORT_UNTIL, THROTTLED, THROTTLES,
@@ -33,7 +33,7 @@ pub(crate) struct Evidence {
     pub(crate) seen: Pressure,
     /// Its write units a second; 0 if it has added them to this pool before.
     pub(crate) rate: u64,
-    pub(crate) item: Option<u32>,
+    pub(crate) items: ThrottledItems,
     pub(crate) generation: u64,
     /// The number of partitions of the table, if it is known.
     pub(crate) partitions: Option<u32>,
@@ -89,9 +89,9 @@ fn together(item: &SdkItem, generation: u64) -> Together {
     if counted(GENERATION) != Some(generation) {
         return Together { short_until, ..Together::default() };
     }
-    let items = item.get(ITEMS).and_then(|value| value.as_ns().ok());
-    let items = items.map_or(0, |items| items.iter().filter(|item| *item != NO_ITEM).count());
-    let items = u32::try_from(items).unwrap_or(u32::MAX);
+    let items = item.get(ITEMS).and_then(|value| value.as_ns().ok()).into_iter().flatten();
+    let hashes = items.filter_map(|hash| hash.parse().ok());
+    let hashes = hashes.filter_map(|hash| 1u64.checked_shl(hash)).fold(0, |all, bit| all | bit);
     Together {
         seen: Pressure {
             writes: of(FIRST_WRITES),
@@ -101,7 +101,7 @@ fn together(item: &SdkItem, generation: u64) -> Together {
             throttles: of(THROTTLES),
         },
         rate: of(RATE),
-        hot_items: few_items(of(ADDED_ITEMS), items),
+        hot_items: ThrottledItems { hashes, attempts: of(ADDED_ITEMS) }.few(),
         begun: of(BEGUN),
         short_until,
     }
@@ -115,9 +115,13 @@ impl Tables {
         key: &PartitionKey,
         evidence: Evidence,
     ) -> Result<Together, TableError> {
-        let Evidence { seen, rate, item: hot, generation, partitions, now, oldest } = evidence;
+        let Evidence { seen, rate, items, generation, partitions, now, oldest } = evidence;
         let item = item_key(key, partitions);
-        let hash = hot.map_or_else(|| NO_ITEM.to_owned(), |hash| hash.to_string());
+        let hashes = (0..u64::BITS).filter(|hash| items.hashes >> hash & 1 == 1);
+        let mut hashes: Vec<_> = hashes.map(|hash| hash.to_string()).collect();
+        if hashes.is_empty() {
+            hashes.push(NO_ITEM.to_owned());
+        }
         let observed = [
             (ATTEMPTS, number(seen.attempts)),
             (THROTTLED, number(seen.throttled)),
@@ -125,8 +129,8 @@ impl Tables {
             (FIRST_WRITES, number(seen.writes)),
             (THROTTLES, number(seen.throttles)),
             (RATE, number(rate)),
-            (ITEMS, AttributeValue::Ns(vec![hash])),
-            (ADDED_ITEMS, number(u64::from(hot.is_some()))),
+            (ITEMS, AttributeValue::Ns(hashes)),
+            (ADDED_ITEMS, number(items.attempts)),
         ];
         let pool = |condition: &str| {
             let pool = Expression::of(condition).name("#g", GENERATION).name("#b", BEGUN);

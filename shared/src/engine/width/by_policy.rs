@@ -13,7 +13,6 @@ use crate::engine::width::{CHANGE_TIMEOUT, ScaleOutcome, millis};
 use crate::engine::{Deadline, Inner, TableEngine, telemetry};
 use crate::policy::decision::{RECHECK_PERIOD, ScalingDecision};
 use crate::policy::pressure::{MAX_SAMPLING_PERIOD, OBSERVATION_PERIOD, Seen};
-use crate::policy::rules::POOLING_PERIOD;
 use crate::protocol::growth::GrowthRecord;
 use crate::protocol::layout::Layout;
 use crate::protocol::metadata::{Change, ShardMetadata};
@@ -274,7 +273,7 @@ impl KeyJob<'_> {
             Err(error) => return Err(error),
         }
         // The other instances need a moment for theirs.
-        sleep(POOLING_PERIOD).await;
+        sleep(MAX_SAMPLING_PERIOD / 2).await;
         if self.view_from_now().await?.layout.closing.is_some() {
             return Ok(SeenTogether::Closing);
         }
@@ -305,11 +304,12 @@ impl KeyJob<'_> {
             let mut known = self.state.known();
             let is_new = known.pool < oldest;
             let rate = known.pressure.seen(at).rate;
+            let (seen, items) = known.pressure.take_unreported(at);
             Evidence {
-                seen: known.pressure.take_unreported(at),
+                seen,
                 // Each instance counts once.
                 rate: if is_new { rate as u64 } else { 0 },
-                item: known.pressure.latest_item().filter(|_| is_new),
+                items,
                 generation,
                 partitions,
                 now,
@@ -323,7 +323,7 @@ impl KeyJob<'_> {
     }
 
     fn soon(&self) -> Deadline {
-        self.deadline.min(Instant::now() + POOLING_PERIOD)
+        self.deadline.min(Instant::now() + MAX_SAMPLING_PERIOD / 2)
     }
 
     /// Reports that the table is short of partitions, unless another instance has just done so.
