@@ -1,7 +1,8 @@
 //! `arm`, `disarm` and `status`: which keys of a table the product writes and may spread.
 
 use aws_sdk_dynamodb::types::{AttributeDefinition, KeyType, ScalarAttributeType};
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::PossibleValue;
 use cli::output::bar_style;
 use connection::server::is_on_this_machine;
 use indicatif::ProgressBar;
@@ -40,19 +41,6 @@ pub struct Keys {
     pub key: Option<String>,
 }
 
-/// Something of a table that does not fit sharded keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Allowed {
-    /// A global table
-    Replicas,
-    /// A stream, or a Kinesis destination
-    Stream,
-    /// An index that sorts by the table's partition key
-    Index,
-    /// A tag that names another metadata table
-    Metadata,
-}
-
 /// The options of `arm`.
 #[derive(Debug, Clone, Args)]
 pub struct ArmOptions {
@@ -63,8 +51,13 @@ pub struct ArmOptions {
     #[command(flatten)]
     pub keys: Keys,
     /// Arm although the table has this; several are separated by commas
-    #[arg(long, value_enum, value_delimiter = ',')]
-    pub allow: Vec<Allowed>,
+    #[arg(long, value_delimiter = ',', value_parser = [
+        PossibleValue::new("replicas").help("A global table"),
+        PossibleValue::new("stream").help("A stream, or a Kinesis destination"),
+        PossibleValue::new("index").help("An index that sorts by the table's partition key"),
+        PossibleValue::new("metadata").help("A tag that names another metadata table"),
+    ])]
+    pub allow: Vec<String>,
     /// Seconds until the pattern counts, instead of 18 minutes. Only for a server on this machine
     #[arg(long, value_name = "SECONDS", requires = "endpoint_url",
         value_parser = clap::value_parser!(u32).range(5..=1_080))]
@@ -104,9 +97,7 @@ pub async fn arm(options: &ArmOptions, config: TableConfig) -> Result<String, Ta
     if has_kinesis(&client, &table.config().table_name).await? {
         found.push(ArmingObstacle::Stream);
     }
-    let names = |allowed: &Allowed| allowed.to_possible_value().map(|it| it.get_name().to_owned());
-    let allowed: Vec<String> = options.allow.iter().filter_map(names).collect();
-    found.retain(|it| !allowed.iter().any(|name| name == it.as_str()));
+    found.retain(|it| !options.allow.iter().any(|name| name == it.as_str()));
     if let Some(first) = found.first() {
         let name = first.as_str();
         let why = format!(

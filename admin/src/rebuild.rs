@@ -102,10 +102,9 @@ pub async fn rebuild(options: &TableOptions, config: TableConfig) -> Result<Rebu
         let (slots, bar) = (Arc::clone(&slots), bar.clone());
         working.spawn(async move {
             let _slot = slots.acquire().await;
-            let rebuilt =
-                table.maintenance().timeout(REQUEST_TIMEOUT).rebuild(&key, &findings).await;
+            let done = table.maintenance().timeout(REQUEST_TIMEOUT).rebuild(&key, &findings).await;
             bar.inc(1);
-            (key, rebuilt)
+            (key, done)
         });
     }
     for (key, rebuilt) in working.join_all().await {

@@ -27,7 +27,6 @@ pub struct TableOptions {
     pub concurrency: u16,
 }
 
-/// A client of a DynamoDB server, or of AWS.
 pub(crate) async fn connect(endpoint_url: Option<&str>) -> aws_sdk_dynamodb::Client {
     let aws = match endpoint_url {
         Some(url) => configuration_for(url).await,

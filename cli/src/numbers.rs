@@ -49,14 +49,10 @@ mod tests {
     #[test]
     fn numbers_are_short_and_readable() {
         assert_eq!([whole(61_299.4), decimal(12.5), decimal(500.0)], ["61,299", "12.50", "500"]);
-        assert_eq!(
-            [1e-12, 0.000_05, 0.009_8, 0.221].map(percent),
-            ["0 %", "< 0.01 %", "0.98 %", "22.1 %"]
-        );
+        let shares = [1e-12, 0.000_05, 0.009_8, 0.221].map(percent);
+        assert_eq!(shares, ["0 %", "< 0.01 %", "0.98 %", "22.1 %"]);
         assert_eq!([dollars(8_212.5), dollars(0.5)], ["$8,213", "$0.50"]);
-        assert_eq!(
-            [counted(1_u32, "shard"), counted(1_200_u64, "shard")],
-            ["1 shard", "1,200 shards"]
-        );
+        let shards = [counted(1_u32, "shard"), counted(1_200_u64, "shard")];
+        assert_eq!(shards, ["1 shard", "1,200 shards"]);
     }
 }

@@ -114,16 +114,14 @@ impl Lines {
     }
 
     fn text(&self) -> Result<&str, RecordsError> {
+        let wrong = |why| refused(&self.path, self.number, why);
         if self.line.len() as u64 > MAX_RECORD_BYTES {
-            return Err(refused(&self.path, self.number, too_long()));
+            return Err(wrong(too_long()));
         }
-        match std::str::from_utf8(&self.line) {
-            Ok(text) if self.number == 1 => Ok(text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text)),
-            Ok(text) => Ok(text),
-            Err(error) => {
-                Err(refused(&self.path, self.number, format!("it is not UTF-8: {error}")))
-            }
-        }
+        let text = std::str::from_utf8(&self.line);
+        let text = text.map_err(|error| wrong(format!("it is not UTF-8: {error}")))?;
+        let is_first = self.number == 1;
+        Ok(text.strip_prefix(BYTE_ORDER_MARK).filter(|_| is_first).unwrap_or(text))
     }
 }
 

@@ -9,13 +9,13 @@ use sharding::internal::Patterns;
 use sharding::{MAX_ITEM_BYTES, PartitionKey};
 use tokio::time::Instant;
 
-use crate::item;
 use crate::read::get;
 use crate::reply::{Failure, Members, Reply};
 use crate::service::{Call, Service};
 use crate::table::ServedTable;
 use crate::upstream::answered;
 use crate::write::{ClientWrite, check_members};
+use crate::{item, passed};
 
 /// The items of one request that are worked on at once.
 const CONCURRENCY: usize = 32;
@@ -51,10 +51,11 @@ impl Part<'_> {
     }
 }
 
-/// The replies to the parts, in their order.
+/// The successful replies to the parts and the failures, in their order.
 async fn replies(parts: &[Part<'_>], deadline: Instant) -> Vec<Result<Reply, Failure>> {
     let replies: Vec<_> = parts.iter().map(|part| part.reply(deadline)).collect();
-    stream::iter(replies).buffered(CONCURRENCY).collect().await
+    let replies: Vec<_> = stream::iter(replies).buffered(CONCURRENCY).collect().await;
+    replies.into_iter().map(|reply| reply.and_then(Reply::success)).collect()
 }
 
 /// A batch, divided by whether keys are armed.
@@ -128,39 +129,28 @@ impl<'a> Divided<'a> {
         request.insert("RequestItems".to_owned(), Value::Object(self.native.clone()));
         let lasts = || self.patterns.iter().all(Patterns::last);
         let reply = answered(service.upstream.call(call.operation, &request, &lasts).await)?;
-        service.observe(call.operation, &request, &reply);
-        let is_error = !reply.is_ok() && reply.throttled().is_none();
-        if is_error { Err(Failure::of(reply)) } else { Ok(reply) }
+        passed::note(service, call.operation, &request, &reply);
+        if reply.throttled().is_some() { Ok(reply) } else { reply.success() }
     }
 }
 
-/// Refuses two requests about one item of an armed key.
-fn check_duplicates(parts: &[Part<'_>]) -> Result<(), Failure> {
-    let mut different = HashSet::new();
-    for part in parts {
-        let of = if part.operation == "PutItem" { "Item" } else { "Key" };
-        let sort_key = item::sort_key(part.table, &item::map(&part.body, of))?;
-        if !different.insert((part.table.name.as_str(), &part.key, sort_key)) {
-            return Err(Failure::validation("Provided list of item keys contains duplicates"));
-        }
-    }
-    Ok(())
-}
-
-/// The reads without those of the same item: DynamoDB refuses two equal keys, and of two spellings
-/// of a number it returns the item once.
-fn without_twins(parts: Vec<Part<'_>>) -> Result<Vec<Part<'_>>, Failure> {
+/// The parts about different items. DynamoDB refuses two writes of one item, and two equal keys to
+/// read. Of two spellings of a number to read, it returns the item once.
+fn different(parts: Vec<Part<'_>>) -> Result<Vec<Part<'_>>, Failure> {
     let (mut spelled, mut different) = (HashSet::new(), HashSet::new());
     let mut kept = Vec::with_capacity(parts.len());
     for part in parts {
-        let key = item::map(&part.body, "Key");
-        let sort_key = item::sort_key(part.table, &key)?;
-        let spelling = key.get(part.table.sort_key_name()).map(Value::to_string);
-        if !spelled.insert((part.name.clone(), part.key.clone(), spelling)) {
-            return Err(Failure::validation("Provided list of item keys contains duplicates"));
-        }
-        if different.insert((part.name.clone(), part.key.clone(), sort_key)) {
+        let is_read = part.operation == "GetItem";
+        let item = item::map(&part.body, if part.operation == "PutItem" { "Item" } else { "Key" });
+        let sort_key = item::sort_key(part.table, &item)?;
+        let spelling = item.get(part.table.sort_key_name()).map(Value::to_string);
+        let name = if is_read { &part.name } else { &part.table.name };
+        let is_first = different.insert((name.clone(), part.key.clone(), sort_key));
+        let is_spelled_anew = spelled.insert((name.clone(), part.key.clone(), spelling));
+        if is_first {
             kept.push(part);
+        } else if !is_read || !is_spelled_anew {
+            return Err(Failure::validation("Provided list of item keys contains duplicates"));
         }
     }
     Ok(kept)
@@ -180,11 +170,11 @@ fn check_item(part: &Part<'_>) -> Result<(), Failure> {
 
 /// `BatchWriteItem`.
 pub(crate) async fn write(service: &Service, call: &Call<'_>) -> Result<Reply, Failure> {
-    let batch = Divided::of(service, call, MAX_WRITES).await?;
+    let mut batch = Divided::of(service, call, MAX_WRITES).await?;
     if batch.parts.is_empty() {
         return service.pass(call, batch.patterns).await;
     }
-    check_duplicates(&batch.parts)?;
+    batch.parts = different(batch.parts)?;
     for part in &batch.parts {
         part.write(call.deadline)?;
         check_item(part)?;
@@ -203,15 +193,10 @@ pub(crate) async fn write(service: &Service, call: &Call<'_>) -> Result<Reply, F
         }
     }
     let mut failed = None;
-    let replies = replies(&batch.parts, call.deadline).await;
-    for (part, reply) in batch.parts.iter().zip(replies) {
-        let failure = match reply {
-            Ok(reply) if reply.is_ok() => {
-                done += 1;
-                continue;
-            }
-            Ok(reply) => Failure::of(reply),
-            Err(failure) => failure,
+    for (part, reply) in batch.parts.iter().zip(replies(&batch.parts, call.deadline).await) {
+        let Err(failure) = reply else {
+            done += 1;
+            continue;
         };
         if failure.is_throttled() {
             let of_table = unprocessed.entry(part.name.clone()).or_insert_with(|| json!([]));
@@ -247,28 +232,24 @@ pub(crate) async fn read(service: &Service, call: &Call<'_>) -> Result<Reply, Fa
     if batch.parts.is_empty() {
         return service.pass(call, batch.patterns).await;
     }
-    batch.parts = without_twins(batch.parts)?;
+    batch.parts = different(batch.parts)?;
     let mut responses = BTreeMap::<String, Vec<Value>>::new();
     let (mut answer, mut unprocessed) = (Members::new(), Members::new());
     let (mut done, mut throttled, mut bytes) = (0, None, 0);
-    let replies = replies(&batch.parts, call.deadline).await;
-    for (part, reply) in batch.parts.iter().zip(replies) {
+    for (part, reply) in batch.parts.iter().zip(replies(&batch.parts, call.deadline).await) {
         let failure = match reply {
-            Ok(reply) if reply.is_ok() && bytes + reply.body.len() <= MAX_BATCH_BYTES => {
+            Ok(reply) if bytes + reply.body.len() <= MAX_BATCH_BYTES => {
                 (done, bytes) = (done + 1, bytes + reply.body.len());
                 let items = responses.entry(part.name.clone()).or_default();
                 items.extend(reply.members().remove("Item"));
                 continue;
             }
             // The client asks for the rest in another request.
-            Ok(reply) if reply.is_ok() => None,
-            Ok(reply) => Some(Failure::of(reply)),
-            Err(failure) => Some(failure),
+            Ok(_) => None,
+            Err(failure) if failure.is_throttled() => Some(failure),
+            Err(failure) => return Err(failure),
         };
-        match failure {
-            Some(failure) if !failure.is_throttled() => return Err(failure),
-            failure => throttled = failure.or(throttled),
-        }
+        throttled = failure.or(throttled);
         leave(&mut unprocessed, part.name.clone(), &part.body, vec![part.sent.clone()]);
     }
     if !batch.native.is_empty() {

@@ -37,15 +37,12 @@ pub(crate) async fn page(
     check_members(operation, body, &[&PAGE_MEMBERS, &QUERY_MEMBERS, &SCAN_MEMBERS])?;
     let mut request = body.clone();
     let mut placeholders = Placeholders::of(body);
-    let is_count = item::text(body, "Select") == Some("COUNT");
-    let own_text;
     // To be checked, an entry must be seen.
-    let text = if is_count {
+    let text = if item::text(body, "Select") == Some("COUNT") {
         request.remove("Select");
-        own_text = placeholders.name(table.sort_key_name());
-        Some(own_text.as_str())
+        Some(placeholders.name(table.sort_key_name()))
     } else {
-        item::text(body, "ProjectionExpression")
+        item::text(body, "ProjectionExpression").map(str::to_owned)
     };
     // An index shows only what it has.
     let is_index = body.contains_key("IndexName");
@@ -62,25 +59,18 @@ pub(crate) async fn page(
     if is_index && names_key {
         return Err(Failure::unsupported("a filter of an index that names the partition key"));
     }
-    let filter = names_key.then(|| placed(table, filter, &mut placeholders));
-    let has_ours = text.is_some() || filter.is_some();
-    request.extend(filter.map(|text| ("FilterExpression".to_owned(), Value::from(text))));
-    let projection = Projection::of(table, text, &mut placeholders)?;
-    request.extend(projection.members.clone());
-    if has_ours {
-        request.insert("ExpressionAttributeNames".to_owned(), Value::Object(placeholders.names));
+    if names_key {
+        let filter = placed(table, filter, &mut placeholders);
+        request.insert("FilterExpression".to_owned(), Value::from(filter));
+        let names = Value::Object(placeholders.names.clone());
+        request.insert("ExpressionAttributeNames".to_owned(), names);
     }
+    let projection = Projection::of(table, text.as_deref(), &mut placeholders)?;
+    request.extend(projection.members.clone());
     let lasts = || patterns.last();
     let mut answer = repeated(&table.upstream, operation, &request, &lasts).await?.members();
-    let checks = Checks {
-        table,
-        patterns,
-        left_out,
-        is_index,
-        is_filtered: body.contains_key("FilterExpression"),
-        projection: &projection,
-        deadline,
-    };
+    let (is_filtered, projection) = (body.contains_key("FilterExpression"), &projection);
+    let checks = Checks { table, patterns, left_out, is_index, is_filtered, projection, deadline };
     let found = objects(answer.remove("Items"));
     let scanned_here = found.len();
     let shown: Vec<_> = found.into_iter().map(|entry| checks.shown(entry).boxed()).collect();
@@ -111,8 +101,7 @@ impl Checks<'_> {
         if (self.left_out)(&key) {
             return Ok(None);
         }
-        let kept = self.kept(entry, &key, shard).await?;
-        Ok(kept.map(|mut entry| {
+        Ok(self.kept(entry, &key, shard).await?.map(|mut entry| {
             self.projection.show(self.table, &mut entry, &key);
             entry
         }))
@@ -143,8 +132,8 @@ impl Checks<'_> {
             Standing::AtHome if as_it_is => return Ok(Some(entry)),
             Standing::AtHome | Standing::Unknown => {}
         }
-        let how = self.projection.whole();
-        let found = copies(table, &session, (key, &sort_key), &places, &how).await?;
+        let how = &self.projection.whole;
+        let found = copies(table, &session, (key, &sort_key), &places, how).await?;
         let once_open = View { layout: once_open(&view.layout), asked_at: view.asked_at };
         let later = session.places(&sort_key, &once_open);
         let first_old =
@@ -166,7 +155,7 @@ impl Checks<'_> {
 /// key is not the client's, the key is our logical key.
 fn placed(table: &ServedTable, text: &str, placeholders: &mut Placeholders) -> String {
     let new_name = |name: &str| (name == table.partition_key_name()).then_some(LOGICAL_KEY);
-    let (at_further_shards, _) = expression::renamed(text, placeholders, new_name);
+    let at_further_shards = expression::renamed(text, placeholders, new_name);
     let (first, further) = (placeholders.absent(LOGICAL_KEY), placeholders.exists(LOGICAL_KEY));
     let (text, renamed) = (expression::grouped(text), expression::grouped(&at_further_shards));
     format!("({first} AND {text}) OR ({further} AND {renamed})")
@@ -238,9 +227,8 @@ pub(crate) async fn transact_get(
             continue;
         };
         let sort_key = item::sort_key(table, &key)?;
-        let mut placeholders = Placeholders::of(&get);
         let text = item::text(&get, "ProjectionExpression");
-        let projection = Projection::of(table, text, &mut placeholders)?;
+        let projection = Projection::of(table, text, &mut Placeholders::of(&get))?;
         let session = table.engine.session(&partition_key, deadline);
         let began = table.engine.now();
         let view = session.view().await?;
@@ -252,24 +240,17 @@ pub(crate) async fn transact_get(
             at.extend(newest(found).map(|(shard, _)| shard).filter(|it| *it != places.home));
         }
         for shard in &at {
-            let stored = shard_key(&session, *shard)?;
             let mut one = get.clone();
-            let mut of_shard = key.clone();
-            of_shard.insert(table.partition_key_name().to_owned(), item::string(&stored));
+            let of_shard = table.with_partition_key(&key, &shard_key(&session, *shard)?);
             one.insert("Key".to_owned(), Value::Object(of_shard));
             one.extend(projection.members.clone());
-            if text.is_some() {
-                let names = Value::Object(placeholders.names.clone());
-                one.insert("ExpressionAttributeNames".to_owned(), names);
-            }
             gets.push(json!({ "Get": one }));
         }
         drop(session);
         parts.push(Some((*table, partition_key, at, projection, began, view)));
     }
     // An armed item counts two from the first day, so that nothing is refused once it has grown.
-    let armed = parts.iter().flatten().count();
-    if parts.len() + armed > MAX_GETS {
+    if parts.len() + parts.iter().flatten().count() > MAX_GETS {
         return Err(Failure::unsupported("a transaction of more than 100 copies of items"));
     }
     let mut request = body.clone();
@@ -295,8 +276,7 @@ pub(crate) async fn transact_get(
             })
             .collect();
         let era = highest_era(found.iter().map(|(_, stored)| stored));
-        let session = table.engine.session(&key, deadline);
-        if !session.is_correct(began, era, &view).await? {
+        if !table.engine.session(&key, deadline).is_correct(began, era, &view).await? {
             return Err(Failure::throttled("sharding-endpoint: a key's width changed meanwhile"));
         }
         let item = newest(found).map(|(_, stored)| stored);
@@ -341,8 +321,7 @@ mod tests {
             let layout = Layout { closing, ..Layout::unlisted(ShardCount::ONE) };
             assert_eq!(item::version(&entry).era(), FIRST_ERA);
             let asked_at = Moment { monotonic: Duration::ZERO, wall: Duration::ZERO };
-            let view = View { layout, asked_at };
-            Standing::of(&entry, true, ShardNumber::FIRST, (&places, &view))
+            Standing::of(&entry, true, ShardNumber::FIRST, (&places, &View { layout, asked_at }))
         };
         assert_eq!(standing(None), Standing::AtHome);
         assert_eq!(standing(ShardCount::new(4)), Standing::Unknown);

@@ -4,73 +4,55 @@
 
 use serde_json::Value;
 
+use crate::item;
 use crate::reply::{Failure, Members};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// A word: a name, a keyword or a function.
-    Word,
-    /// `#name`.
-    Name,
-    /// `:value`.
-    Value,
-    /// Any other sign.
-    Sign,
-}
-
+/// A word (a name, a keyword or a function), `#name`, `:value`, or any other sign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Token<'a> {
-    kind: Kind,
     text: &'a str,
     at: usize,
 }
 
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
 /// The tokens of an expression. What DynamoDB refuses is some sequence of signs.
 fn tokens(text: &str) -> Vec<Token<'_>> {
-    let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let (mut tokens, mut rest) = (Vec::new(), text);
     while let Some(first) = rest.chars().next() {
-        let kind = match first {
-            '#' => Kind::Name,
-            ':' => Kind::Value,
-            c if c.is_alphanumeric() || c == '_' => Kind::Word,
-            _ => Kind::Sign,
-        };
-        let length = match kind {
-            Kind::Sign => first.len_utf8(),
-            Kind::Word | Kind::Name | Kind::Value => {
-                let body = &rest[first.len_utf8()..];
-                first.len_utf8() + body.find(|c| !is_word(c)).unwrap_or(body.len())
-            }
-        };
-        let (token, after) = rest.split_at(length);
+        let is_sign = !is_word(first) && first != '#' && first != ':';
+        let body = &rest[first.len_utf8()..];
+        let more = body.find(|c| is_sign || !is_word(c)).unwrap_or(body.len());
+        let (token, after) = rest.split_at(first.len_utf8() + more);
         if !first.is_whitespace() {
-            tokens.push(Token { kind, text: token, at: text.len() - rest.len() });
+            tokens.push(Token { text: token, at: text.len() - rest.len() });
         }
         rest = after;
     }
     tokens
 }
 
-const KEYWORDS: [&str; 9] = ["AND", "OR", "NOT", "BETWEEN", "IN", "SET", "REMOVE", "ADD", "DELETE"];
-
-fn is_keyword(token: Token<'_>) -> bool {
-    token.kind == Kind::Word && KEYWORDS.iter().any(|word| token.text.eq_ignore_ascii_case(word))
+/// The number of parentheses that are open after each token.
+fn depths(tokens: &[Token<'_>]) -> Vec<i32> {
+    let depths = tokens.iter().scan(0_i32, |depth, token| {
+        *depth += i32::from(token.text == "(") - i32::from(token.text == ")");
+        Some(*depth)
+    });
+    depths.collect()
 }
+
+const KEYWORDS: [&str; 9] = ["AND", "OR", "NOT", "BETWEEN", "IN", "SET", "REMOVE", "ADD", "DELETE"];
 
 /// Whether a token is the name of a top-level attribute, or a placeholder for one.
 fn is_attribute(tokens: &[Token<'_>], index: usize) -> bool {
-    let token = tokens[index];
-    let is_name = match token.kind {
-        Kind::Name => true,
-        Kind::Word => {
-            let is_function = tokens.get(index + 1).is_some_and(|next| next.text == "(");
-            let is_index = token.text.chars().all(|c| c.is_ascii_digit());
-            !is_function && !is_index && !is_keyword(token)
-        }
-        Kind::Value | Kind::Sign => false,
-    };
-    is_name && !(index > 0 && tokens[index - 1].text == ".")
+    let text = tokens[index].text;
+    let is_function = tokens.get(index + 1).is_some_and(|next| next.text == "(");
+    let is_index = text.chars().all(|c| c.is_ascii_digit());
+    let is_keyword = KEYWORDS.iter().any(|word| text.eq_ignore_ascii_case(word));
+    let is_name = text.starts_with(is_word) && !is_function && !is_index && !is_keyword;
+    (is_name || text.starts_with('#')) && !(index > 0 && tokens[index - 1].text == ".")
 }
 
 /// The names and values of a request's placeholders, and a prefix for ours.
@@ -83,9 +65,8 @@ pub(crate) struct Placeholders {
 
 impl Placeholders {
     pub(crate) fn of(body: &Members) -> Self {
-        let map =
-            |member: &str| body.get(member).and_then(Value::as_object).cloned().unwrap_or_default();
-        let (names, values) = (map("ExpressionAttributeNames"), map("ExpressionAttributeValues"));
+        let names = item::map(body, "ExpressionAttributeNames");
+        let values = item::map(body, "ExpressionAttributeValues");
         let is_free = |prefix: &String| {
             let begins = |key: &String| key.get(1..).is_some_and(|key| key.starts_with(prefix));
             !names.keys().chain(values.keys()).any(begins)
@@ -134,16 +115,13 @@ impl Placeholders {
         format!("{} {sign} {}", self.name(name), self.value(value))
     }
 
-    /// Writes the placeholders into a request. Those that only replaced names of the client's had
-    /// are left out, because DynamoDB refuses what no expression uses.
-    pub(crate) fn into_body(mut self, body: &mut Members, replaced: &[String], used: &[&str]) {
-        let all: Vec<&str> =
-            used.iter().flat_map(|text| tokens(text)).map(|token| token.text).collect();
-        for placeholder in replaced {
-            if !all.contains(&placeholder.as_str()) {
-                self.names.remove(placeholder);
-                self.values.remove(placeholder);
-            }
+    /// Writes the placeholders into a request that has the `used` expressions. Those that only the
+    /// client's expressions use are left out: DynamoDB refuses what no expression uses.
+    pub(crate) fn into_body(mut self, body: &mut Members, of_client: &[&str], used: &[&str]) {
+        let used = placeholders(used);
+        for placeholder in placeholders(of_client).iter().filter(|it| !used.contains(it)) {
+            self.names.remove(placeholder);
+            self.values.remove(placeholder);
         }
         for (member, map) in
             [("ExpressionAttributeNames", self.names), ("ExpressionAttributeValues", self.values)]
@@ -158,8 +136,22 @@ impl Placeholders {
 
 pub(crate) fn placeholders(texts: &[&str]) -> Vec<String> {
     let of = texts.iter().flat_map(|text| tokens(text));
-    let used = of.filter(|token| matches!(token.kind, Kind::Name | Kind::Value));
+    let used = of.filter(|token| token.text.starts_with(['#', ':']));
     used.map(|token| token.text.to_owned()).collect()
+}
+
+/// Refuses an empty expression of a request, and the product's names in one.
+pub(crate) fn check(
+    body: &Members,
+    member: &str,
+    placeholders: &Placeholders,
+) -> Result<(), Failure> {
+    let text = item::text(body, member).unwrap_or_default();
+    if text.is_empty() && body.contains_key(member) {
+        let why = "The expression can not be empty;";
+        return Err(Failure::validation(format!("Invalid {member}: {why}")));
+    }
+    item::check_names(attributes(text, placeholders))
 }
 
 /// The top-level attributes that an expression names.
@@ -188,13 +180,12 @@ pub(crate) fn names_a_part(text: &str, of: &[&str], placeholders: &Placeholders)
     })
 }
 
-/// An expression in which some top-level attributes have other names, and the placeholders that it
-/// used for them before.
+/// An expression in which some top-level attributes have other names.
 pub(crate) fn renamed(
     text: &str,
     placeholders: &mut Placeholders,
     new_name: impl Fn(&str) -> Option<&'static str>,
-) -> (String, Vec<String>) {
+) -> String {
     renamed_where(text, placeholders, |_| true, new_name)
 }
 
@@ -204,9 +195,9 @@ pub(crate) fn renamed_where(
     placeholders: &mut Placeholders,
     here: impl Fn(usize) -> bool,
     new_name: impl Fn(&str) -> Option<&'static str>,
-) -> (String, Vec<String>) {
+) -> String {
     let tokens = tokens(text);
-    let (mut new, mut end, mut replaced) = (String::new(), 0, Vec::new());
+    let (mut new, mut end) = (String::new(), 0);
     for (index, token) in tokens.iter().enumerate() {
         if !here(index) || !is_attribute(&tokens, index) {
             continue;
@@ -215,22 +206,15 @@ pub(crate) fn renamed_where(
         new.push_str(&text[end..token.at]);
         new.push_str(&placeholders.name(name));
         end = token.at + token.text.len();
-        if token.kind == Kind::Name {
-            replaced.push(token.text.to_owned());
-        }
     }
     new.push_str(&text[end..]);
-    (new, replaced)
+    new
 }
 
 /// The condition in parentheses, unless it is one group already: DynamoDB refuses two pairs.
 pub(crate) fn grouped(text: &str) -> String {
     let tokens = tokens(text);
-    let mut depth = 0_i32;
-    let closes = tokens.iter().position(|token| {
-        depth += i32::from(token.text == "(") - i32::from(token.text == ")");
-        depth == 0
-    });
+    let closes = depths(&tokens).iter().position(|depth| *depth == 0);
     let is_group = tokens.first().is_some_and(|first| first.text == "(")
         && closes == tokens.len().checked_sub(1);
     if is_group { text.trim().to_owned() } else { format!("({text})") }
@@ -255,14 +239,13 @@ impl Clauses {
             .iter()
             .enumerate()
             .filter(|(index, token)| {
-                let is_clause = ["SET", "REMOVE", "ADD", "DELETE"]
-                    .iter()
-                    .any(|word| token.text.eq_ignore_ascii_case(word));
-                is_clause && is_keyword(**token) && !(*index > 0 && tokens[index - 1].text == ".")
+                let mut words = ["SET", "REMOVE", "ADD", "DELETE"].iter();
+                words.any(|word| token.text.eq_ignore_ascii_case(word))
+                    && !(*index > 0 && tokens[index - 1].text == ".")
             })
             .map(|(_, token)| *token)
             .collect();
-        if begins.first().map(|token| token.at) != tokens.first().map(|token| token.at) {
+        if begins.first() != tokens.first() {
             return None;
         }
         let mut clauses = Self::default();
@@ -292,11 +275,9 @@ impl Clauses {
     }
 
     pub(crate) fn text(&self) -> String {
-        let set = self.set.as_ref().map(|body| format!("SET {body}"));
-        let remove = self.remove.as_ref().map(|body| format!("REMOVE {body}"));
-        let clauses: Vec<String> =
-            set.into_iter().chain(remove).chain(self.others.iter().cloned()).collect();
-        clauses.join(" ")
+        let set = self.set.iter().map(|body| format!("SET {body}"));
+        let remove = self.remove.iter().map(|body| format!("REMOVE {body}"));
+        set.chain(remove).chain(self.others.iter().cloned()).collect::<Vec<_>>().join(" ")
     }
 
     pub(crate) fn and_set(&mut self, term: &str) {
@@ -315,19 +296,16 @@ fn joined(clause: Option<String>, term: &str) -> String {
 /// Divides a `SET` clause into what is set and from what: for each token, whether it stands on the
 /// right-hand side.
 pub(crate) fn on_the_right(clause: &str) -> Vec<bool> {
-    let (mut depth, mut right) = (0_i32, false);
-    tokens(clause)
-        .into_iter()
-        .map(|token| {
-            depth += i32::from(token.text == "(") - i32::from(token.text == ")");
-            match token.text {
-                "=" if depth == 0 => right = true,
-                "," if depth == 0 => right = false,
-                _ => {}
-            }
-            right
-        })
-        .collect()
+    let (tokens, mut right) = (tokens(clause), false);
+    let sides = tokens.iter().zip(depths(&tokens)).map(|(token, depth)| {
+        match token.text {
+            "=" if depth == 0 => right = true,
+            "," if depth == 0 => right = false,
+            _ => {}
+        }
+        right
+    });
+    sides.collect()
 }
 
 /// The top-level attributes on the right-hand side of a `SET` clause.
@@ -363,7 +341,7 @@ pub(crate) fn equals(
         ];
         let value = compared.into_iter().flatten().find_map(|(sign, value)| {
             let (sign, value) = (tokens.get(sign)?, tokens.get(value)?);
-            (sign.text == "=" && value.kind == Kind::Value).then_some(value)
+            (sign.text == "=" && value.text.starts_with(':')).then_some(value)
         })?;
         is_it.then(|| (value.text.to_owned(), value.at))
     });
@@ -376,12 +354,8 @@ pub(crate) fn equals(
 /// Whether every parenthesis is closed after it was opened. What is put into a group must be, or a
 /// part of it would stand outside.
 pub(crate) fn is_balanced(text: &str) -> bool {
-    let mut depth = 0_i32;
-    let never_below = tokens(text).into_iter().all(|token| {
-        depth += i32::from(token.text == "(") - i32::from(token.text == ")");
-        depth >= 0
-    });
-    never_below && depth == 0
+    let depths = depths(&tokens(text));
+    depths.iter().all(|depth| *depth >= 0) && depths.last().is_none_or(|last| *last == 0)
 }
 
 #[cfg(test)]
@@ -412,12 +386,11 @@ mod tests {
     fn a_name_is_replaced_where_it_is_a_top_level_attribute() {
         let mut of = placeholders(json!({"ExpressionAttributeNames": {"#p": "pk"}}));
         let new = |name: &str| (name == "pk").then_some("_sh:k");
-        let (text, replaced) =
-            renamed("attribute_not_exists(#p) OR a.pk = :pk OR pk = :a", &mut of, new);
+        let of_client = "attribute_not_exists(#p) OR a.pk = :pk OR pk = :a";
+        let text = renamed(of_client, &mut of, new);
         assert_eq!(text, "attribute_not_exists(#sh0_1) OR a.pk = :pk OR #sh0_1 = :a");
-        assert_eq!(replaced, ["#p"]);
         let mut body = Members::new();
-        of.into_body(&mut body, &replaced, &[&text]);
+        of.into_body(&mut body, &[of_client], &[&text]);
         assert_eq!(Value::Object(body), json!({"ExpressionAttributeNames": {"#sh0_1": "_sh:k"}}));
     }
 

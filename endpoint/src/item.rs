@@ -115,19 +115,17 @@ pub(crate) fn check_is_key(key: &Members) -> Result<(), Failure> {
 /// The sort key of an item to put.
 pub(crate) fn sort_key_to_put(table: &ServedTable, item: &Members) -> Result<SortKey, Failure> {
     let name = table.sort_key_name();
-    let wrong = |why: String| {
-        Failure::validation(format!("One or more parameter values were invalid: {why}"))
-    };
     let Some(text) = key_text(table, item)? else {
         let stored = item.get(name).and_then(Value::as_object);
-        let actual = stored.and_then(|value| value.keys().next());
-        return Err(wrong(match actual {
+        let why = match stored.and_then(|value| value.keys().next()) {
             None => format!("Missing the key {name} in the item"),
             Some(actual) => {
                 let expected = table.sort_key_letter();
                 format!("Type mismatch for key {name} expected: {expected} actual: {actual}")
             }
-        }));
+        };
+        let why = format!("One or more parameter values were invalid: {why}");
+        return Err(Failure::validation(why));
     };
     parsed(table, text)
 }
@@ -159,8 +157,7 @@ fn parsed(table: &ServedTable, text: &str) -> Result<SortKey, Failure> {
 
 /// Refuses a value that has several types.
 pub(crate) fn check_one_type(value: Option<&Value>) -> Result<(), Failure> {
-    let types = value.and_then(Value::as_object).map_or(1, Members::len);
-    if types == 1 {
+    if value.and_then(Value::as_object).is_none_or(|types| types.len() == 1) {
         return Ok(());
     }
     Err(Failure::validation(
@@ -194,10 +191,11 @@ pub(crate) fn sort_key_value(sort_key: &SortKey) -> Value {
 /// them.
 pub(crate) fn attributes(table: &ServedTable, item: &Members) -> Option<Attributes> {
     let is_key = |name: &str| name == table.partition_key_name() || name == table.sort_key_name();
-    item.iter()
-        .filter(|(name, _)| !is_key(name))
-        .map(|(name, value)| Some((name.clone(), typed(value)?)))
-        .collect()
+    item.iter().filter(|(name, _)| !is_key(name)).map(named).collect()
+}
+
+fn named((name, value): (&String, &Value)) -> Option<(String, sharding::Value)> {
+    Some((name.clone(), typed(value)?))
 }
 
 fn typed(value: &Value) -> Option<sharding::Value> {
@@ -214,13 +212,7 @@ fn typed(value: &Value) -> Option<sharding::Value> {
         "BOOL" => Typed::Bool(value.as_bool()?),
         "NULL" => value.as_bool().filter(|is_null| *is_null).map(|_| Typed::Null)?,
         "L" => Typed::L(value.as_array()?.iter().map(typed).collect::<Option<_>>()?),
-        "M" => Typed::M(
-            value
-                .as_object()?
-                .iter()
-                .map(|(name, value)| Some((name.clone(), typed(value)?)))
-                .collect::<Option<_>>()?,
-        ),
+        "M" => Typed::M(value.as_object()?.iter().map(named).collect::<Option<_>>()?),
         "SS" => Typed::Ss(texts()?),
         "NS" => Typed::Ns(texts()?),
         "BS" => Typed::Bs(value.as_array()?.iter().map(bytes).collect::<Option<_>>()?),

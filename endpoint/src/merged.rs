@@ -61,17 +61,16 @@ impl Query<'_> {
         merge.add_shards(view.layout.read_shards.shards());
         let (mut units, mut bytes) = (0.0, 0);
         while !merge.is_complete() {
-            let asked = merge.requests().into_iter();
-            let asked: Vec<_> =
-                asked.map(|request| self.ask(view, request, what).boxed()).collect();
+            let ask = |request| self.ask(view, request, what).boxed();
+            let asked: Vec<_> = merge.requests().into_iter().map(ask).collect();
+            let is_stuck = asked.is_empty();
             let mut answers = stream::iter(asked).buffer_unordered(CONCURRENCY);
-            let (mut is_stuck, mut failed) = (true, None);
+            let mut failed = None;
             while let Some(answer) = answers.next().await {
                 match answer {
                     Ok((shard, page, of_shard)) => {
                         units += of_shard;
                         merge.supply(shard, page);
-                        is_stuck = false;
                     }
                     Err(failure) => failed = Some(failure),
                 }
@@ -98,8 +97,8 @@ impl Query<'_> {
             }
         }
         let (entries, next) = merge.finish();
-        let entries = entries.into_iter();
-        let entries = entries.map(|(entry, _)| Ok((self.position(&entry.item)?, entry)));
+        let entries =
+            entries.into_iter().map(|(entry, _)| Ok((self.position(&entry.item)?, entry)));
         Ok(Merged { entries: entries.collect::<Result<_, Failure>>()?, next, units })
     }
 
@@ -261,11 +260,10 @@ impl Query<'_> {
             let what = "a filter that names the keys, over an item with the lowest sort key";
             return Err(Failure::unsupported(what));
         }
-        let (wanted, how): (BTreeMap<Position, Entry>, _) =
-            (page.into_iter().collect(), self.copies(What::Filtered)?);
-        let asked = shards.into_iter();
-        let asked: Vec<_> =
-            asked.map(|shard| self.hits(shard, (most, last.as_ref())).boxed()).collect();
+        let wanted: BTreeMap<Position, Entry> = page.into_iter().collect();
+        let how = self.copies(What::Filtered)?;
+        let hits = |shard| self.hits(shard, (most, last.as_ref())).boxed();
+        let asked: Vec<_> = shards.into_iter().map(hits).collect();
         let answers: Vec<_> =
             stream::iter(asked).buffer_unordered(CONCURRENCY).try_collect().await?;
         let (mut hits, mut units) = (Vec::new(), 0.0);

@@ -2,11 +2,13 @@
 
 use serde_json::Value;
 use sharding::CapacityScope;
+use sharding::internal::MAX_PARTITION_KEY_BYTES;
 
 use crate::item;
 use crate::observed::Observed;
 use crate::query::partition_key;
 use crate::reply::{Members, Reply};
+use crate::service::Service;
 use crate::table::ServedTable;
 
 /// Parameters that DynamoDB has replaced by expressions. Armed keys have only expressions.
@@ -19,38 +21,25 @@ const OLD_PARAMETERS: [&str; 6] = [
     "QueryFilter",
 ];
 
-/// The longest partition key. (DynamoDB developer guide, "Constraints".)
-const MAX_KEY_BYTES: usize = 2_048;
-
-pub(crate) fn note(
-    (observed, tables): (&Observed, &[ServedTable]),
-    (operation, body): (&str, &Members),
-    reply: &Reply,
-) {
-    // What DynamoDB refuses is no load.
-    let counts = reply.is_ok()
-        || reply.throttled().is_some()
-        || matches!(
-            reply.error_type().as_str(),
-            "ConditionalCheckFailedException" | "TransactionCanceledException"
-        );
-    if !counts {
+/// Notes the keys of a request that are not armed.
+pub(crate) fn note(service: &Service, operation: &str, body: &Members, reply: &Reply) {
+    let observed = service.observed();
+    // What DynamoDB refuses is no load, but a condition that does not hold was evaluated.
+    let evaluated = ["ConditionalCheckFailedException", "TransactionCanceledException"];
+    let is_evaluated = || evaluated.contains(&reply.error_type().as_str());
+    if !reply.is_ok() && reply.throttled().is_none() && !is_evaluated() {
         return;
     }
-    let table_of = |name: &str| tables.iter().find(|table| table.is_named(name));
+    let table_of = |name: &str| service.table(name);
     let named = |members: &Members| item::text(members, "TableName").and_then(table_of);
     match operation {
-        "PutItem" | "UpdateItem" | "DeleteItem" => {
+        "GetItem" | "PutItem" | "UpdateItem" | "DeleteItem" => {
             let of = if operation == "PutItem" { "Item" } else { "Key" };
-            if let Some((key, units)) = keyed(named(body), body.get(of)) {
+            let Some((key, units)) = keyed(named(body), body.get(of)) else { return };
+            if operation != "GetItem" {
                 observed.note(key, units, reply.throttled());
-                note_old(observed, key, body);
             }
-        }
-        "GetItem" => {
-            if let Some((key, _)) = keyed(named(body), body.get("Key")) {
-                note_old(observed, key, body);
-            }
+            note_old(observed, key, body);
         }
         "Query" => {
             let Some(table) = named(body) else { return };
@@ -102,7 +91,7 @@ fn keyed<'a>(
     item: Option<&'a Value>,
 ) -> Option<((&'a str, &'a str), u64)> {
     let (table, item) = (table?, item?.as_object()?);
-    let key = table.key_text(item).filter(|key| key.len() <= MAX_KEY_BYTES)?;
+    let key = table.key_text(item).filter(|key| key.len() <= MAX_PARTITION_KEY_BYTES)?;
     let bytes: usize = item.values().map(|value| value.to_string().len()).sum();
     Some(((table.name.as_str(), key), (bytes as u64).div_ceil(1_024).max(1)))
 }

@@ -73,10 +73,8 @@ impl Position {
         let invalid = || Failure::validation("The provided starting key is invalid");
         let keys = index_keys(index, start).ok_or_else(invalid)?;
         let position = Self { index: keys, sort_key: item::sort_key(table, start)? };
-        let expected = position.key(table, index, key);
-        let is_of_the_key =
-            start.get(table.partition_key_name()) == expected.get(table.partition_key_name());
-        if !is_of_the_key || start.len() != expected.len() {
+        let (expected, name) = (position.key(table, index, key), table.partition_key_name());
+        if start.get(name) != expected.get(name) || start.len() != expected.len() {
             return Err(invalid());
         }
         Ok(position)

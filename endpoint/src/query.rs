@@ -112,19 +112,13 @@ pub(crate) async fn query(
     }
     let limit = limit.and_then(Value::as_u64);
     let limit = limit.map(|limit| usize::try_from(limit).unwrap_or(UNLIMITED));
-    let is_count = item::text(body, "Select") == Some("COUNT");
-    if is_count && body.contains_key("ProjectionExpression") {
+    if item::text(body, "Select") == Some("COUNT") && body.contains_key("ProjectionExpression") {
         let why = "Cannot specify the ProjectionExpression when choosing to get only the Count";
         return refused(table, body, why).await;
     }
     let placeholders = Placeholders::of(body);
-    for expression in ["KeyConditionExpression", "FilterExpression"] {
-        let text = item::text(body, expression).unwrap_or_default();
-        if text.is_empty() && body.contains_key(expression) {
-            let why = format!("Invalid {expression}: The expression can not be empty;");
-            return Err(Failure::validation(why));
-        }
-        item::check_names(expression::attributes(text, &placeholders))?;
+    for member in ["KeyConditionExpression", "FilterExpression"] {
+        expression::check(body, member, &placeholders)?;
     }
     let condition = item::text(body, "KeyConditionExpression").unwrap_or_default();
     let (key_value, key_at) =
@@ -135,10 +129,9 @@ pub(crate) async fn query(
     let is_forward = body.get("ScanIndexForward").and_then(Value::as_bool).unwrap_or(true);
     let order = if is_forward { Order::Ascending } else { Order::Descending };
     let filter = item::text(body, "FilterExpression").unwrap_or_default();
-    let of_filter = expression::attributes(filter, &placeholders);
-    let names_key = of_filter.contains(&table.partition_key_name())
-        || of_filter.contains(&table.sort_key_name());
-    let filters_keys = part_of == PartOf::Scan && names_key;
+    let mut of_filter = expression::attributes(filter, &placeholders).into_iter();
+    let keys = [table.partition_key_name(), table.sort_key_name()];
+    let filters_keys = part_of == PartOf::Scan && of_filter.any(|name| keys.contains(&name));
     let has_filter = body.contains_key("FilterExpression");
     let query = Query {
         table,
@@ -215,8 +208,7 @@ impl Query<'_> {
         let mut items: Vec<Members> = entries.into_iter().map(|(_, entry)| entry.item).collect();
         let (_, projection) = self.request(ShardNumber::FIRST, What::Filtered)?;
         items.iter_mut().for_each(|item| projection.show(self.table, item, self.key));
-        let mut answer = Members::new();
-        answer.insert("ScannedCount".to_owned(), Value::from(evaluated));
+        let mut answer = Members::from_iter([("ScannedCount".to_owned(), Value::from(evaluated))]);
         if let Some(next) = next {
             let key = next.key(self.table, self.index, self.key.as_str());
             answer.insert("LastEvaluatedKey".to_owned(), Value::Object(key));

@@ -47,7 +47,7 @@ pub(crate) async fn repeated(
     loop {
         let reply = answered(upstream.call(operation, body, lasts).await)?;
         if reply.throttled().is_none() || Instant::now() + READ_PAUSE > until {
-            return if reply.is_ok() { Ok(reply) } else { Err(Failure::of(reply)) };
+            return reply.success();
         }
         sleep(READ_PAUSE).await;
     }
@@ -56,12 +56,13 @@ pub(crate) async fn repeated(
 /// A projection that also has what decides which copy is the newest.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Projection {
-    /// `ProjectionExpression` and `ExpressionAttributeNames`; empty for all attributes.
+    /// `ProjectionExpression`, and `ExpressionAttributeNames` with those of the client's other
+    /// expressions; empty for all attributes.
     pub(crate) members: Members,
+    /// The same for a request that has no other expression.
+    pub(crate) whole: Members,
     /// The keys that the client did not ask for.
     hidden: BTreeSet<String>,
-    /// The placeholders of the projection.
-    names: Members,
 }
 
 impl Projection {
@@ -94,36 +95,28 @@ impl Projection {
         if expression::names_a_part(text, &keys, placeholders) {
             return Err(Failure::unsupported("a part of a key in a projection"));
         }
-        let hidden: BTreeSet<String> = keys
-            .into_iter()
-            .filter(|key| !named.iter().any(|name| name == key))
-            .map(str::to_owned)
-            .collect();
+        let is_added = |key: &&str| !named.iter().any(|name| name == key);
+        let hidden: BTreeSet<String> =
+            keys.into_iter().filter(is_added).map(str::to_owned).collect();
         let ours: &[&str] = if has_ours { &[VERSION, DELETED, LOGICAL_KEY] } else { &[] };
         let added = hidden.iter().map(String::as_str).chain(ours.iter().copied());
         let added: Vec<String> = added.map(|name| placeholders.name(name)).collect();
         let text = [text.to_owned()].into_iter().chain(added).collect::<Vec<_>>().join(", ");
         let used = expression::placeholders(&[text.as_str()]);
-        let names = placeholders.names.iter().filter(|(name, _)| used.contains(name));
-        let names = names.map(|(name, value)| (name.clone(), value.clone())).collect();
-        let mut members = Members::new();
-        members.insert("ProjectionExpression".to_owned(), Value::from(text));
-        Ok(Self { members, hidden, names })
+        let mut names = placeholders.names.clone();
+        names.retain(|name, _| used.contains(name));
+        let with = |names: &Members| {
+            Members::from_iter([
+                ("ProjectionExpression".to_owned(), Value::from(text.as_str())),
+                ("ExpressionAttributeNames".to_owned(), Value::Object(names.clone())),
+            ])
+        };
+        Ok(Self { members: with(&placeholders.names), whole: with(&names), hidden })
     }
 
     /// Whether it hides an attribute that only this endpoint asked for.
     pub(crate) fn hides(&self, name: &str) -> bool {
         self.hidden.contains(name)
-    }
-
-    /// Its members with its names, for a request that has no other expression.
-    pub(crate) fn whole(&self) -> Members {
-        let mut members = self.members.clone();
-        if !self.names.is_empty() {
-            let names = Value::Object(self.names.clone());
-            members.insert("ExpressionAttributeNames".to_owned(), names);
-        }
-        members
     }
 
     /// The item as the client gets it.
@@ -202,27 +195,21 @@ pub(crate) async fn get(
     let wanted = item::map(body, "Key");
     item::check_is_key(&wanted)?;
     let sort_key = item::sort_key(table, &wanted)?;
-    let mut placeholders = Placeholders::of(body);
     let text = item::text(body, "ProjectionExpression");
-    let projection = Projection::of(table, text, &mut placeholders)?;
-    let mut how = projection.members.clone();
+    let projection = Projection::of(table, text, &mut Placeholders::of(body))?;
     let is_consistent = body.get("ConsistentRead").cloned().unwrap_or(Value::Bool(false));
-    how.insert("ConsistentRead".to_owned(), is_consistent);
-    if text.is_some() {
-        // What the client names and does not use, DynamoDB refuses.
-        how.insert("ExpressionAttributeNames".to_owned(), Value::Object(placeholders.names));
-    } else if let Some(names) = body.get("ExpressionAttributeNames") {
-        how.insert("ExpressionAttributeNames".to_owned(), names.clone());
-    }
+    let mut how = Members::from_iter([("ConsistentRead".to_owned(), is_consistent)]);
+    // What the client names and does not use, DynamoDB refuses.
+    let names = body.get("ExpressionAttributeNames").cloned();
+    how.extend(names.map(|names| ("ExpressionAttributeNames".to_owned(), names)));
+    how.extend(projection.members.clone());
     let session = table.engine.session(key, deadline);
     let began = table.engine.now();
     loop {
         let view = session.view().await?;
         let places = session.places(&sort_key, &view);
         let (found, era, capacity) = if places.old.is_empty() {
-            let mut one = wanted.clone();
-            let stored = shard_key(&session, places.home)?;
-            one.insert(table.partition_key_name().to_owned(), item::string(&stored));
+            let one = table.with_partition_key(&wanted, &shard_key(&session, places.home)?);
             let mut request = how.clone();
             for name in ["TableName", "ReturnConsumedCapacity"] {
                 request.extend(body.get(name).map(|value| (name.to_owned(), value.clone())));

@@ -27,11 +27,8 @@ pub struct Reply {
 impl Reply {
     /// A body of this endpoint, with its checksum.
     pub(crate) fn json(status: StatusCode, body: &Value) -> Self {
-        let body = Bytes::from(body.to_string());
-        let mut headers = HeaderMap::new();
-        headers.insert(CONTENT_TYPE, JSON);
-        headers.insert(CHECKSUM, HeaderValue::from(crc32fast::hash(&body)));
-        Self { status, headers, body }
+        let headers = HeaderMap::from_iter([(CONTENT_TYPE, JSON)]);
+        Self { status, headers, body: Bytes::new() }.with_body(body)
     }
 
     pub(crate) fn ok(body: Members) -> Self {
@@ -44,8 +41,8 @@ impl Reply {
         Self { status, headers, body: Bytes::copy_from_slice(text.as_bytes()) }
     }
 
-    pub(crate) fn with_body(mut self, body: Members) -> Self {
-        self.body = Bytes::from(Value::Object(body).to_string());
+    pub(crate) fn with_body(mut self, body: &Value) -> Self {
+        self.body = Bytes::from(body.to_string());
         self.headers.insert(CHECKSUM, HeaderValue::from(crc32fast::hash(&self.body)));
         self
     }
@@ -59,6 +56,11 @@ impl Reply {
         self.status.is_success()
     }
 
+    /// This reply, or the error that it is.
+    pub(crate) fn success(self) -> Result<Self, Failure> {
+        if self.is_ok() { Ok(self) } else { Err(Failure::of(self)) }
+    }
+
     /// The type of an error, without its namespace.
     pub(crate) fn error_type(&self) -> String {
         let members = self.members();
@@ -68,25 +70,22 @@ impl Reply {
 
     /// The limit, if the request was throttled.
     pub(crate) fn throttled(&self) -> Option<CapacityScope> {
-        if !self.status.is_client_error() {
+        const TYPES: [&str; 4] = [
+            "ProvisionedThroughputExceededException",
+            "ThrottlingException",
+            "RequestLimitExceeded",
+            "Throttling",
+        ];
+        if !self.status.is_client_error() || !TYPES.contains(&self.error_type().as_str()) {
             return None;
         }
-        let is_throttle = matches!(
-            self.error_type().as_str(),
-            "ProvisionedThroughputExceededException"
-                | "ThrottlingException"
-                | "RequestLimitExceeded"
-                | "Throttling"
-        );
-        is_throttle.then(|| {
-            let members = self.members();
-            let reasons = ["ThrottlingReasons", "throttlingReasons"]
-                .iter()
-                .filter_map(|spelling| members.get(*spelling)?.as_array())
-                .flatten()
-                .filter_map(|reason| reason.get("reason")?.as_str());
-            CapacityScope::from_reasons(reasons)
-        })
+        let members = self.members();
+        let reasons = ["ThrottlingReasons", "throttlingReasons"]
+            .iter()
+            .filter_map(|spelling| members.get(*spelling)?.as_array())
+            .flatten()
+            .filter_map(|reason| reason.get("reason")?.as_str());
+        Some(CapacityScope::from_reasons(reasons))
     }
 }
 
@@ -101,19 +100,22 @@ impl Failure {
         Self::of(Reply::json(status, &json!({ "__type": name, "message": message })))
     }
 
+    fn rejected(name: &str, message: impl AsRef<str>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, name, message.as_ref())
+    }
+
     pub(crate) fn of(reply: Reply) -> Self {
         Self(Box::new(reply))
     }
 
     /// The request cannot be served. Correct the program.
     pub(crate) fn validation(message: impl AsRef<str>) -> Self {
-        let name = "com.amazon.coral.validate#ValidationException";
-        Self::new(StatusCode::BAD_REQUEST, name, message.as_ref())
+        Self::rejected("com.amazon.coral.validate#ValidationException", message)
     }
 
     pub(crate) fn serialization() -> Self {
         let name = "com.amazon.coral.service#SerializationException";
-        Self::new(StatusCode::BAD_REQUEST, name, "the body is not a JSON object")
+        Self::rejected(name, "the body is not a JSON object")
     }
 
     /// A cancelled transaction, with one reason for each of the client's items: this many of
@@ -154,7 +156,7 @@ impl Failure {
     /// Nothing was done. Trying again helps.
     pub(crate) fn throttled(message: impl AsRef<str>) -> Self {
         let name = "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException";
-        Self::new(StatusCode::BAD_REQUEST, name, message.as_ref())
+        Self::rejected(name, message)
     }
 
     /// The write may have been applied, or may be applied later.
@@ -169,14 +171,12 @@ impl Failure {
     }
 
     pub(crate) fn unknown_operation() -> Self {
-        let name = "com.amazon.coral.service#UnknownOperationException";
-        Self::new(StatusCode::BAD_REQUEST, name, "")
+        Self::rejected("com.amazon.coral.service#UnknownOperationException", "")
     }
 
     /// The request is not signed for this endpoint.
     pub(crate) fn signature(message: impl AsRef<str>) -> Self {
-        let name = "com.amazon.coral.service#InvalidSignatureException";
-        Self::new(StatusCode::BAD_REQUEST, name, message.as_ref())
+        Self::rejected("com.amazon.coral.service#InvalidSignatureException", message)
     }
 
     pub(crate) fn is_throttled(&self) -> bool {
@@ -249,19 +249,14 @@ mod tests {
                 "CancellationReasons": codes.iter().map(|code| reason(code)).collect::<Vec<_>>(),
             })
         };
-        let of =
-            |codes: &[&str]| Failure::of(Reply::json(StatusCode::BAD_REQUEST, &cancelled(codes)));
         for (codes, items, expected) in [
-            (
-                &["None", "None", "TransactionConflict"][..],
-                &[2, 1][..],
-                &["None", "TransactionConflict"][..],
-            ),
-            (&["None", "ThrottlingError", "None"], &[2, 1], &["ThrottlingError", "None"]),
-            (&["None", "ValidationError"], &[1, 1], &["None", "ValidationError"]),
+            (&["None", "None", "Conflict"][..], [2, 1], ["None", "Conflict"]),
+            (&["None", "ThrottlingError", "None"], [2, 1], ["ThrottlingError", "None"]),
+            (&["None", "ValidationError"], [1, 1], ["None", "ValidationError"]),
         ] {
-            let reply = of(codes).with_reasons_of(items).into_reply();
-            assert_eq!(Value::Object(reply.members()), cancelled(expected), "{codes:?}");
+            let of_dynamodb = Reply::json(StatusCode::BAD_REQUEST, &cancelled(codes));
+            let reply = Failure::of(of_dynamodb).with_reasons_of(&items).into_reply();
+            assert_eq!(Value::Object(reply.members()), cancelled(&expected), "{codes:?}");
             assert_eq!(reply.status, StatusCode::BAD_REQUEST);
         }
         let other = Failure::validation("a wrong key").with_reasons_of(&[2, 1]).into_reply();

@@ -9,7 +9,7 @@ use sharding::internal::protocol::names::{
 use sharding::{ShardCount, ShardNumber, Version};
 
 use crate::expression::{
-    Clauses, Placeholders, changed_by, grouped, on_the_right, placeholders, renamed, renamed_where,
+    Clauses, Placeholders, changed_by, grouped, on_the_right, renamed, renamed_where,
 };
 use crate::item::{self, number, sort_key_value, string};
 use crate::reply::{Failure, Members};
@@ -22,13 +22,13 @@ const NO_NAME: &str = "_sh:0";
 /// shard's stored key.
 type Home<'a> = (ShardNumber, ShardCount, &'a str);
 
-/// Puts a request together: its operation and its body. For a pull, `pulled` is the copy that goes
-/// home.
+/// Puts a request together: its operation and its body. A pull takes home one of the copies that
+/// were read.
 pub(crate) fn compose(
     write: &ClientWrite<'_>,
     request: &Request,
     home: Home<'_>,
-    pulled: Option<&Members>,
+    read: &[(ShardNumber, Members)],
 ) -> Result<(&'static str, Members), Failure> {
     let mut parts = Parts::new(write, home, request);
     let operation = match &request.action {
@@ -39,9 +39,7 @@ pub(crate) fn compose(
             let mut item = Members::new();
             item.insert(write.table.sort_key_name().to_owned(), sort_key_value(&write.sort_key));
             item.insert(DELETED.to_owned(), json!({ "BOOL": true }));
-            if let Some(write_id) = write_id {
-                item.insert(WRITE_ID.to_owned(), string(write_id));
-            }
+            item.extend(write_id.as_ref().map(|id| (WRITE_ID.to_owned(), string(id))));
             let ttl = write.table.engine.config().ttl_attribute.as_deref();
             if let (Some(ttl), Some(until), true) = (ttl, request.late_until, may_expire) {
                 item.insert(ttl.to_owned(), number(until));
@@ -50,39 +48,34 @@ pub(crate) fn compose(
             parts.body.remove("Key");
             parts.put(item, *version, request.late_until)
         }
-        Action::Remove => {
-            parts.set_key();
-            "DeleteItem"
-        }
-        // It evaluates the client's condition, and there is nothing to delete.
-        Action::Nothing => {
+        // `Nothing` evaluates the client's condition, and there is nothing to delete.
+        Action::Remove | Action::Nothing => {
             parts.set_key();
             if write.operation != "DeleteItem" {
                 parts.body.remove("ReturnValues");
-                parts.leave_out_update();
             }
             "DeleteItem"
         }
         Action::Update(version) => {
             let (clauses, revives) = match (request.base, version) {
                 // It creates nothing, and there is nothing of which it could remove a part.
-                (Base::Tombstone(_), NewVersion::StepAbove(_)) => {
-                    parts.leave_out_update();
-                    (Clauses::default(), false)
-                }
+                (Base::Tombstone(_), NewVersion::StepAbove(_)) => (Clauses::default(), false),
                 (Base::Tombstone(_), NewVersion::Is(_)) => (write.clauses.clone(), true),
                 _ => (write.clauses.clone(), false),
             };
             parts.update(clauses, *version, revives)
         }
-        Action::Pull(_, version) => {
-            let item = pulled
-                .cloned()
+        Action::Pull(from, version) => {
+            let (_, item) = read
+                .iter()
+                .find(|(shard, _)| shard == from)
                 .ok_or_else(|| Failure::internal("sharding-endpoint: nothing was read to pull"))?;
-            parts.pull(item, *version)
+            // Nothing of the client's request is in a pull but its table.
+            parts.body.retain(|name, _| name == "TableName");
+            parts.put(item.clone(), *version, None)
         }
     };
-    Ok((operation, parts.finish(request)))
+    Ok((operation, parts.finish()))
 }
 
 struct Parts<'a> {
@@ -95,8 +88,6 @@ struct Parts<'a> {
     /// The client's part, if it is its request.
     condition: Option<String>,
     update: Option<String>,
-    /// The client's placeholders that were replaced in an expression.
-    replaced: Vec<String>,
 }
 
 impl<'a> Parts<'a> {
@@ -108,18 +99,11 @@ impl<'a> Parts<'a> {
         // Nothing of the client's request is in a pull.
         let is_clients = !matches!(request.action, Action::Pull(..));
         let of = if is_clients { write.body } else { &Members::new() };
-        let text = |member: &str| item::text(of, member).map(str::to_owned);
-        let mut parts = Self {
-            write,
-            home,
-            body,
-            placeholders: Placeholders::of(of),
-            ours: Vec::new(),
-            condition: None,
-            update: text("UpdateExpression"),
-            replaced: Vec::new(),
-        };
-        parts.condition = text("ConditionExpression").map(|text| parts.placed(&text, request.base));
+        let (placeholders, ours) = (Placeholders::of(of), Vec::new());
+        let mut parts =
+            Self { write, home, body, placeholders, ours, condition: None, update: None };
+        let condition = item::text(of, "ConditionExpression");
+        parts.condition = condition.map(|text| parts.placed(text, request.base));
         parts.require(request);
         parts
     }
@@ -139,15 +123,10 @@ impl<'a> Parts<'a> {
         let is_key_itself = self.is_key_itself();
         let new_name = |name: &str| {
             let is_hidden = name == key || name == sort_key || Some(name) == ttl;
-            match (is_tombstone && is_hidden, name == key && !is_key_itself) {
-                (true, _) => Some(NO_NAME),
-                (false, true) => Some(LOGICAL_KEY),
-                (false, false) => None,
-            }
+            let logical = (name == key && !is_key_itself).then_some(LOGICAL_KEY);
+            if is_tombstone && is_hidden { Some(NO_NAME) } else { logical }
         };
-        let (text, replaced) = renamed(text, &mut self.placeholders, new_name);
-        self.replaced.extend(replaced);
-        text
+        renamed(text, &mut self.placeholders, new_name)
     }
 
     fn require(&mut self, request: &Request) {
@@ -202,11 +181,6 @@ impl<'a> Parts<'a> {
         if self.is_key_itself() { self.write.table.partition_key_name() } else { LOGICAL_KEY }
     }
 
-    /// What only the client's update names is left out.
-    fn leave_out_update(&mut self) {
-        self.replaced.extend(placeholders(&[self.update.as_deref().unwrap_or_default()]));
-    }
-
     /// The item as it is stored at home.
     fn put(
         &mut self,
@@ -227,19 +201,9 @@ impl<'a> Parts<'a> {
         } else {
             item.insert(WIDTH.to_owned(), number(width));
         }
-        if let Some(until) = late_until {
-            item.insert(LATE_UNTIL.to_owned(), number(until));
-        }
+        item.extend(late_until.map(|until| (LATE_UNTIL.to_owned(), number(until))));
         self.body.insert("Item".to_owned(), Value::Object(item));
         "PutItem"
-    }
-
-    /// A copy of another place goes home.
-    fn pull(&mut self, item: Members, version: Version) -> &'static str {
-        let table = self.body.remove("TableName");
-        self.body = Members::new();
-        self.body.extend(table.map(|table| ("TableName".to_owned(), table)));
-        self.put(item, version, None)
     }
 
     fn set_key(&mut self) {
@@ -284,26 +248,26 @@ impl<'a> Parts<'a> {
         if let Some(set) = &clauses.set {
             let right = on_the_right(set);
             let new_name = |name: &str| (name == ttl).then_some(NO_NAME);
-            let (set, replaced) =
-                renamed_where(set, &mut self.placeholders, |index| right[index], new_name);
-            clauses.set = Some(set);
-            self.replaced.extend(replaced);
+            clauses.set =
+                Some(renamed_where(set, &mut self.placeholders, |index| right[index], new_name));
         }
         if !changed_by(&self.write.clauses, &self.placeholders).contains(&ttl) {
             clauses.and_remove(&self.placeholders.name(&ttl));
         }
     }
 
-    fn finish(mut self, request: &Request) -> Members {
-        let mut condition = self.ours.join(" AND ");
-        if let Some(text) = &self.condition {
-            condition = format!("{condition} AND {}", grouped(text));
-        }
+    fn finish(mut self) -> Members {
+        self.ours.extend(self.condition.map(|text| grouped(&text)));
+        let condition = self.ours.join(" AND ");
+        let of_client = |member: &str| item::text(self.write.body, member).unwrap_or_default();
+        // A put or a deletion with an update is refused: DynamoDB finds its placeholders unused.
+        let is_update = self.write.operation == "UpdateItem";
+        let of_update = if is_update { of_client("UpdateExpression") } else { "" };
+        let of_client = [of_client("ConditionExpression"), of_update];
+        let used = [condition.as_str(), self.update.as_deref().unwrap_or_default()];
         let body = &mut self.body;
-        let update = self.update.filter(|_| matches!(request.action, Action::Update(_)));
-        let used = [condition.as_str(), update.as_deref().unwrap_or_default()];
-        self.placeholders.into_body(body, &self.replaced, &used);
-        if let Some(update) = update {
+        self.placeholders.into_body(body, &of_client, &used);
+        if let Some(update) = self.update {
             body.insert("UpdateExpression".to_owned(), Value::from(update));
         }
         body.insert("ConditionExpression".to_owned(), Value::from(condition));

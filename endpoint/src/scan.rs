@@ -61,13 +61,10 @@ impl Place {
             }
             let mark = |at| marks[at..at + MARK_LETTERS].to_owned();
             let together = (0..marks.len()).step_by(MARK_LETTERS).map(mark).collect();
-            Some(Self { together, part, key: with_partition_key(table, start, stored) })
+            Some(Self { together, part, key: table.with_partition_key(start, stored) })
         });
-        place.unwrap_or_else(|| Self {
-            together: BTreeSet::new(),
-            part: Part::Native,
-            key: start.clone(),
-        })
+        let (together, part) = (BTreeSet::new(), Part::Native);
+        place.unwrap_or_else(|| Self { together, part, key: start.clone() })
     }
 
     fn last_evaluated(&self, table: &ServedTable) -> Members {
@@ -82,18 +79,12 @@ impl Place {
         let marks = [letter].into_iter().chain(self.together.iter().map(String::as_str));
         let tail = marks.collect::<String>();
         let text = format!("{}{SUFFIX_MARK}{tail}", self.partition_key(table));
-        with_partition_key(table, &self.key, &text)
+        table.with_partition_key(&self.key, &text)
     }
 
     fn partition_key(&self, table: &ServedTable) -> &str {
         table.key_text(&self.key).unwrap_or_default()
     }
-}
-
-fn with_partition_key(table: &ServedTable, key: &Members, text: &str) -> Members {
-    let mut key = key.clone();
-    key.insert(table.partition_key_name().to_owned(), item::string(text));
-    key
 }
 
 /// Whether DynamoDB's own pages are all of a scan: those of an index, whose order is its own, and the
@@ -133,10 +124,9 @@ pub(crate) async fn page(
     let read = scan.read(&keys, place).await;
     let has_begun = scan.page.reached.is_some() && scan.page.scanned > 0;
     match read {
-        Ok(()) => Ok(scan.reply()),
+        Err(failure) if !failure.is_throttled() || !has_begun => Err(failure),
         // A page that has begun may end early.
-        Err(failure) if failure.is_throttled() && has_begun => Ok(scan.reply()),
-        Err(failure) => Err(failure),
+        Ok(()) | Err(_) => Ok(scan.reply()),
     }
 }
 
@@ -219,8 +209,7 @@ impl Scan<'_> {
         let is_together =
             |key: &PartitionKey| !together.is_empty() && together.contains(&grown::mark(key));
         loop {
-            let body = self.request(start);
-            let request = ("Scan", &body);
+            let request = ("Scan", &self.request(start));
             let reply =
                 entries::page(table, patterns, request, &is_together, self.deadline).await?;
             let Some(next) = self.page.add(&reply) else {
@@ -281,13 +270,11 @@ impl Scan<'_> {
         }
         let next = page.reached.map(|next| Value::Object(next.last_evaluated(self.table)));
         answer.extend(next.map(|next| ("LastEvaluatedKey".to_owned(), next)));
-        let capacity = page.capacity.map(|mut capacity| {
-            if page.requests > 1 {
-                capacity = json!({ "TableName": self.table.name, "CapacityUnits": page.units });
-            }
-            ("ConsumedCapacity".to_owned(), capacity)
-        });
-        answer.extend(capacity);
+        if let Some(capacity) = page.capacity {
+            let sum = json!({ "TableName": self.table.name, "CapacityUnits": page.units });
+            let capacity = if page.requests > 1 { sum } else { capacity };
+            answer.insert("ConsumedCapacity".to_owned(), capacity);
+        }
         Reply::ok(answer)
     }
 }

@@ -137,19 +137,17 @@ impl Server {
         let (parts, body) = request.into_parts();
         let reply = match self.own_reply(&parts.method, parts.uri.path(), &parts.headers) {
             Some(reply) => reply,
-            None => {
-                let body = Limited::new(body, MAX_BODY_BYTES).collect();
-                match timeout(BODY_TIMEOUT, body).await {
-                    Ok(Ok(body)) => self.service.respond(&parts.headers, body.to_bytes()).await,
-                    Ok(Err(_)) => Reply::text(
-                        StatusCode::PAYLOAD_TOO_LARGE,
-                        "the body is over 16 MB, or was cut off\n",
-                    ),
-                    Err(_) => {
-                        Reply::text(StatusCode::REQUEST_TIMEOUT, "the body did not come in time\n")
-                    }
+            None => match timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY_BYTES).collect()).await
+            {
+                Ok(Ok(body)) => self.service.respond(&parts.headers, body.to_bytes()).await,
+                Ok(Err(_)) => Reply::text(
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    "the body is over 16 MB, or was cut off\n",
+                ),
+                Err(_) => {
+                    Reply::text(StatusCode::REQUEST_TIMEOUT, "the body did not come in time\n")
                 }
-            }
+            },
         };
         let mut response = Response::new(Full::new(reply.body));
         *response.status_mut() = reply.status;
@@ -161,9 +159,10 @@ impl Server {
     /// The response that this process gives itself: its health, what it has observed, or a
     /// rejection.
     fn own_reply(&self, method: &Method, path: &str, headers: &HeaderMap) -> Option<Reply> {
-        let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+        let text =
+            |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let forbidden = |why: &str| Some(Reply::text(StatusCode::FORBIDDEN, why));
-        let host = text(HOST).unwrap_or_default();
+        let host = text(HOST);
         if !self.hosts.accepts(host) {
             return forbidden(&format!(
                 "{host:?} is not a known name of this machine; if it is one, start with \
@@ -174,8 +173,8 @@ impl Server {
             return forbidden("this server is not for web pages\n");
         }
         if *method == Method::GET && path == OBSERVED_PATH {
-            let keys: Vec<Value> =
-                self.service.observed().hottest().iter().map(HotKey::json).collect();
+            let keys = self.service.observed().hottest();
+            let keys: Vec<Value> = keys.iter().map(HotKey::json).collect();
             return Some(Reply::json(StatusCode::OK, &json!({ "keys": keys })));
         }
         if *method == Method::GET {
@@ -185,15 +184,12 @@ impl Server {
         if *method != Method::POST || !headers.contains_key(TARGET) {
             return Some(Failure::unknown_operation().into_reply());
         }
-        let length = text(CONTENT_LENGTH).and_then(|length| length.parse::<usize>().ok());
-        if length.is_some_and(|length| length > MAX_BODY_BYTES) {
+        if text(CONTENT_LENGTH).parse::<usize>().is_ok_and(|length| length > MAX_BODY_BYTES) {
             let why = "the body is over 16 MB\n";
             return Some(Reply::text(StatusCode::PAYLOAD_TOO_LARGE, why));
         }
-        let signature = text(AUTHORIZATION).unwrap_or_default();
-        let Some(region) = scope_region(signature) else {
-            let why = "the request is not signed (SigV4)";
-            return Some(Failure::signature(why).into_reply());
+        let Some(region) = scope_region(text(AUTHORIZATION)) else {
+            return Some(Failure::signature("the request is not signed (SigV4)").into_reply());
         };
         (!self.service.upstream.accepts(region)).then(|| {
             let why = format!(

@@ -100,8 +100,7 @@ impl Service {
 
     /// Answers a request that has passed the checks of its headers.
     pub fn respond<'a>(&'a self, headers: &'a HeaderMap, body: Bytes) -> BoxFuture<'a, Reply> {
-        let answer = self.answer(headers, body);
-        async move { answer.await.unwrap_or_else(Failure::into_reply) }.boxed()
+        self.answer(headers, body).map(|answer| answer.unwrap_or_else(Failure::into_reply)).boxed()
     }
 
     /// The region of the server.
@@ -154,14 +153,14 @@ impl Service {
         let lasts = || patterns.iter().all(Patterns::last);
         let reply = answered(self.upstream.send(call.headers, call.raw.clone(), &lasts).await)?;
         if !patterns.is_empty() {
-            self.observe(call.operation, &call.body, &reply);
+            passed::note(self, call.operation, &call.body, &reply);
         }
         Ok(reply)
     }
 
-    /// Notes the keys of a request that are not armed.
-    pub(crate) fn observe(&self, operation: &str, body: &Members, reply: &Reply) {
-        passed::note((&self.observed, &self.tables), (operation, body), reply);
+    /// The served table that a request means by this name.
+    pub(crate) fn table(&self, name: &str) -> Option<&ServedTable> {
+        self.tables.iter().find(|table| table.is_named(name))
     }
 
     /// The served table of a name, with its patterns. `None` if requests to it pass.
@@ -176,9 +175,7 @@ impl Service {
                  (sharding-endpoint)"
             )));
         }
-        let Some(table) = self.tables.iter().find(|table| table.is_named(name)) else {
-            return Ok(None);
-        };
+        let Some(table) = self.table(name) else { return Ok(None) };
         Ok(table.patterns(deadline).await?.map(|patterns| (table, patterns)))
     }
 
@@ -190,12 +187,10 @@ impl Service {
         let Some(key) = table.armed(&patterns, &item::map(&call.body, of))? else {
             return self.pass(call, vec![patterns]).await;
         };
-        match call.operation {
-            "GetItem" => read::get(table, &key, &call.body, call.deadline).await,
-            operation => {
-                ClientWrite::read(table, operation, &key, &call.body, call.deadline)?.run().await
-            }
+        if call.operation == "GetItem" {
+            return read::get(table, &key, &call.body, call.deadline).await;
         }
+        ClientWrite::read(table, call.operation, &key, &call.body, call.deadline)?.run().await
     }
 
     async fn many_items(&self, call: &Call<'_>) -> Result<Reply, Failure> {
@@ -206,14 +201,10 @@ impl Service {
             return self.pass(call, vec![patterns]).await;
         }
         let (body, deadline, is_scan) = (&call.body, call.deadline, call.operation == "Scan");
-        let in_time = |reply: Result<Result<Reply, Failure>, _>| {
-            reply.unwrap_or_else(|_| {
-                Err(Failure::throttled("sharding-endpoint: the page was not read in time"))
-            })
-        };
+        let late = |_| Err(Failure::throttled("sharding-endpoint: the page was not read in time"));
         if is_scan && !scan::is_native(body) {
             let page = scan::page(table, &patterns, body, deadline);
-            return in_time(timeout_at(deadline, page).await);
+            return timeout_at(deadline, page).await.unwrap_or_else(late);
         }
         let index = item::text(body, "IndexName");
         let own = match index.filter(|_| !is_scan) {
@@ -225,14 +216,11 @@ impl Service {
             return entries::page(table, &patterns, page, &|_| false, deadline).await;
         }
         let named = query::partition_key(table, body)?;
-        match named.map(|text| table.armed_text(&patterns, &text)).transpose()?.flatten() {
-            Some(key) => {
-                let key = (&key, PartOf::Query);
-                let page = query::query(table, own.as_deref(), key, body, deadline);
-                in_time(timeout_at(deadline, page).await)
-            }
-            None => self.pass(call, vec![patterns]).await,
-        }
+        let armed = named.map(|text| table.armed_text(&patterns, &text)).transpose()?.flatten();
+        let Some(key) = armed else { return self.pass(call, vec![patterns]).await };
+        let key = (&key, PartOf::Query);
+        let page = query::query(table, own.as_deref(), key, body, deadline);
+        timeout_at(deadline, page).await.unwrap_or_else(late)
     }
 
     async fn transaction(&self, call: &Call<'_>) -> Result<Reply, Failure> {
@@ -268,9 +256,10 @@ impl Service {
             for table in self.tables.iter().filter(|table| words.contains(&table.name)) {
                 let patterns = table.patterns(call.deadline).await?;
                 if patterns.as_ref().is_some_and(|patterns| !patterns.are_none()) {
-                    let what = format!("{operation} on the table {}", table.name);
                     return Err(Failure::validation(format!(
-                        "{what}, which has armed keys, is not supported (sharding-endpoint)"
+                        "{operation} on the table {}, which has armed keys, is not supported \
+                         (sharding-endpoint)",
+                        table.name
                     )));
                 }
                 relied_on.extend(patterns);

@@ -43,10 +43,8 @@ impl Query<'_> {
             let (before, after) = self.condition.split_at(self.key_at);
             format!("{before}{own}{}", &after[self.key_value.len()..])
         };
-        let of_client = item::text(self.body, "ProjectionExpression");
         let shown = self.shown(what, &mut placeholders);
-        let has_ours = self.index.is_none_or(Index::shows_ours);
-        let of = (self.index, has_ours);
+        let of = (self.index, self.index.is_none_or(Index::shows_ours));
         let projection = Projection::in_index(self.table, of, shown.as_deref(), &mut placeholders)?;
         let mut body = Members::new();
         body.insert("TableName".to_owned(), Value::from(self.table.name.as_str()));
@@ -60,18 +58,16 @@ impl Query<'_> {
             let key = self.table.partition_key_name();
             let is_elsewhere = scans && !self.table.is_key_itself(shard);
             let logical = |name: &str| (is_elsewhere && name == key).then_some(LOGICAL_KEY);
-            let (text, _) = expression::renamed(text, &mut placeholders, logical);
+            let text = expression::renamed(text, &mut placeholders, logical);
             body.insert("FilterExpression".to_owned(), Value::from(text));
         }
         let text = |name: &str| item::text(&body, name).unwrap_or_default().to_owned();
         let (projected, filtered) = (text("ProjectionExpression"), text("FilterExpression"));
         let used = [condition.as_str(), projected.as_str(), filtered.as_str()];
         // The other expressions of the client use the rest. DynamoDB has no part in those here.
-        let mut left_out: Vec<String> = vec![self.key_value.clone()];
-        let of_filter = of_filter.unwrap_or_default();
-        let whole = [self.condition, of_client.unwrap_or_default(), of_filter];
-        left_out.extend(expression::placeholders(&whole));
-        placeholders.into_body(&mut body, &left_out, &used);
+        let of_client = ["KeyConditionExpression", "FilterExpression", "ProjectionExpression"];
+        let of_client = of_client.map(|name| item::text(self.body, name).unwrap_or_default());
+        placeholders.into_body(&mut body, &of_client, &used);
         if !scans {
             body.insert("KeyConditionExpression".to_owned(), Value::from(condition));
         }
@@ -107,9 +103,8 @@ impl Query<'_> {
             let names: BTreeSet<String> = names.map(|name| placeholders.name(name)).collect();
             shown = Some(names.into_iter().collect::<Vec<_>>().join(", "));
         }
-        let of = (self.index, true);
-        let shown = shown.as_deref();
-        Ok(Projection::in_index(self.table, of, shown, &mut placeholders)?.whole())
+        let (of, shown) = ((self.index, true), shown.as_deref());
+        Ok(Projection::in_index(self.table, of, shown, &mut placeholders)?.whole)
     }
 
     /// Where a shard continues after a position.

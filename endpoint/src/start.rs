@@ -62,14 +62,11 @@ impl ServeOptions {
             let why = format!("--metadata-table is given {metadata} times, and --table {tables}");
             return Err(UpstreamError(format!("{why}: give it for every table, or for none")));
         }
-        let metadata = |index: usize, name: &str| {
-            let own = self.metadata_table.get(index).cloned();
-            own.unwrap_or_else(|| format!("{name}-metadata"))
-        };
         let configured = self.table.iter().enumerate().map(|(index, name)| {
             config.clone().with(|config| {
                 config.table_name.clone_from(name);
-                config.metadata_table_name = metadata(index, name);
+                let metadata = self.metadata_table.get(index).cloned();
+                config.metadata_table_name = metadata.unwrap_or_else(|| format!("{name}-metadata"));
                 config.throttled_for = Duration::from_secs(self.throttled_for.into());
                 // There, a command may arm keys within seconds.
                 if self.endpoint_url.as_deref().is_some_and(is_on_this_machine) {
@@ -97,7 +94,7 @@ pub async fn open(
         let metadata = config.metadata_table_name.clone();
         let table = ServedTable::open(&client, &upstream, config).await?;
         let name = table.name.clone();
-        if !table.can_be_armed() {
+        if !table.can_be_armed {
             tracing::info!(
                 table = name,
                 "every request passes: keys of this table cannot be armed"

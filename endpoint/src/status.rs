@@ -23,9 +23,8 @@ pub async fn observations(address: SocketAddr) -> String {
     match timeout(TIMEOUT, ask(address)).await {
         Ok(Some(keys)) => lines(address, keys),
         Ok(None) | Err(_) => {
-            format!(
-                "no endpoint answers at {address}: nothing is known of keys that are not armed\n"
-            )
+            let why = "nothing is known of keys that are not armed";
+            format!("no endpoint answers at {address}: {why}\n")
         }
     }
 }

@@ -31,8 +31,8 @@ pub(crate) struct ServedTable {
     pub(crate) upstream: Upstream,
     pub(crate) name: String,
     arn: Option<String>,
-    /// `None` if its keys cannot be armed, so that every request passes as it came.
-    keys: Option<SortKeyType>,
+    /// Whether its keys have types that can have shards. If not, every request passes as it came.
+    pub(crate) can_be_armed: bool,
     indexes: Arc<Mutex<Indexes>>,
     pub(crate) grown: GrownKeys,
 }
@@ -51,13 +51,13 @@ impl ServedTable {
         let not_served = if config.shard_keys != ShardKeys::KeyFirst {
             Some((format!("ADOPT_SHARDS is {}", config.adopt_shards), "0"))
         } else if config.placement != Placement::Calculated {
-            let name =
-                Placement::NAMES.iter().find(|(_, placement)| *placement == config.placement);
-            let name = name.map_or("unknown", |(name, _)| name);
+            let named = Placement::NAMES.iter().find(|(_, it)| *it == config.placement);
+            let name = named.map_or("unknown", |(name, _)| name);
             Some((format!("SHARD_PLACEMENT is {name}"), "calculated"))
+        } else if config.writes() != Writes::Items {
+            Some(("WRITES is appends".to_owned(), "items"))
         } else {
-            let is_other = config.writes() != Writes::Items;
-            is_other.then(|| ("WRITES is appends".to_owned(), "items"))
+            None
         };
         if let Some((set, allowed)) = not_served {
             let why = format!("the table {name}: {set}; allowed for the endpoint: {allowed}");
@@ -92,7 +92,7 @@ impl ServedTable {
             ttl.attribute_name.filter(|_| is_on)
         });
         config.ttl_attribute = ttl.or(config.ttl_attribute);
-        let keys = match (hash, range) {
+        let sort_key_type = match (hash, range) {
             (Some((hash, ScalarAttributeType::S)), Some((range, kind))) => {
                 (config.partition_key_name, config.sort_key_name) = (hash, range);
                 let is_number = kind == ScalarAttributeType::N;
@@ -101,44 +101,38 @@ impl ServedTable {
             }
             _ => None,
         };
-        config.sort_key_type = keys.unwrap_or(SortKeyType::String);
+        config.sort_key_type = sort_key_type.unwrap_or(SortKeyType::String);
         // A tombstone has the keys of its item, and expires when it would.
         let is_key =
             |name: &String| *name == config.partition_key_name || *name == config.sort_key_name;
         config.ttl_attribute = config.ttl_attribute.take().filter(|name| !is_key(name));
         let arn = table.table_arn().map(str::to_owned);
         let engine = TableEngine::new(client, config);
-        Ok(Self { arn, keys, ..Self::of_engine(engine, upstream.clone()) })
+        let can_be_armed = sort_key_type.is_some();
+        Ok(Self { arn, can_be_armed, ..Self::of_engine(engine, upstream.clone()) })
     }
 
     /// A table whose engine this process has.
     pub(crate) fn of_engine(engine: TableEngine, upstream: Upstream) -> Self {
         let name = engine.config().table_name.clone();
-        let keys = Some(engine.config().sort_key_type);
         let (indexes, grown) = (Arc::default(), GrownKeys::default());
-        Self { engine, upstream, name, arn: None, keys, indexes, grown }
-    }
-
-    /// Whether the table has keys of types that can have shards.
-    pub(crate) fn can_be_armed(&self) -> bool {
-        self.keys.is_some()
+        Self { engine, upstream, name, arn: None, can_be_armed: true, indexes, grown }
     }
 
     /// Whether a request that names a table means this one.
     pub(crate) fn is_named(&self, name: &str) -> bool {
-        let bare = |arn: &str| arn.rsplit_once(":table/").map(|(_, bare)| bare == self.name);
-        self.name == name
-            || match &self.arn {
-                Some(arn) => arn == name,
-                // A server on this machine has no account.
-                None => bare(name) == Some(true),
-            }
+        // A server on this machine has no account.
+        self.name == name || self.arn.as_ref().map_or(self.is_arn(name), |arn| arn == name)
+    }
+
+    /// Whether this is the ARN of a table with this name, here or elsewhere.
+    fn is_arn(&self, name: &str) -> bool {
+        name.rsplit_once(":table/").is_some_and(|(_, bare)| bare == self.name)
     }
 
     /// Whether a name is that of a table with the same name elsewhere.
     pub(crate) fn is_elsewhere(&self, name: &str) -> bool {
-        !self.is_named(name)
-            && name.rsplit_once(":table/").is_some_and(|(_, bare)| bare == self.name)
+        !self.is_named(name) && self.is_arn(name)
     }
 
     pub(crate) fn partition_key_name(&self) -> &str {
@@ -168,6 +162,13 @@ impl ServedTable {
         ])
     }
 
+    /// A key of the table under another partition key.
+    pub(crate) fn with_partition_key(&self, key: &Members, text: &str) -> Members {
+        let mut key = key.clone();
+        key.insert(self.partition_key_name().to_owned(), item::string(text));
+        key
+    }
+
     /// The partition key of an item or of a key; `None` if it is absent or has another type.
     pub(crate) fn key_text<'a>(&self, item: &'a Members) -> Option<&'a str> {
         item::attribute(item, self.partition_key_name(), "S")
@@ -190,13 +191,12 @@ impl ServedTable {
         let answer = repeated(&self.upstream, "DescribeTable", &body, CHECKED_AFTER).await?;
         let described = item::map(&answer.members(), "Table");
         let definitions = item::list(&described, "AttributeDefinitions");
-        let lists = ["LocalSecondaryIndexes", "GlobalSecondaryIndexes"];
-        let all =
-            lists.into_iter().flat_map(|kind| item::list(&described, kind)).map(|described| {
-                let name = described["IndexName"].as_str().unwrap_or_default();
-                let own = Index::of(&described, &definitions, self.partition_key_name());
-                (name.to_owned(), (own.map(Arc::new), Instant::now()))
-            });
+        let lists = ["LocalSecondaryIndexes", "GlobalSecondaryIndexes"].into_iter();
+        let all = lists.flat_map(|kind| item::list(&described, kind)).map(|described| {
+            let name = described["IndexName"].as_str().unwrap_or_default();
+            let own = Index::of(&described, &definitions, self.partition_key_name());
+            (name.to_owned(), (own.map(Arc::new), Instant::now()))
+        });
         let all: Indexes = all.collect();
         // If the index does not exist, DynamoDB says so.
         let own = all.get(index).and_then(|(own, _)| own.clone());
@@ -215,7 +215,7 @@ impl ServedTable {
 
     /// The table's patterns, or none if its keys cannot be armed.
     pub(crate) async fn patterns(&self, deadline: Instant) -> Result<Option<Patterns>, Failure> {
-        if self.keys.is_none() {
+        if !self.can_be_armed {
             return Ok(None);
         }
         Ok(Some(self.engine.patterns(deadline).await?))

@@ -141,21 +141,12 @@ impl Upstream {
         let url: Uri = url
             .parse()
             .map_err(|error| UpstreamError(format!("the endpoint URL {url:?}: {error}")))?;
-        let host = url.authority();
-        let host = host
-            .and_then(|host| HeaderValue::try_from(host.as_str()).ok())
-            .ok_or_else(|| UpstreamError(format!("the endpoint URL {url} has no host")))?;
-        Ok(Self {
-            connector: Arc::new(RwLock::new(connector)),
-            fresh: None,
-            credentials,
-            kept: Arc::default(),
-            renewal: Arc::default(),
-            region,
-            url,
-            host,
-            has_region,
-        })
+        let host = url.authority().and_then(|host| HeaderValue::try_from(host.as_str()).ok());
+        let host =
+            host.ok_or_else(|| UpstreamError(format!("the endpoint URL {url} has no host")))?;
+        let connector = Arc::new(RwLock::new(connector));
+        let (fresh, kept, renewal) = (None, Arc::default(), Arc::default());
+        Ok(Self { connector, fresh, credentials, kept, renewal, region, url, host, has_region })
     }
 
     /// Also accepts requests that are signed for another region: a server on this machine has none.
@@ -278,8 +269,7 @@ impl Upstream {
         let signable =
             SignableRequest::new("POST", &url, signable_headers, SignableBody::Bytes(&body))
                 .map_err(failed)?;
-        let signing = sign(signable, &params.into()).map_err(failed)?;
-        let (instructions, _) = signing.into_parts();
+        let (instructions, _) = sign(signable, &params.into()).map_err(failed)?.into_parts();
         instructions.apply_to_request_http1x(&mut request);
         HttpRequest::try_from(request).map_err(failed)
     }
@@ -338,38 +328,28 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::SystemTime;
 
+    use aws_credential_types::credential_fn::provide_credentials_fn;
     use aws_credential_types::provider::error::CredentialsError;
-    use aws_credential_types::provider::future;
     use embedded_dynamodb::{Engine, InProcess};
     use futures_util::future::join_all;
 
     use super::*;
 
-    /// Gives credentials once, which are good for so many seconds, and none afterwards.
-    #[derive(Debug)]
-    struct Once(Option<u64>, Arc<AtomicU32>);
-
-    impl ProvideCredentials for Once {
-        fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
-        where
-            Self: 'a,
-        {
-            let is_first = self.1.fetch_add(1, Ordering::Relaxed) == 0;
-            let expiry = self.0.filter(|_| is_first).map(Duration::from_secs);
-            future::ProvideCredentials::ready(match expiry {
-                Some(left) => {
-                    let expiry = Some(SystemTime::UNIX_EPOCH + api::since_epoch() + left);
-                    Ok(Credentials::new("id", "secret", None, expiry, "test"))
-                }
-                None => Err(CredentialsError::provider_error("the source does not answer")),
-            })
-        }
-    }
-
+    /// Its source gives credentials once, which are good for so many seconds, and none afterwards.
     async fn upstream(lasts: Option<u64>) -> (Upstream, Arc<AtomicU32>) {
         let engine = Engine::in_memory().expect("a database");
         let asked = Arc::new(AtomicU32::new(0));
-        let source = SharedCredentialsProvider::new(Once(lasts, Arc::clone(&asked)));
+        let count = Arc::clone(&asked);
+        let source = SharedCredentialsProvider::new(provide_credentials_fn(move || {
+            let is_first = count.fetch_add(1, Ordering::Relaxed) == 0;
+            let left = lasts.filter(|_| is_first).map(Duration::from_secs);
+            let expiry = left.map(|left| SystemTime::UNIX_EPOCH + api::since_epoch() + left);
+            let provided = match expiry {
+                Some(_) => Ok(Credentials::new("id", "secret", None, expiry, "test")),
+                None => Err(CredentialsError::provider_error("the source does not answer")),
+            };
+            std::future::ready(provided)
+        }));
         let aws = engine.sdk_config().to_builder().credentials_provider(source).build();
         let connector = SharedHttpConnector::new(InProcess::new(engine));
         (Upstream::over(&aws, connector).await.expect("an upstream"), asked)

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use sharding::internal::protocol::copies::{Answer, Copy};
-use sharding::internal::protocol::expressed::{
-    Action, ExpressedWrite, Next, Operation, Outcome, Request,
-};
+use sharding::internal::protocol::expressed::{ExpressedWrite, Next, Operation, Outcome, Request};
 use sharding::internal::protocol::layout::Places;
 use sharding::internal::protocol::view::View;
 use sharding::internal::{FailedWrite, KeySession};
@@ -101,18 +99,13 @@ impl<'a> ClientWrite<'a> {
         }
         let placeholders = Placeholders::of(body);
         for name in ["ConditionExpression", "UpdateExpression"] {
-            let text = item::text(body, name).unwrap_or_default();
-            let invalid = |why: &str| Failure::validation(format!("Invalid {name}: {why}"));
-            if text.is_empty() && body.contains_key(name) {
-                return Err(invalid("The expression can not be empty;"));
+            if !expression::is_balanced(item::text(body, name).unwrap_or_default()) {
+                let why = "Syntax error; a parenthesis has no partner";
+                return Err(Failure::validation(format!("Invalid {name}: {why}")));
             }
-            if !expression::is_balanced(text) {
-                return Err(invalid("Syntax error; a parenthesis has no partner"));
-            }
-            item::check_names(expression::attributes(text, &placeholders))?;
+            expression::check(body, name, &placeholders)?;
         }
-        let text = item::text(body, "UpdateExpression").unwrap_or_default();
-        let clauses = Clauses::parse(text)
+        let clauses = Clauses::parse(item::text(body, "UpdateExpression").unwrap_or_default())
             .ok_or_else(|| Failure::validation("Invalid UpdateExpression: Syntax error"))?;
         let keys = [table.partition_key_name(), table.sort_key_name()];
         let set = clauses.set.as_deref().unwrap_or_default();
@@ -197,8 +190,7 @@ impl<'a> ClientWrite<'a> {
         let mut write =
             ExpressedWrite::new(self.operation(), session.waits(), session.tie_breaker());
         let mut view = session.view().await?;
-        let mut pulled: Vec<(ShardNumber, Members)> = Vec::new();
-        let mut last: Option<Reply> = None;
+        let (mut pulled, mut last) = (Vec::new(), None);
         let (pause_ends, mut refusals) = (Instant::now() + LONGEST_PAUSE, 0);
         loop {
             let places = session.places(&self.sort_key, &view);
@@ -219,8 +211,9 @@ impl<'a> ClientWrite<'a> {
                 Next::Verify(since) => view = session.verify(since).await?,
                 Next::Pause => {
                     if !session.wait_for_open(pause_ends.min(self.deadline)).await? {
-                        let why = "the key is being spread over more shards";
-                        return Err(Failure::throttled(format!("sharding-endpoint: {why}")));
+                        return Err(Failure::throttled(
+                            "sharding-endpoint: the key is being spread over more shards",
+                        ));
                     }
                     view = session.view().await?;
                 }
@@ -238,17 +231,15 @@ impl<'a> ClientWrite<'a> {
                     let (answer, reply) =
                         self.send(session, &request, (&places, &view), &pulled).await?;
                     // Another writer is changing the same item.
-                    refusals += u32::from(matches!(answer, Answer::Refused(_)));
-                    let waits = answer == Answer::Rejected
-                        || matches!(answer, Answer::Refused(_)) && refusals > 2;
+                    let is_refused = matches!(answer, Answer::Refused(_));
+                    refusals += u32::from(is_refused);
+                    let waits = answer == Answer::Rejected || is_refused && refusals > 2;
                     write.answered(&request, answer, &places, &view, now());
-                    if waits && !write.is_over() && !session.pause().await {
-                        return match reply.filter(|reply| reply.throttled().is_some()) {
-                            Some(reply) => Ok(reply),
-                            None => Err(Failure::throttled(OUT_OF_TIME)),
-                        };
-                    }
                     if waits && !write.is_over() {
+                        if !session.pause().await {
+                            let reply = reply.filter(|reply| reply.throttled().is_some());
+                            return reply.ok_or_else(|| Failure::throttled(OUT_OF_TIME));
+                        }
                         view = session.view().await?;
                     }
                     last = reply;
@@ -267,13 +258,7 @@ impl<'a> ClientWrite<'a> {
     ) -> Result<(Answer, Option<Reply>), Failure> {
         let (home, width) = (places.home, view.layout.number_of_shards);
         let stored_key = shard_key(session, home)?;
-        let pulled = if let Action::Pull(from, _) = &request.action {
-            read.iter().find(|(shard, _)| shard == from)
-        } else {
-            None
-        };
-        let pulled = pulled.map(|(_, copy)| copy);
-        let (operation, body) = compose(self, request, (home, width, &stored_key), pulled)?;
+        let (operation, body) = compose(self, request, (home, width, &stored_key), read)?;
         let lasts = session.lasts(view);
         let place = (home, width);
         let reply = match self.table.upstream.call(operation, &body, &lasts).await {
@@ -320,53 +305,39 @@ impl<'a> ClientWrite<'a> {
         session: &KeySession<'_>,
         view: &View,
     ) -> Result<Reply, Failure> {
-        match outcome {
+        let wants = |member: &str| item::text(self.body, member).unwrap_or("NONE");
+        // What was found on a tombstone is not shown.
+        let (member, is_shown) = match outcome {
             Outcome::Applied { on_item } => {
                 session.wrote(view, &self.sort_key, self.units());
-                let reply = last.ok_or_else(Failure::unknown)?;
-                let mut body = reply.members();
-                self.show_attributes(&mut body, on_item);
-                if let Some(metrics) = body.get_mut("ItemCollectionMetrics")
-                    && let Some(key) = metrics.get_mut("ItemCollectionKey")
-                    && let Some(key) = key.as_object_mut()
-                {
-                    item::strip(self.table, key, self.key);
-                }
-                Ok(reply.with_body(body))
+                let changes_nothing = self.operation() == (Operation::Update { creates: false });
+                let is_old = changes_nothing || wants("ReturnValues").ends_with("_OLD");
+                ("Attributes", on_item || !is_old)
             }
             Outcome::Refused { on_item } => {
-                let reply = last.ok_or_else(Failure::unknown)?;
-                let mut body = reply.members();
-                let wants = item::text(self.body, "ReturnValuesOnConditionCheckFailure");
-                let shown = body.remove("Item").filter(|_| on_item && wants == Some("ALL_OLD"));
-                if let Some(Value::Object(mut shown)) = shown {
-                    item::strip(self.table, &mut shown, self.key);
-                    body.insert("Item".to_owned(), Value::Object(shown));
-                }
-                Ok(reply.with_body(body))
+                ("Item", on_item && wants("ReturnValuesOnConditionCheckFailure") == "ALL_OLD")
             }
-            Outcome::Unknown => Err(Failure::unknown()),
+            Outcome::Unknown => return Err(Failure::unknown()),
             Outcome::Lost => {
                 tracing::error!(key = self.key.as_str(), "an item is of a later era: rebuild");
-                Err(Failure::internal(
+                return Err(Failure::internal(
                     "sharding-endpoint: the key's metadata is lost; rebuild it from the table",
-                ))
+                ));
+            }
+        };
+        let reply = last.ok_or_else(Failure::unknown)?;
+        let mut body = reply.members();
+        if let Some(Value::Object(mut shown)) = body.remove(member) {
+            item::strip(self.table, &mut shown, self.key);
+            if is_shown && !shown.is_empty() {
+                body.insert(member.to_owned(), Value::Object(shown));
             }
         }
-    }
-
-    /// Leaves the product's attributes out of the returned ones. What was found on a tombstone is
-    /// not shown.
-    fn show_attributes(&self, body: &mut Members, on_item: bool) {
-        let Some(Value::Object(mut shown)) = body.remove("Attributes") else { return };
-        let wants = item::text(self.body, "ReturnValues").unwrap_or("NONE");
-        let changes_nothing = self.operation() == (Operation::Update { creates: false });
-        if !on_item && (wants.ends_with("_OLD") || changes_nothing) {
-            return;
+        let metrics = body.get_mut("ItemCollectionMetrics");
+        let key = metrics.and_then(|it| it.get_mut("ItemCollectionKey")?.as_object_mut());
+        if let Some(key) = key {
+            item::strip(self.table, key, self.key);
         }
-        item::strip(self.table, &mut shown, self.key);
-        if !shown.is_empty() {
-            body.insert("Attributes".to_owned(), Value::Object(shown));
-        }
+        Ok(reply.with_body(&Value::Object(body)))
     }
 }

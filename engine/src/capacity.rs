@@ -88,7 +88,6 @@ impl Limits {
         own.copied().unwrap_or_default()
     }
 
-    /// The heat of a table's partitions.
     pub(crate) fn heat(&mut self, table: &str, now: Duration) -> Vec<PartitionHeat> {
         let partitions = self.partitions(table, now);
         partitions.advance(now);
@@ -108,9 +107,9 @@ impl Limits {
     /// Creates the partitions of a new table or index: as many as the request needs, or as its
     /// limits have if that is more. The request has passed [`Self::check_new`].
     pub(crate) fn begin(&mut self, resource: &str, wanted: WarmRequest, now: Duration) {
-        let limits = self.of(resource);
+        let mut limits = self.of(resource);
         let wanted = u32::try_from(wanted.partitions()).unwrap_or(u32::MAX);
-        let limits = PartitionLimits { partitions: limits.partitions.max(wanted), ..limits };
+        limits.partitions = limits.partitions.max(wanted);
         self.tables.insert(resource.to_owned(), Partitions::new(limits, now));
     }
 

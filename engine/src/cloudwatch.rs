@@ -3,6 +3,7 @@
 //! It holds throttles by minute and key (Contributor Insights in throttled-keys mode, and the
 //! metrics of throttle events), and the states of alarms.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Cursor;
 
@@ -26,11 +27,8 @@ const MOST_CONTRIBUTORS: u64 = 25;
 const RULE_PREFIX: &str = "DynamoDBContributorInsights-PKT-";
 /// Real rule names end in their time of creation.
 const RULE_STAMP: &str = "-1700000000000";
-
+/// The part of a path of CloudWatch before the operation.
 const OPERATIONS: &str = "/operation/";
-
-/// A key, and its throttles by the start of their minute.
-type KeyCounts = (String, BTreeMap<u64, u64>);
 
 /// Throttled requests by second, and the alarms that were set.
 #[derive(Debug, Default)]
@@ -43,12 +41,10 @@ pub(crate) struct CloudWatch {
 }
 
 impl CloudWatch {
-    /// Whether this path is one of CloudWatch.
     pub(crate) fn serves(path: &str) -> bool {
         path.contains(OPERATIONS)
     }
 
-    /// Responds to one request.
     pub(crate) fn respond(&mut self, path: &str, body: &[u8]) -> Response {
         let Ok(Cbor::Map(fields)) = ciborium::from_reader::<Cbor, _>(Cursor::new(body)) else {
             return cbor_error("InvalidParameterValue", "the request is not a CBOR map");
@@ -159,23 +155,18 @@ impl CloudWatch {
         }
     }
 
-    /// The most throttled keys of a table in descending order, each with its counts by minute; and
-    /// the number of keys.
-    fn top(&self, table: &str, from: u64, to: u64, most: u64) -> (Vec<KeyCounts>, usize) {
-        let mut totals: HashMap<&str, BTreeMap<u64, u64>> = HashMap::new();
-        for (second, keys) in self.keys.range(from..=to.max(from)) {
-            for ((_, key), count) in keys.iter().filter(|((of, _), _)| of == table) {
-                *totals.entry(key).or_default().entry(second / PERIOD * PERIOD).or_default() +=
-                    count;
+    /// The throttled keys of a table in descending order, each with its throttles by the start of
+    /// their minute.
+    fn throttled_keys(&self, table: &str, from: u64, to: u64) -> Vec<(&str, BTreeMap<u64, u64>)> {
+        let mut keys = HashMap::<&str, BTreeMap<u64, u64>>::new();
+        for (second, counts) in self.keys.range(from..=to.max(from)) {
+            for ((_, key), count) in counts.iter().filter(|((of, _), _)| of == table) {
+                *keys.entry(key).or_default().entry(second / PERIOD * PERIOD).or_default() += count;
             }
         }
-        let unique = totals.len();
-        let mut top: Vec<_> =
-            totals.into_iter().map(|(key, counts)| (key.to_owned(), counts)).collect();
-        let sum = |counts: &BTreeMap<u64, u64>| counts.values().sum::<u64>();
-        top.sort_by(|a, b| sum(&b.1).cmp(&sum(&a.1)).then_with(|| a.0.cmp(&b.0)));
-        top.truncate(usize::try_from(most).unwrap_or(usize::MAX));
-        (top, unique)
+        let mut keys: Vec<_> = keys.into_iter().collect();
+        keys.sort_by_key(|(key, counts)| (Reverse(counts.values().sum::<u64>()), *key));
+        keys
     }
 
     /// DynamoDB's response to DescribeContributorInsights for a table or one of its indexes.
@@ -208,7 +199,8 @@ impl CloudWatch {
                 "MaxContributorCount must be from 1 to 25 for rules of DynamoDB",
             );
         }
-        let (top, unique) = self.top(table, from, to, most);
+        let keys = self.throttled_keys(table, from, to);
+        let top = &keys[..keys.len().min(most as usize)];
         let contributors = top.iter().map(|(key, counts)| {
             let datapoints = counts.iter().map(|(at, count)| {
                 map([("Timestamp", time(*at)), ("ApproximateValue", float(*count))])
@@ -223,13 +215,12 @@ impl CloudWatch {
             ("KeyLabels", Cbor::Array(vec![text("PartitionKey")])),
             ("AggregationStatistic", text("Sum")),
             ("AggregateValue", float(top.iter().flat_map(|(_, counts)| counts.values()).sum())),
-            ("ApproximateUniqueCount", Cbor::Integer((unique as u64).into())),
+            ("ApproximateUniqueCount", Cbor::Integer((keys.len() as u64).into())),
             ("Contributors", Cbor::Array(contributors.collect())),
         ])
     }
 }
 
-/// The fields of a request.
 struct Fields<'a>(&'a [(Cbor, Cbor)]);
 
 impl<'a> Fields<'a> {
@@ -255,17 +246,10 @@ impl<'a> Fields<'a> {
 }
 
 /// Reads a timestamp: CBOR tag 1 over a number of seconds.
-#[expect(clippy::wildcard_enum_match_arm, reason = "the enum is open")]
 fn seconds(value: &Cbor) -> Option<u64> {
-    let inner = match value {
-        Cbor::Tag(1, inner) => inner,
-        other => other,
-    };
-    match inner {
-        Cbor::Integer(n) => u64::try_from(*n).ok(),
-        Cbor::Float(f) if *f >= 0.0 => Some(*f as u64),
-        _ => None,
-    }
+    let number = value.as_tag().filter(|(tag, _)| *tag == 1).map_or(value, |(_, number)| number);
+    let whole = number.as_integer().and_then(|seconds| u64::try_from(seconds).ok());
+    whole.or_else(|| number.as_float().filter(|seconds| *seconds >= 0.0).map(|it| it as u64))
 }
 
 fn time(epoch_seconds: u64) -> Cbor {
@@ -296,9 +280,9 @@ fn no_period() -> Response {
     cbor_error("MissingRequiredParameterException", "StartTime and EndTime are required")
 }
 
-fn respond(status: u16, body: &Cbor) -> Response {
-    let mut bytes = Vec::new();
+fn respond(status: u16, value: &Cbor) -> Response {
+    let mut body = Vec::new();
     // Writing to memory cannot fail.
-    let _ = ciborium::into_writer(body, &mut bytes);
-    Response::cbor(status, bytes)
+    let _ = ciborium::into_writer(value, &mut body);
+    Response { status, content_type: "application/cbor", body }
 }

@@ -44,7 +44,6 @@ struct State {
     traffic: HashMap<String, Traffic>,
     billing_modes: BillingModes,
     keys: KeyHeats,
-    lacks_warm_throughput: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -112,15 +111,6 @@ impl Engine {
     /// ```
     pub fn set_limits(&self, by_table: impl IntoIterator<Item = (String, PartitionLimits)>) {
         self.state().limits = Limits::new(by_table.into_iter().collect());
-    }
-
-    /// Sets whether the engine supports warm throughput; it does by default. Otherwise it responds
-    /// as engines before November 2024 do: no response has the field, and a parameter of this name
-    /// is ignored. So an `UpdateTable` that changes only warm throughput fails with a
-    /// `ValidationException`.
-    #[doc(hidden)]
-    pub fn set_has_warm_throughput(&self, has: bool) {
-        self.state().lacks_warm_throughput = !has;
     }
 
     /// Returns the warm throughput of a table, or of an index under the name `table/index/name`:
@@ -222,9 +212,12 @@ impl Engine {
         }
         let closed = self.closed(&touched);
         let is_batch = matches!(operation, "BatchWriteItem" | "BatchGetItem");
-        let rejects = closed.iter().filter(|closed| closed.is_some()).count();
-        if rejects == closed.len() || (rejects > 0 && !is_batch) {
-            return Err(self.reject(operation, &touched, &closed));
+        let mut both = touched.iter().zip(&closed);
+        let first = both.find_map(|(one, closed)| Some((one, closed.as_deref()?)));
+        if let Some((one, resource)) = first
+            && (!is_batch || closed.iter().all(Option::is_some))
+        {
+            return Err(self.reject(operation, one, resource, &closed));
         }
         let unprocessed =
             if is_batch { self.split(operation, &mut body, &touched, &closed) } else { None };
@@ -233,9 +226,10 @@ impl Engine {
             both.filter(|(_, closed)| closed.is_none()).map(|(one, _)| one).collect();
         let hidden = capacity::request_consumed(&mut body);
         let result = dispatch(&self.inner.db, operation, &body);
-        let consumed = result
-            .as_ref()
-            .map_or_else(|_| capacity::consumed_by_failure(&mut open), capacity::consumed);
+        let consumed = match &result {
+            Ok(response) => capacity::consumed(response),
+            Err(_) => capacity::consumed_by_failure(&mut open),
+        };
         self.charge(&open, &consumed);
         let mut response = result?;
         if let Some(object) = response.as_object_mut() {
@@ -252,7 +246,7 @@ impl Engine {
     /// Runs an operation of the control plane. The lock admits one at a time.
     fn control(&self, operation: &str, body: Value) -> Result<Value, Response> {
         let (mut state, now) = self.state_now();
-        let State { limits, tables, billing_modes, lacks_warm_throughput, .. } = &mut *state;
+        let State { limits, tables, billing_modes, .. } = &mut *state;
         let db = &self.inner.db;
         let table = request::table_name(&body).unwrap_or_default().to_owned();
         if operation != "DescribeTable" {
@@ -265,13 +259,9 @@ impl Engine {
             billing_modes.describe(&table, &mut before, epoch_seconds());
         }
         let is_replaced = matches!(operation, "CreateTable" | "DeleteTable");
-        let mut response = if *lacks_warm_throughput {
-            dispatch(db, operation, &body)?
-        } else {
-            Control { db, limits, now }.run(operation, body)?
-        };
+        let mut response = Control { db, limits, now }.run(operation, body)?;
         if is_replaced {
-            if *lacks_warm_throughput || operation == "DeleteTable" {
+            if operation == "DeleteTable" {
                 limits.forget(&table);
             }
             billing_modes.forget(&table);
@@ -321,12 +311,13 @@ impl Engine {
         })
     }
 
-    fn reject(&self, operation: &str, touched: &[Touched], closed: &[Option<String>]) -> Response {
-        let mut both = touched.iter().zip(closed);
-        let Some((one, resource)) = both.find_map(|(one, closed)| Some((one, closed.as_ref()?)))
-        else {
-            return Response::error(500, "InternalServerError", "a throttled key is missing");
-        };
+    fn reject(
+        &self,
+        operation: &str,
+        one: &Touched,
+        resource: &str,
+        closed: &[Option<String>],
+    ) -> Response {
         let billing = self.facts(&one.table).map_or(Billing::OnDemand, |facts| facts.billing);
         if operation.starts_with("Transact") {
             capacity::cancelled(closed, billing)

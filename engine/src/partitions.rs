@@ -131,11 +131,31 @@ pub struct Partitions {
 impl Partitions {
     /// Creates partitions with equal hash ranges.
     pub fn new(limits: PartitionLimits, now: Duration) -> Self {
-        let count = u64::from(limits.partitions.max(1));
-        let width = u64::MAX / count;
-        let all = (0..count).map(|i| fresh(&limits, i, i * width, now)).collect();
         let (collections, growth) = (HashMap::new(), TableGrowth::new(now));
-        Self { limits, all, collections, made: count, growth }
+        let mut partitions = Self { limits, all: Vec::new(), collections, made: 0, growth };
+        partitions.all = partitions.equal_parts(limits.partitions.max(1).into(), now);
+        partitions
+    }
+
+    /// Creates partitions that divide all hashes into this number of equal ranges.
+    fn equal_parts(&mut self, count: u64, now: Duration) -> Vec<Partition> {
+        (0..count).map(|part| self.create(part * (u64::MAX / count), now)).collect()
+    }
+
+    fn create(&mut self, start: u64, now: Duration) -> Partition {
+        let id = self.made;
+        self.made += 1;
+        Partition {
+            start,
+            write: self.full_write_capacity(now),
+            read: Capacity::new(self.limits.read_units, None, now),
+            heat: Heat::default(),
+            served: PartitionHeat { id, ..PartitionHeat::default() },
+        }
+    }
+
+    fn full_write_capacity(&self, now: Duration) -> Capacity {
+        Capacity::new(self.limits.write_units, self.limits.provisioned_write_units, now)
     }
 
     /// Returns the number of partitions as of the last request or [`Self::advance`]: hash ranges,
@@ -178,19 +198,17 @@ impl Partitions {
         WarmThroughput::of(self.all.len(), self.growth.updating_until())
     }
 
-    /// Starts an increase of warm throughput, which ends after [`PartitionLimits::warming`]. A
-    /// request for the current warm throughput is accepted and changes nothing.
-    pub(crate) fn warm(&mut self, wanted: WarmRequest, now: Duration) -> Result<(), WarmRefusal> {
-        self.check_warm(wanted, now)?;
+    /// Starts an increase of warm throughput, which ends after [`PartitionLimits::warming`], unless
+    /// the table has as much. The request has passed [`Self::check_warm`].
+    pub(crate) fn warm(&mut self, wanted: WarmRequest, now: Duration) {
         let partitions = wanted.partitions();
         if partitions > self.all.len() {
             self.growth.warm(partitions, now.saturating_add(self.limits.warming));
         }
-        Ok(())
     }
 
-    /// Checks whether [`Self::warm`] would be accepted now. If read and write units are both
-    /// refused, the error names the read units, as DynamoDB does.
+    /// Checks whether warm throughput may be raised now. If read and write units are both refused,
+    /// the error names the read units, as DynamoDB does.
     pub(crate) fn check_warm(
         &mut self,
         wanted: WarmRequest,
@@ -267,15 +285,10 @@ impl Partitions {
     fn split(&mut self, key: &StoredKey, heat: &Heat, now: Duration) {
         let total: u64 = heat.keys.values().map(|key| key.throttles).sum();
         let is_dominant = |key: &KeyHeat| key.throttles as f64 >= DOMINANT * total as f64;
-        let dominant = heat.keys.iter().find(|(_, key)| is_dominant(key));
-        if let Some((dominant, key_heat)) = dominant {
-            if !key_heat.only_rises() {
+        if let Some((dominant, its_heat)) = heat.keys.iter().find(|(_, key)| is_dominant(key)) {
+            if !its_heat.only_rises() {
                 let ways = self.collections.get(dominant).map_or(1, Vec::len) as u64 * 2;
-                let width = u64::MAX / ways;
-                let first = self.made;
-                self.made += ways;
-                let parts =
-                    (0..ways).map(|i| fresh(&self.limits, first + i, i * width, now)).collect();
+                let parts = self.equal_parts(ways, now);
                 self.collections.insert(dominant.clone(), parts);
             }
             return;
@@ -285,9 +298,9 @@ impl Partitions {
         let middle = hashes[hashes.len() / 2];
         let index = self.index_of(key);
         if self.all[index].start < middle {
-            self.all[index].write = fresh(&self.limits, 0, 0, now).write;
-            self.all.insert(index + 1, fresh(&self.limits, self.made, middle, now));
-            self.made += 1;
+            self.all[index].write = self.full_write_capacity(now);
+            let upper = self.create(middle, now);
+            self.all.insert(index + 1, upper);
         }
     }
 
@@ -309,8 +322,8 @@ impl Partitions {
     /// Cuts each hash range into this number of equal parts. The first part stays the same
     /// partition. Its heat is reset, because it was that of the whole range.
     fn split_ranges(&mut self, cuts: &[u64], now: Duration) {
-        let widths = cuts.iter().enumerate().map(|(range, parts)| self.width(range) / parts);
-        let widths: Vec<u64> = widths.collect();
+        let widths: Vec<u64> =
+            cuts.iter().enumerate().map(|(range, parts)| self.width(range) / parts).collect();
         let whole = std::mem::take(&mut self.all).into_iter();
         for ((mut partition, width), &parts) in whole.zip(widths).zip(cuts) {
             let start = partition.start;
@@ -319,8 +332,8 @@ impl Partitions {
             }
             self.all.push(partition);
             for part in 1..parts {
-                self.all.push(fresh(&self.limits, self.made, start + width * part, now));
-                self.made += 1;
+                let upper = self.create(start + width * part, now);
+                self.all.push(upper);
             }
         }
     }
@@ -328,16 +341,6 @@ impl Partitions {
     fn width(&self, range: usize) -> u64 {
         let end = self.all.get(range + 1).map_or(u64::MAX, |next| next.start);
         end - self.all[range].start
-    }
-}
-
-fn fresh(limits: &PartitionLimits, id: u64, start: u64, now: Duration) -> Partition {
-    Partition {
-        start,
-        write: Capacity::new(limits.write_units, limits.provisioned_write_units, now),
-        read: Capacity::new(limits.read_units, None, now),
-        heat: Heat::default(),
-        served: PartitionHeat { id, ..PartitionHeat::default() },
     }
 }
 
@@ -471,15 +474,5 @@ mod tests {
             PartitionHeat { id: hot as u64, write_units: 12.0, read_units: 3.0, throttled: 1 };
         assert_eq!(heat[hot], expected);
         assert!(heat.iter().enumerate().all(|(i, heat)| i == hot || heat.write_units == 0.0));
-    }
-
-    #[test]
-    fn keys_spread_over_all_partitions() {
-        let partitions = Partitions::new(PartitionLimits { partitions: 16, ..ONE }, Duration::ZERO);
-        let mut seen = [0u32; 16];
-        for i in 0..16_000 {
-            seen[partitions.index_of(&StoredKey::new(format!("key.{i}")))] += 1;
-        }
-        assert!(seen.iter().all(|count| (800..1_200).contains(count)), "{seen:?}");
     }
 }

@@ -97,7 +97,6 @@ pub(crate) fn written(request: &Value) -> Option<&Value> {
     request.pointer("/PutRequest/Item").or_else(|| request.pointer("/DeleteRequest/Key"))
 }
 
-/// The requests of a batch, each with its table.
 fn batch(body: &Value) -> impl Iterator<Item = (&str, &Value)> {
     let tables = body.get("RequestItems").and_then(Value::as_object).into_iter().flatten();
     tables.flat_map(|(table, requests)| {

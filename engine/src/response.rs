@@ -18,10 +18,6 @@ impl Response {
         Self { status, content_type: "application/x-amz-json-1.0", body: body.into() }
     }
 
-    pub(crate) const fn cbor(status: u16, body: Vec<u8>) -> Self {
-        Self { status, content_type: "application/cbor", body }
-    }
-
     pub(crate) fn error(status: u16, code: &str, message: &str) -> Self {
         let body = json!({"__type": format!("com.amazonaws.dynamodb.v20120810#{code}"), "message": message});
         Self::json(status, body.to_string())

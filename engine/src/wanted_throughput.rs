@@ -109,7 +109,6 @@ pub(crate) fn index_name(part: &Value) -> Option<&str> {
     part.get("IndexName").and_then(Value::as_str)
 }
 
-/// A `ValidationException` with this message.
 pub(crate) fn invalid(message: &str) -> Response {
     let message = format!("One or more parameter values were invalid: {message}");
     Response::error(400, "ValidationException", &message)

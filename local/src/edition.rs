@@ -18,8 +18,7 @@ use sharding::{
 };
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use tokio::time::Instant as Deadline;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant as Deadline, sleep, timeout};
 
 use crate::clients::{in_process_clients, remote_clients};
 use crate::console::Console;
@@ -148,26 +147,22 @@ impl Edition {
     /// # Errors
     /// [`EditionError`] with the cause.
     pub async fn start(options: &ServeOptions, config: TableConfig) -> Result<Self, EditionError> {
-        let of_scaler =
-            read(&*VARIABLES, ScalerConfig::default(), |name| std::env::var(name).ok())?;
-        Self::start_with(options, config, of_scaler).await
+        let scaler = read(&*VARIABLES, ScalerConfig::default(), |name| std::env::var(name).ok())?;
+        Self::start_with(options, config, scaler).await
     }
 
     /// Like [`start`](Self::start), with this configuration of the shard-scaler.
     pub(crate) async fn start_with(
         options: &ServeOptions,
-        config: TableConfig,
+        mut config: TableConfig,
         of_scaler: ScalerConfig,
     ) -> Result<Self, EditionError> {
-        let mut config = config;
         config.policy.partition_write_units = f64::from(options.partition_write_units);
-        let config = match options.drain_wait {
-            Some(seconds) => config.drain_wait(Duration::from_secs(seconds.into()))?,
-            None => config,
-        };
+        if let Some(seconds) = options.drain_wait {
+            config = config.drain_wait(Duration::from_secs(seconds.into()))?;
+        }
         // A command on this machine may arm keys within seconds.
-        let lease = config.pattern_lease.min(LOCAL_PATTERN_LEASE);
-        let config = config.with(|config| config.pattern_lease = lease);
+        config.pattern_lease = config.pattern_lease.min(LOCAL_PATTERN_LEASE);
         let api = listen(options.host, options.port, "--port").await?;
         let (clients, engine) = match &options.endpoint_url {
             Some(url) => (remote_clients(url).await, None),
@@ -185,8 +180,7 @@ impl Edition {
         let serves_endpoint =
             config.writes() == Writes::Items && config.shard_keys == ShardKeys::KeyFirst;
         let table = ShardedTable::new(&clients.dynamodb, of_scaler.with_pace(config));
-        let claimed = table.maintenance().timeout(START_TIMEOUT).claim().await;
-        claimed.map_err(unusable)?;
+        table.maintenance().timeout(START_TIMEOUT).claim().await.map_err(unusable)?;
         let scaler = Scaler::new(table.clone(), clients, of_scaler);
         // In an AWS account, a schedule does this before the first request.
         Box::pin(scaler.learn_warm_throughput(Deadline::now() + START_TIMEOUT)).await;
@@ -252,8 +246,7 @@ impl Edition {
         let (stopping, stopped) = tokio::sync::watch::channel(false);
         tokio::spawn(async move {
             stop.await;
-            // Sending fails only if the servers have already ended.
-            let _ = stopping.send(true);
+            stopping.send_replace(true);
         });
         let until = |mut stopped: tokio::sync::watch::Receiver<bool>| async move {
             let _ = stopped.wait_for(|stopped| *stopped).await;
@@ -316,12 +309,8 @@ where
     }
 }
 
-async fn listen(
-    host: IpAddr,
-    port: u16,
-    option: &'static str,
-) -> Result<TcpListener, EditionError> {
-    let address = SocketAddr::new(host, port);
+async fn listen(ip: IpAddr, port: u16, option: &'static str) -> Result<TcpListener, EditionError> {
+    let address = SocketAddr::new(ip, port);
     TcpListener::bind(address).await.map_err(|cause| EditionError::Port { address, option, cause })
 }
 

@@ -9,6 +9,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::Method;
+use http::header::CONTENT_TYPE;
 use shard_scaler::{Failed, Scaler};
 use sharding::ShardedTable;
 use tokio::time::Instant;
@@ -65,8 +66,7 @@ async fn handle(State(functions): State<Functions>, request: Request) -> Respons
         return to_axum(problem.into_response());
     };
     if parts.uri.path() == DESCRIPTION_ROUTE && parts.method == Method::GET {
-        let content_type = [(http::header::CONTENT_TYPE, "application/yaml")];
-        return (content_type, api::OPENAPI).into_response();
+        return ([(CONTENT_TYPE, "application/yaml")], api::OPENAPI).into_response();
     }
     if parts.uri.path() == INVOKE_ROUTE && parts.method == Method::POST {
         return invoke_scaler(&functions, &body).await;

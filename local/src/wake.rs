@@ -6,8 +6,7 @@ use std::time::Duration;
 use embedded_dynamodb::Engine;
 use serde_json::{Value, json};
 use shard_scaler::{Failed, Scaler};
-use tokio::time::Instant as Deadline;
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::{Instant as Deadline, Interval, MissedTickBehavior, interval};
 use writer::shortage;
 
 /// The template's timeout of the shard-scaler.
@@ -40,35 +39,24 @@ pub(crate) async fn by_alarm(engine: Engine, scaler: Scaler, period: Duration) {
         engine.set_alarm_state(ALARM, new);
         tracing::info!(from = old, to = new, throttled, "the alarm changed its state");
         if new == "ALARM" {
-            let event = alarm_event(&table, &old, throttled, period);
+            let (scaler, event) = (scaler.clone(), alarm_event(&table));
             // The event is handled in the background, as a Lambda function does.
-            let scaler = scaler.clone();
             tokio::spawn(async move { send(&scaler, &event).await });
         }
     }
 }
 
-/// The event that CloudWatch sends to a Lambda function.
-fn alarm_event(table: &str, old: &str, throttled: u64, period: Duration) -> Value {
-    let reason = format!("{throttled} writes were throttled within {} s", period.as_secs_f64());
-    json!({
-        "source": "aws.cloudwatch",
-        "alarmArn": format!("arn:aws:cloudwatch:local:000000000000:alarm:{ALARM}"),
-        "alarmData": {
-            "alarmName": ALARM,
-            "state": {"value": "ALARM", "reason": reason},
-            "previousState": {"value": old},
-            "configuration": {"metrics": [{"id": "m1", "returnData": true, "metricStat": {
-                "metric": {
-                    "namespace": "AWS/DynamoDB",
-                    "name": "WriteKeyRangeThroughputThrottleEvents",
-                    "dimensions": {"TableName": table},
-                },
-                "period": period.as_secs(),
-                "stat": "Sum",
-            }}]},
-        },
-    })
+/// The part that the shard-scaler reads of the event that CloudWatch sends to a Lambda function.
+fn alarm_event(table: &str) -> Value {
+    let metric = json!({
+        "name": "WriteKeyRangeThroughputThrottleEvents",
+        "dimensions": {"TableName": table},
+    });
+    json!({"alarmData": {
+        "alarmName": ALARM,
+        "state": {"value": "ALARM"},
+        "configuration": {"metrics": [{"metricStat": {"metric": metric}}]},
+    }})
 }
 
 /// Like the template's `DrainSchedule`, makes the shard-scaler continue with shrinking and settling
@@ -97,7 +85,7 @@ pub(crate) async fn by_shortage(scaler: Scaler) {
 }
 
 /// The first tick is a period from now.
-async fn ticks(period: Duration) -> Interval {
+pub(crate) async fn ticks(period: Duration) -> Interval {
     let mut ticks = interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks.tick().await;

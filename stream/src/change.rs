@@ -72,7 +72,6 @@ pub enum ChangeKind {
 
 impl ChangeKind {
     /// `put`, `delete` or `expiry`.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Put => "put",
@@ -117,7 +116,6 @@ impl Change {
     /// there are such images.
     ///
     /// The sort key is a string even if it is a number, because a JSON number may lose digits.
-    #[must_use]
     pub fn to_json(&self) -> Json {
         let mut json = json!({
             "kind": self.kind.as_str(),

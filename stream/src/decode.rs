@@ -52,7 +52,6 @@ pub struct StreamDecoder {
 impl StreamDecoder {
     /// A decoder for the table with this configuration, which must equal the functions'
     /// configuration.
-    #[must_use]
     pub const fn new(config: TableConfig) -> Self {
         Self { config }
     }

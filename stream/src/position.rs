@@ -14,33 +14,6 @@ use sharding_core::Version;
 /// record and then the version. In an append-only table the version decides.
 ///
 /// Compare only positions of one item, from one type of stream.
-///
-/// ```
-/// use serde_json::json;
-/// use dynamodb_write_sharding_stream::TableConfig;
-/// use dynamodb_write_sharding_stream::{Decoded, WidthHistory, Reading, StreamDecoder};
-///
-/// let config = TableConfig::new("items", "items-metadata");
-/// let decoder = StreamDecoder::new(config.clone());
-/// let put = |era: u64, sequence: &str| {
-///     let image = json!({"partition_key": {"S": "day"}, "sort_key": {"S": "a"},
-///         "_sh:v": {"N": format!("{era}000000000000000007000000001")}});
-///     let record = json!({"eventID": "1", "eventName": "INSERT", "dynamodb": {
-///         "ApproximateCreationDateTime": 1_700_000_000,
-///         "Keys": {"partition_key": {"S": "day"}, "sort_key": {"S": "a"}}, "NewImage": image,
-///         "SequenceNumber": sequence, "StreamViewType": "NEW_AND_OLD_IMAGES"}});
-///     let Ok(Reading::Item(record)) = decoder.read(&record) else { panic!("it is an item's") };
-///     match decoder.decode(record, &WidthHistory::never_grown(&config, 1_700_000_000)) {
-///         Ok(Decoded::Change(change)) => change.position,
-///         other => panic!("{other:?}"),
-///     }
-/// };
-/// assert!(put(1, "900000000000000000002") > put(1, "900000000000000000001"));
-/// assert!(
-///     put(2, "100000000000000000000") > put(1, "900000000000000000002"),
-///     "another stored key",
-/// );
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(String);
 
@@ -61,7 +34,6 @@ impl Position {
     }
 
     /// The comparable text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

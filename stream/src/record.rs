@@ -10,9 +10,7 @@ use crate::change::Internal;
 use crate::error::StreamError;
 use crate::json::Field;
 use sharding_core::internal::ShardKeys;
-use sharding_core::internal::protocol::names::{
-    DELETED, LATE_UNTIL, LOGICAL_KEY, RESERVED_PREFIX, VERSION,
-};
+use sharding_core::internal::protocol::names::{DELETED, LATE_UNTIL, LOGICAL_KEY, VERSION};
 use sharding_core::{Item, KeyError, PartitionKey, ShardNumber, SortKey, SortKeyType, Value};
 use sharding_core::{TableConfig, Version};
 
@@ -66,19 +64,16 @@ pub(crate) struct Image {
 
 impl StreamRecord {
     /// The logical partition key. Its [`WidthHistory`](super::WidthHistory) determine the meaning.
-    #[must_use]
     pub const fn partition_key(&self) -> &PartitionKey {
         &self.partition_key
     }
 
     /// The sort key.
-    #[must_use]
     pub const fn sort_key(&self) -> &SortKey {
         &self.sort_key
     }
 
     /// When the record was made, since the Unix epoch.
-    #[must_use]
     pub const fn at(&self) -> Duration {
         self.at
     }
@@ -94,7 +89,6 @@ impl StreamRecord {
 /// assert_eq!(item_identifier(&json!({"kinesis": {"sequenceNumber": "495"}})), Some("495"));
 /// assert_eq!(item_identifier(&json!({})), None);
 /// ```
-#[must_use]
 pub fn item_identifier(record: &Json) -> Option<&str> {
     let of_kinesis = record.pointer("/kinesis/sequenceNumber");
     of_kinesis.or_else(|| record.pointer("/dynamodb/SequenceNumber")).and_then(Json::as_str)
@@ -111,7 +105,6 @@ pub fn item_identifier(record: &Json) -> Option<&str> {
 ///     r#"{"batchItemFailures":[{"itemIdentifier":"111"}]}"#,
 /// );
 /// ```
-#[must_use]
 pub fn failed_items<'a>(identifiers: impl IntoIterator<Item = &'a str>) -> Json {
     let failures =
         identifiers.into_iter().map(|identifier| json!({ "itemIdentifier": identifier }));
@@ -140,13 +133,13 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn read(&self) -> Result<Reading, StreamError> {
-        let (config, dynamodb) = (self.config, self.record.get("dynamodb"));
+        let dynamodb = self.record.get("dynamodb");
         if self.is_of_metadata_table()? {
             return Ok(Reading::Internal(Internal::Metadata));
         }
         let keys = dynamodb.get("Keys");
         keys.object()?;
-        let stored_key = keys.get(&config.partition_key_name);
+        let stored_key = keys.get(&self.config.partition_key_name);
         let stored_key = stored_key.get("S");
         if PartitionKey::new(stored_key.text()?) == Err(KeyError::Reserved) {
             return Ok(Reading::Internal(Internal::Metadata));
@@ -180,15 +173,13 @@ impl Reader<'_> {
         let Some(text) = field.value.and_then(Json::as_str) else { return Ok(false) };
         let of_arn = text.split_once(":table/").and_then(|(_, rest)| rest.split('/').next());
         let table = of_arn.unwrap_or(text);
-        if table == name(&self.config.metadata_table_name) {
-            return Ok(true);
-        }
-        let expected = name(&self.config.table_name);
-        if table != expected {
-            let why = format!("names the table {table:?}; this decoder is for {expected:?}");
+        let (main, metadata) =
+            (name(&self.config.table_name), name(&self.config.metadata_table_name));
+        if table != main && table != metadata {
+            let why = format!("names the table {table:?}; this decoder is for {main:?}");
             return Err(field.is(why));
         }
-        Ok(false)
+        Ok(table == metadata)
     }
 
     fn sort_key(&self, keys: &Field<'_, '_>) -> Result<SortKey, StreamError> {
@@ -268,7 +259,6 @@ impl Reader<'_> {
         partition_key: &PartitionKey,
         sort_key: &SortKey,
     ) -> Result<Image, StreamError> {
-        let config = self.config;
         let mut attributes = field.attributes()?;
         let version = match attributes.get(VERSION) {
             None => None,
@@ -281,16 +271,12 @@ impl Reader<'_> {
         // As for reads of items: without a version, the attribute belongs to another program.
         let is_tombstone = version.is_some() && attributes.get(DELETED) == Some(&Value::Bool(true));
         let is_marked = attributes.contains_key(LATE_UNTIL);
-        let ends = config.ttl_attribute.as_ref().and_then(|name| attributes.get(name));
+        let ends = self.config.ttl_attribute.as_ref().and_then(|name| attributes.get(name));
         let expires_at = match ends {
             Some(Value::N(text)) => text.parse().ok(),
             Some(_) | None => None,
         };
-        attributes.retain(|name, _| {
-            !(name.starts_with(RESERVED_PREFIX)
-                || *name == config.partition_key_name
-                || *name == config.sort_key_name)
-        });
+        attributes.retain(|name, _| !self.config.is_reserved(name));
         let item =
             Item { partition_key: partition_key.clone(), sort_key: sort_key.clone(), attributes };
         Ok(Image { version, is_tombstone, is_marked, expires_at, item })

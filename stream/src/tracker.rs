@@ -31,31 +31,6 @@ pub enum Tracked {
 ///
 /// Call this after the effect of a change is stored, or discard the tracker if storing fails:
 /// Lambda delivers the change again.
-///
-/// ```
-/// use std::num::NonZeroUsize;
-/// use serde_json::json;
-/// use dynamodb_write_sharding_stream::TableConfig;
-/// use dynamodb_write_sharding_stream::{ChangeTracker, Decoded, WidthHistory, Reading, StreamDecoder, Tracked};
-///
-/// let config = TableConfig::new("items", "items-metadata");
-/// let decoder = StreamDecoder::new(config.clone());
-/// let put = |sequence: &str| {
-///     let keys = json!({"partition_key": {"S": "day.1"}, "sort_key": {"S": "a"}});
-///     let record = json!({"eventName": "INSERT", "dynamodb": {
-///         "ApproximateCreationDateTime": 1_700_000_000, "Keys": keys,
-///         "NewImage": keys, "SequenceNumber": sequence, "StreamViewType": "NEW_AND_OLD_IMAGES"}});
-///     let Ok(Reading::Item(record)) = decoder.read(&record) else { panic!("it is an item's") };
-///     match decoder.decode(record, &WidthHistory::never_grown(&config, 1_700_000_000)) {
-///         Ok(Decoded::Change(change)) => change,
-///         other => panic!("{other:?}"),
-///     }
-/// };
-/// let mut tracker = ChangeTracker::new(NonZeroUsize::new(1_000).unwrap());
-/// assert_eq!(tracker.see(&put("2")), Tracked::InOrder);
-/// assert_eq!(tracker.see(&put("2")), Tracked::Duplicate);
-/// assert_eq!(tracker.see(&put("1")), Tracked::Late);
-/// ```
 #[derive(Debug, Clone)]
 pub struct ChangeTracker {
     capacity: usize,
@@ -71,7 +46,6 @@ type Fingerprint = [u8; 16];
 
 impl ChangeTracker {
     /// Remembers this number of changes.
-    #[must_use]
     pub fn new(capacity: NonZeroUsize) -> Self {
         Self {
             capacity: capacity.get(),

@@ -11,22 +11,6 @@ use crate::json::Field;
 /// The widths of a key from its metadata item itself, in DynamoDB's JSON, as `aws dynamodb get-item
 /// --consistent-read` prints it. `read_at` is an epoch second before the request.
 ///
-/// ```
-/// use dynamodb_write_sharding_stream::width_history;
-/// use serde_json::json;
-///
-/// let item = json!({
-///     "partition_key": {"S": "day"},
-///     "number_of_shards": {"N": "4"},
-///     "era": {"N": "2"},
-///     "last_updated": {"N": "1700000000"},
-///     "shard_history": {"SS": ["1700000000:4", "1699999998:1"]},
-/// });
-/// let widths = width_history(&item, 1_700_000_060)?;
-/// # let _ = widths;
-/// # Ok::<(), dynamodb_write_sharding_stream::StreamError>(())
-/// ```
-///
 /// # Errors
 /// [`StreamError::Field`] names the attribute that is missing or cannot be parsed.
 pub fn width_history(item: &Json, read_at: u64) -> Result<WidthHistory, StreamError> {
@@ -43,16 +27,14 @@ pub fn width_history(item: &Json, read_at: u64) -> Result<WidthHistory, StreamEr
     let width = width.ok_or_else(|| root.get("number_of_shards").is("is not a width"))?;
     let history = root.get("shard_history");
     let entries = history.get("SS").value.and_then(Json::as_array).into_iter().flatten();
-    let history = ShardHistory::parse(entries.filter_map(Json::as_str))
+    let shard_history = ShardHistory::parse(entries.filter_map(Json::as_str))
         .map_err(|error| history.is(format!("cannot be read: {error}")))?;
-    let era = number("era")?.unwrap_or(FIRST_ERA);
-    let draining = root.get("draining");
-    let is_draining = draining.value.is_some_and(|flag| flag["BOOL"] == true);
+    let is_draining = root.get("draining").value.is_some_and(|flag| flag["BOOL"] == true);
     let drain = Drain { began: 0, busy_until: None, in_doubt: false, emptied_at: None };
     let metadata = ShardMetadata {
-        era,
+        era: number("era")?.unwrap_or(FIRST_ERA),
         last_updated: number("last_updated")?.unwrap_or(0),
-        shard_history: history,
+        shard_history,
         drained_at: number("drained_at")?,
         phase: if is_draining { Phase::Draining(drain) } else { Phase::Open },
         ..ShardMetadata::unregistered_with(width)

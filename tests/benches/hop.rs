@@ -27,7 +27,6 @@ const CONNECTIONS: usize = 32;
 const REQUESTS_EACH: usize = 100;
 /// Stands for a number in a request, so that connections do not write the same item.
 const SORT_KEY: &str = "NUMBER";
-/// A table without an armed key.
 const PLAIN: &str = "plain";
 
 /// One request, without the endpoint and through it.
@@ -135,7 +134,6 @@ async fn measure(row: &Row, urls: [&str; 2]) -> [Side; 2] {
     sides
 }
 
-/// Sends requests one after the other.
 async fn send(
     http: &reqwest::Client,
     url: &str,

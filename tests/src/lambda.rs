@@ -150,12 +150,8 @@ impl Function {
 
     /// The peak resident memory of the process, in kilobytes; 0 if the system does not report it.
     pub fn peak_kilobytes(&self) -> u64 {
-        let peak = |id: u32| -> Option<u64> {
-            let status = std::fs::read_to_string(format!("/proc/{id}/status")).ok()?;
-            let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
-            line.split_whitespace().nth(1)?.parse().ok()
-        };
-        self.process.id().and_then(peak).unwrap_or_default()
+        let peak = self.process.id().and_then(|id| peak_kilobytes(&id.to_string()));
+        peak.unwrap_or_default()
     }
 
     /// Stops the function, and returns its log.
@@ -172,6 +168,14 @@ impl Function {
         assert!(!output.status.success(), "the function must fail");
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
+}
+
+/// The peak resident memory of a process, which may be `self`, in kilobytes; `None` if the system
+/// does not report it.
+pub fn peak_kilobytes(process: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
 }
 
 async fn next(State(api): State<RuntimeApi>) -> Response {

@@ -18,10 +18,12 @@ mod wire;
 
 pub use edition::{Response, TestEdition, config};
 pub use embedded_dynamodb::http_client;
-pub use lambda::{Function, event, event_of_now};
+pub use lambda::{Function, event, event_of_now, peak_kilobytes};
 pub use services::Services;
 pub use size::{large_or, large_tests};
-pub use stored::{numbers, read_items, scan_stored, store_plainly};
+pub use stored::{numbers, read_items, scan_stored, store_plainly, survey};
 pub use tables::{Tables, UNLIMITED};
-pub use values::{count, numbered, partition_key, report_throttles, soon, sort_key, valued_item};
+pub use values::{
+    count, filled_item, numbered, partition_key, report_throttles, soon, sort_key, valued_item,
+};
 pub use wire::{Call, Fate, TestClock, Wire};

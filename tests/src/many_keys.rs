@@ -9,14 +9,12 @@ use aws_sdk_dynamodb::Client;
 use embedded_dynamodb::Engine;
 use local::in_process_clients;
 use sharding::internal::TableEngine;
-use sharding::{Attributes, Item, Value};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::metadata::{self, text};
-use crate::{Tables, config, partition_key, soon, sort_key};
+use crate::{Tables, config, partition_key, soon, sort_key, valued_item};
 
-/// The service time of a request.
 const SERVICE_TIME: Duration = Duration::from_millis(3);
 const SORT_KEY: &str = "123456789101";
 
@@ -39,7 +37,6 @@ pub struct Cost {
     pub requests: u64,
     /// Read and write units of both tables.
     pub units: f64,
-    /// The duration of each operation.
     times: Vec<Duration>,
 }
 
@@ -127,10 +124,7 @@ impl Side {
         let key = format!("/shared/path-{number:07}.txt");
         match (operation, &self.table) {
             (Operation::Post, Some(table)) => {
-                let bytes = Value::N("1024".to_owned());
-                let attributes = Attributes::from([("bytes".to_owned(), bytes)]);
-                let (partition_key, sort_key) = (partition_key(&key), sort_key(SORT_KEY));
-                let item = Item { partition_key, sort_key, attributes };
+                let item = valued_item(partition_key(&key), SORT_KEY, 1_024);
                 table.put(&item, soon()).await.expect("stored");
             }
             (Operation::Get, Some(table)) => {
@@ -141,7 +135,7 @@ impl Side {
             (Operation::Post, None) => {
                 let put = self.client.put_item().table_name("items");
                 let put = put.item("partition_key", text(&key)).item("sort_key", text(SORT_KEY));
-                put.item("bytes", metadata::number(1_024)).send().await.expect("stored");
+                put.item("value", metadata::number(1_024)).send().await.expect("stored");
             }
             (Operation::Get, None) => {
                 let get = self.client.get_item().table_name("items").consistent_read(true);
@@ -151,7 +145,6 @@ impl Side {
         }
     }
 
-    /// Requests and units so far.
     fn counts(&self) -> (u64, f64) {
         let tables = ["items", "items-metadata"];
         let traffic = tables.map(|table| self.engine.traffic(table));

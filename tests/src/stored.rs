@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use sharding::internal::{PageQuery, TableEngine};
+use sharding::maintenance::Survey;
 use sharding::{Item, PartitionKey, Value};
 
 use crate::{metadata, soon};
@@ -51,6 +52,20 @@ pub async fn scan_stored(client: &Client) -> Vec<HashMap<String, AttributeValue>
         start = page.last_evaluated_key;
         if start.is_none() {
             return stored;
+        }
+    }
+}
+
+/// All that the two tables store, as a rebuild finds it.
+pub async fn survey(table: &TableEngine) -> Survey {
+    let (mut survey, mut after) = (Survey::default(), None);
+    let next = table.survey_metadata_page(&mut survey, None, soon()).await;
+    assert_eq!(next.expect("a page"), None, "one page has all metadata of a test");
+    loop {
+        let page = table.survey_page(&mut survey, after.as_ref(), soon()).await;
+        after = page.expect("a page").next;
+        if after.is_none() {
+            return survey;
         }
     }
 }

@@ -61,6 +61,15 @@ impl Tables {
         self.engine.set_limits(names.map(|name| (name.clone(), UNLIMITED)));
     }
 
+    /// The write and read units of the main table so far.
+    pub fn units(&self) -> [f64; 2] {
+        let heat = self.engine.heat(&self.config.table_name);
+        [
+            heat.iter().map(|partition| partition.write_units).sum(),
+            heat.iter().map(|partition| partition.read_units).sum(),
+        ]
+    }
+
     /// A new instance without any state.
     pub fn instance(&self, seed: u64) -> TableEngine {
         self.instance_over(self.connection().into_shared(), seed)

@@ -33,6 +33,12 @@ pub fn valued_item(key: PartitionKey, text: &str, value: u64) -> Item {
     Item { partition_key: key, sort_key: sort_key(text), attributes }
 }
 
+/// An item whose only attribute is a text of this size.
+pub fn filled_item(key: PartitionKey, text: &str, bytes: usize) -> Item {
+    let attributes = Attributes::from([("filler".to_owned(), Value::S("x".repeat(bytes)))]);
+    Item { partition_key: key, sort_key: sort_key(text), attributes }
+}
+
 /// The texts of numbered sort keys, in order.
 pub fn numbered(n: Range<u32>) -> impl Iterator<Item = String> {
     n.map(|i| format!("order-{i:04}"))

@@ -5,8 +5,7 @@
 #![expect(clippy::print_stdout, reason = "tests print what they have counted")]
 
 use std::ops::Range;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use system_tests::large_or;
 use system_tests::simulation::{EndpointBuild, Failure, Plan, Shrinking, Totals, run};
@@ -29,19 +28,11 @@ const RESTORING_SEEDS: (u64, u64) = (6, 3);
 const APPENDING_SEEDS: [(u64, u64); 2] = [(4, 2), (2, 1)];
 
 fn as_built(seed: u64) -> Plan {
-    Plan {
-        seed,
-        without_waiting: false,
-        shrinking: Shrinking::Never,
-        settling: false,
-        adopting: false,
-        appends: false,
-        updates: false,
-        minutes_late: false,
-        crowded: false,
-        restoring: false,
-        endpoint: None,
-    }
+    Plan { seed, ..Plan::default() }
+}
+
+fn shrinking(seed: u64) -> Plan {
+    Plan { shrinking: Shrinking::AsBuilt, ..as_built(seed) }
 }
 
 fn variable(name: &str) -> Option<u64> {
@@ -62,47 +53,42 @@ fn seeds((large, small): (u64, u64)) -> Range<u64> {
     }
 }
 
-/// Runs seeds on all cores until one fails. Returns the totals, or the lowest seed that failed.
-fn run_seeds(
-    seeds: impl Iterator<Item = u64> + Send,
-    plan: impl Fn(u64) -> Plan + Sync,
-) -> Result<(u64, Totals), (u64, Failure)> {
-    let seeds = Mutex::new(seeds);
-    let (count, totals, found) =
-        (AtomicU64::new(0), Mutex::new(Totals::default()), Mutex::new(None::<(u64, Failure)>));
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                while found.lock().expect("no seed panics while it holds the lock").is_none()
-                    && let Some(seed) =
-                        { seeds.lock().expect("no seed panics while it holds the lock").next() }
-                {
-                    match run(plan(seed)) {
-                        Ok(of_seed) => {
-                            count.fetch_add(1, Ordering::Relaxed);
-                            let mut totals =
-                                totals.lock().expect("no seed panics while it holds the lock");
-                            *totals = totals.plus(&of_seed);
-                        }
-                        Err(failure) => {
-                            let mut found =
-                                found.lock().expect("no seed panics while it holds the lock");
-                            if found.as_ref().is_none_or(|(before, _)| seed < *before) {
-                                *found = Some((seed, failure));
-                            }
-                        }
-                    }
-                }
+/// The totals of several seeds, or the lowest seed that failed.
+type Found = Result<Totals, (u64, Failure)>;
+
+/// Runs seeds on all cores until one fails.
+fn run_seeds(seeds: Range<u64>, plan: impl Fn(u64) -> Plan + Sync) -> Found {
+    let (next, has_failed) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
+    let work = || -> Found {
+        let mut totals = Totals::default();
+        while !has_failed.load(Ordering::Relaxed) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                break;
+            }
+            let of_seed = run(plan(seed)).map_err(|failure| {
+                has_failed.store(true, Ordering::Relaxed);
+                (seed, failure)
             });
+            totals = totals.plus(&of_seed?);
         }
-    });
-    match found.into_inner().expect("no seed panics while it holds the lock") {
-        Some(found) => Err(found),
-        None => Ok((
-            count.into_inner(),
-            totals.into_inner().expect("no seed panics while it holds the lock"),
-        )),
-    }
+        Ok(totals)
+    };
+    std::thread::scope(|scope| {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        let (mut totals, mut failed) = (Totals::default(), None::<(u64, Failure)>);
+        for thread in threads {
+            match thread.join().expect("no seed panics") {
+                Ok(of_thread) => totals = totals.plus(&of_thread),
+                Err(found) if failed.as_ref().is_none_or(|before| found.0 < before.0) => {
+                    failed = Some(found);
+                }
+                Err(_) => {}
+            }
+        }
+        failed.map_or(Ok(totals), Err)
+    })
 }
 
 /// Runs the seeds and prints their totals. The totals must be enough, unless one seed is replayed.
@@ -112,9 +98,9 @@ fn hold(
     plan: impl Fn(u64) -> Plan + Sync,
     enough: impl Fn(u64, &Totals) -> bool,
 ) {
-    let began = Instant::now();
+    let (began, count) = (Instant::now(), seeds.end - seeds.start);
     match run_seeds(seeds, plan) {
-        Ok((count, totals)) => {
+        Ok(totals) => {
             println!(
                 "{about}: {count} seeds without a violation, {} s\n{totals}",
                 began.elapsed().as_secs()
@@ -160,12 +146,7 @@ fn no_seed_finds_a_violation_through_endpoints_of_shrinking_keys() {
 
 /// Endpoints of this build, while keys also shrink.
 fn of_endpoints(seed: u64, build: EndpointBuild) -> Plan {
-    Plan {
-        endpoint: Some(build),
-        shrinking: Shrinking::AsBuilt,
-        settling: seed.is_multiple_of(2),
-        ..as_built(seed)
-    }
+    Plan { endpoint: Some(build), settling: seed.is_multiple_of(2), ..shrinking(seed) }
 }
 
 /// Clients race with `If-Match`, and add to counters under keys that they repeat.
@@ -192,12 +173,7 @@ fn no_seed_finds_a_violation() {
 
 #[test]
 fn no_seed_finds_a_violation_while_updated_keys_shrink_again() {
-    let plan = |seed| Plan {
-        updates: true,
-        shrinking: Shrinking::AsBuilt,
-        settling: seed % 2 == 0,
-        ..as_built(seed)
-    };
+    let plan = |seed| Plan { updates: true, settling: seed % 2 == 0, ..shrinking(seed) };
     hold("updates, shrinking and settling", seeds(SHRINKING_SEEDS), plan, |count, totals| {
         totals.shrinks + totals.settlings > 0 && updates_enough(count, totals)
     });
@@ -205,13 +181,7 @@ fn no_seed_finds_a_violation_while_updated_keys_shrink_again() {
 
 #[test]
 fn no_seed_finds_a_violation_while_requests_are_minutes_late() {
-    let plan = |seed| Plan {
-        updates: true,
-        shrinking: Shrinking::AsBuilt,
-        settling: true,
-        minutes_late: true,
-        ..as_built(seed)
-    };
+    let plan = |seed| Plan { updates: true, settling: true, minutes_late: true, ..shrinking(seed) };
     hold("minutes late", seeds(MINUTES_LATE_SEEDS), plan, |count, totals| {
         totals.very_late_requests > 50 * count
             && totals.settlings + totals.shrinks > 0
@@ -244,20 +214,14 @@ fn no_seed_finds_a_violation_in_an_append_only_table() {
 
 #[test]
 fn no_seed_finds_a_violation_while_keys_shrink_again() {
-    let plan = |seed| Plan { shrinking: Shrinking::AsBuilt, ..as_built(seed) };
-    hold("shrinking", seeds(SHRINKING_SEEDS), plan, |count, totals| {
+    hold("shrinking", seeds(SHRINKING_SEEDS), shrinking, |count, totals| {
         totals.shrinks > 0 && totals.interrupted > 0 && totals.reads > 100 * count
     });
 }
 
 #[test]
 fn no_seed_finds_a_violation_while_keys_are_settled() {
-    let plan = |seed| Plan {
-        shrinking: Shrinking::AsBuilt,
-        settling: true,
-        adopting: true,
-        ..as_built(seed)
-    };
+    let plan = |seed| Plan { settling: true, adopting: true, ..shrinking(seed) };
     hold("settling", seeds(SHRINKING_SEEDS), plan, |count, totals| {
         totals.settlings > 0 && totals.interrupted > 0 && totals.reads > 100 * count
     });
@@ -266,11 +230,11 @@ fn no_seed_finds_a_violation_while_keys_are_settled() {
 #[test]
 fn no_seed_finds_a_violation_while_keys_of_appends_shrink_again() {
     // Seeds 2 and 3 use shorter views, so more of their drains finish.
-    let some = match variable("SIMULATION_SEED") {
-        Some(_) => seeds(APPENDING_SEEDS[1]),
-        None => 2..2 + seeds(APPENDING_SEEDS[1]).end,
-    };
-    let plan = |seed| Plan { shrinking: Shrinking::AsBuilt, appends: true, ..as_built(seed) };
+    let mut some = seeds(APPENDING_SEEDS[1]);
+    if variable("SIMULATION_SEED").is_none() {
+        some = 2..2 + some.end;
+    }
+    let plan = |seed| Plan { appends: true, ..shrinking(seed) };
     hold("shrinking, append-only", some, plan, |count, totals| {
         totals.shrinks > 0 && totals.reads > 100 * count
     });
@@ -311,11 +275,8 @@ fn a_shrink_that_does_not_wait_for_reads_is_caught() {
 
 #[test]
 fn a_settling_that_does_not_wait_for_reads_is_caught() {
-    let broken = |seed| Plan {
-        shrinking: Shrinking::WithoutWaitingForReads,
-        settling: true,
-        ..as_built(seed)
-    };
+    let wait = Shrinking::WithoutWaitingForReads;
+    let broken = |seed| Plan { shrinking: wait, settling: true, ..as_built(seed) };
     caught("settling without waiting for reads", 29, broken);
 }
 
@@ -327,11 +288,8 @@ fn a_shrink_that_does_not_wait_for_requests_is_caught() {
 
 #[test]
 fn a_settling_that_does_not_wait_for_requests_is_caught() {
-    let broken = |seed| Plan {
-        shrinking: Shrinking::WithoutWaitingForRequests,
-        settling: true,
-        ..as_built(seed)
-    };
+    let wait = Shrinking::WithoutWaitingForRequests;
+    let broken = |seed| Plan { shrinking: wait, settling: true, ..as_built(seed) };
     caught("settling without waiting for requests", 16, broken);
 }
 

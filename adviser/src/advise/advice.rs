@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sharding::PARTITION_WRITE_UNITS;
 
-use super::counts::{Count, sort};
+use super::counts::{Count, heaviest_first};
 use super::evenness::PlacementSpread;
 use super::over_time::{OverTime, Peak, over_time};
 use super::passes::{HottestKeys, Totals};
@@ -13,11 +13,10 @@ use super::verdict::{Facts, Verdict, verdict};
 
 const REPORTED_KEYS: usize = 10;
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Advice {
     pub(crate) file: String,
     pub(crate) format: FileFormat,
-    /// The number of items, one on each line.
     pub(crate) items: u64,
     /// The write units of the items: one for each started KB of an item.
     pub(crate) write_units: u64,
@@ -31,7 +30,7 @@ pub(crate) struct Advice {
 }
 
 /// The number and the evenness of the partition keys. Shares are of write units, 0 to 1.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct PartitionKeys {
     /// The number of keys; the fewest possible unless `is_exact`.
     pub(crate) distinct: u64,
@@ -49,7 +48,7 @@ pub(crate) struct PartitionKeys {
 }
 
 /// The rate at which the hottest key exceeds its partition.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct BreakingRate {
     pub(crate) write_units_per_second: u64,
     /// The key that exceeds its partition. Absent if the hottest key of a moment has a larger share
@@ -57,7 +56,7 @@ pub(crate) struct BreakingRate {
     pub(crate) partition_key: Option<String>,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct HotKey {
     pub(crate) partition_key: String,
     pub(crate) items: u64,
@@ -68,8 +67,7 @@ pub(crate) struct HotKey {
     pub(crate) peak: Option<Peak>,
 }
 
-/// The spread of one key's writes over shards, for each placement.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct KeySpread {
     pub(crate) partition_key: String,
     pub(crate) writes: u64,
@@ -78,27 +76,26 @@ pub(crate) struct KeySpread {
 
 pub(super) fn advice(source: &Source, totals: &Totals, hottest: HottestKeys) -> Advice {
     let HottestKeys { keys, rates, spreads } = hottest;
-    let mut ranked = keys.clone();
-    sort(&mut ranked);
-    let position = |key: &str| keys.iter().position(|(known, _)| known == key);
-    let rate = |key: &str| rates.as_ref()?.keys.get(position(key)? + 1);
-    let share = |count: Count| count.units as f64 / totals.units.max(1) as f64;
-    let hottest_keys: Vec<HotKey> = ranked
-        .iter()
-        .take(REPORTED_KEYS)
-        .map(|(key, count)| HotKey {
+    // A ranking that is not exact is only roughly in order.
+    let mut ranked: Vec<usize> = (0..keys.len()).collect();
+    ranked.sort_unstable_by(|a, b| heaviest_first(&keys[*a], &keys[*b]));
+    ranked.truncate(REPORTED_KEYS);
+    let hot_key = |at: &usize| {
+        let (key, Count { items, units }) = &keys[*at];
+        HotKey {
             partition_key: key.clone(),
-            items: count.items,
-            write_units: count.units,
-            share: share(*count),
-            peak: rate(key).map(Peak::of),
-        })
-        .collect();
-    let spread = |key: &HotKey| {
-        let placements = spreads.get(position(&key.partition_key)?)?.finish();
-        Some(KeySpread { partition_key: key.partition_key.clone(), writes: key.items, placements })
+            items: *items,
+            write_units: *units,
+            share: *units as f64 / totals.units.max(1) as f64,
+            peak: rates.as_ref().map(|rates| Peak::of(&rates.keys[at + 1])),
+        }
     };
-    let spreads = hottest_keys.iter().filter_map(spread).collect();
+    let hottest_keys: Vec<HotKey> = ranked.iter().map(hot_key).collect();
+    let spread = |at: &usize| {
+        let (placements, (key, count)) = (spreads.get(*at)?.finish(), &keys[*at]);
+        Some(KeySpread { partition_key: key.clone(), writes: count.items, placements })
+    };
+    let spreads = ranked.iter().filter_map(spread).collect();
     let over_time = rates
         .as_ref()
         .zip(totals.span)

@@ -3,13 +3,20 @@
 //! If the map is full, the lighter half of its keys is dropped. The counts then may lack writes, but
 //! no more than the heaviest dropped counts together. So no heavy key is missed (lossy counting).
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::HashMap;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Count {
     pub(super) items: u64,
     pub(super) units: u64,
+}
+
+impl Count {
+    pub(super) fn add(&mut self, units: u64) {
+        self.items += 1;
+        self.units += units;
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -49,9 +56,7 @@ impl KeyCounts {
 
     pub(super) fn add(&mut self, key: &str, units: u64) {
         if let Some(count) = self.counts.get_mut(key) {
-            count.items += 1;
-            count.units += units;
-            return;
+            return count.add(units);
         }
         if self.counts.len() >= self.room.keys || self.bytes + key.len() > self.room.bytes {
             self.drop_lighter_half();
@@ -77,7 +82,7 @@ impl KeyCounts {
     pub(super) fn rank(self, listed: usize) -> Ranking {
         let mut keys: Vec<(String, Count)> =
             self.counts.into_iter().map(|(key, count)| (key.into_string(), count)).collect();
-        sort(&mut keys);
+        keys.sort_unstable_by(heaviest_first);
         let next = keys.get(listed).map_or(0, |(_, count)| count.units);
         keys.truncate(listed);
         Ranking {
@@ -89,13 +94,10 @@ impl KeyCounts {
     }
 }
 
-/// Sorts the heaviest key first. Keys of equal weight are sorted by name, so that runs can be
-/// compared.
-pub(super) fn sort(keys: &mut [(String, Count)]) {
-    keys.sort_unstable_by(|a, b| {
-        let weight = |count: &Count| (Reverse(count.units), Reverse(count.items));
-        (weight(&a.1), &a.0).cmp(&(weight(&b.1), &b.0))
-    });
+/// Keys of equal weight are in the order of their names, so that runs can be compared.
+pub(super) fn heaviest_first(a: &(String, Count), b: &(String, Count)) -> Ordering {
+    let weight = |count: &Count| (Reverse(count.units), Reverse(count.items));
+    (weight(&a.1), &a.0).cmp(&(weight(&b.1), &b.0))
 }
 
 #[cfg(test)]
@@ -116,9 +118,7 @@ mod tests {
         let (mut counts, mut all) = (KeyCounts::new(room), HashMap::<String, Count>::new());
         for (key, units) in writes {
             counts.add(&key.to_string(), *units);
-            let count = all.entry(key.to_string()).or_default();
-            count.items += 1;
-            count.units += units;
+            all.entry(key.to_string()).or_default().add(*units);
         }
         (all, counts.rank(listed))
     }

@@ -67,7 +67,7 @@ impl CsvRows {
 
     /// Reads the next record, which may span several lines. Returns the number of its first line.
     fn read(&mut self) -> Result<Option<u64>, RecordsError> {
-        self.record.clear();
+        (self.record.length, self.record.fields) = (0, 0);
         let mut first = None;
         let mut bytes = 0;
         loop {
@@ -105,10 +105,6 @@ impl Record {
         // The lines have no line breaks; `push` adds one.
         let parser = ReaderBuilder::new().terminator(Terminator::Any(b'\n')).build();
         Self { parser, text: Vec::new(), ends: Vec::new(), length: 0, fields: 0 }
-    }
-
-    fn clear(&mut self) {
-        (self.length, self.fields) = (0, 0);
     }
 
     /// Adds a line. Returns whether the record ends with it.

@@ -8,7 +8,6 @@
 //! each placement would spread them over shards.
 
 mod advice;
-mod capacity;
 mod counts;
 mod csv_rows;
 mod evenness;
@@ -33,7 +32,6 @@ use clap::Args;
 
 use crate::report::Report;
 use advice::Advice;
-use cli::records::RecordsError;
 use passes::Bounds;
 use picture::render_svg;
 use source::Source;
@@ -68,46 +66,31 @@ pub(crate) struct AdviseOptions {
 
 #[cfg(test)]
 impl AdviseOptions {
-    /// Creates the options of a command line with only a file and the field of its partition key.
     fn of(file: PathBuf, partition_key: String) -> Self {
         Self { file, partition_key, shards: vec![10, 200], ..Self::default() }
     }
 }
 
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum AdviseError {
-    /// The file cannot be read, or it has an invalid line.
-    #[error(transparent)]
-    Records(RecordsError),
-    /// The file has no item.
-    #[error("{path}: the file has no item")]
-    Empty { path: PathBuf },
-}
-
 /// Reads the file, judges its partition key, and reports the advice. Draws the picture, if it is
 /// asked for.
 pub(crate) fn report(options: &AdviseOptions) -> Result<Report, Box<dyn Error>> {
-    let advice = advise(options)?;
+    let advice = advise(options, &Bounds::default())?;
     if let Some(path) = &options.svg {
         render_svg(&advice, path)?;
     }
     Ok(advice.report())
 }
 
-/// Reads the file and judges its partition key.
-pub(crate) fn advise(options: &AdviseOptions) -> Result<Advice, AdviseError> {
-    advise_within(options, &Bounds::default())
-}
-
-fn advise_within(options: &AdviseOptions, bounds: &Bounds) -> Result<Advice, AdviseError> {
+/// Reads the file and judges its partition key. Fails if the file cannot be read, has an invalid
+/// line, or has no item.
+fn advise(options: &AdviseOptions, bounds: &Bounds) -> Result<Advice, Box<dyn Error>> {
     let roles = Roles::new(options);
-    let source = Source::open(&options.file).map_err(AdviseError::Records)?;
-    let totals = passes::count(&source, &roles, bounds).map_err(AdviseError::Records)?;
+    let source = Source::open(&options.file)?;
+    let totals = passes::count(&source, &roles, bounds)?;
     if totals.items == 0 {
-        return Err(AdviseError::Empty { path: source.path });
+        return Err(format!("{}: the file has no item", source.path.display()).into());
     }
-    let hottest = passes::analyze_hottest(&source, &roles, options, bounds, &totals)
-        .map_err(AdviseError::Records)?;
+    let hottest = passes::analyze_hottest(&source, &roles, options, bounds, &totals)?;
     Ok(advice::advice(&source, &totals, hottest))
 }
 

@@ -1,11 +1,8 @@
 //! Measures the share of the writes at one time that goes to a single key.
 //!
 //! The shares of the whole file are not enough. A date takes only its share of a year, but every
-//! write of a day goes to one key, which makes it a bad partition key ("Designing partition keys to
-//! distribute your workload in DynamoDB",
-//! <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/bp-partition-key-design.html>).
-//! So the file is cut into stretches, and the heaviest key of each stretch counts. This works only
-//! if the lines are in the order of time.
+//! write of a day goes to one key. So the file is cut into stretches, and the heaviest key of each
+//! stretch counts. This works only if the lines are in the order of time.
 //!
 //! Each stretch is divided into two random halves, because some key is always the heaviest of few
 //! writes by chance: one of ten writes takes at least a tenth. The heaviest key is chosen in one

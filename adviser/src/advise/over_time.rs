@@ -3,21 +3,26 @@
 use std::cmp::Reverse;
 
 use serde::Serialize;
+use sharding::internal::policy::rules::ScalingPolicy;
+use sharding::{PARTITION_WRITE_UNITS, ShardCount};
 
-use super::capacity::{fewest_shards, shards_by_policy};
 use super::counts::Count;
 use super::seconds::{KeyRate, Rates};
 use super::time::rfc3339;
+use crate::plan::{NEGLIGIBLE, kept_partitions};
 
 const REPORTED_SERIES: usize = 5;
+/// The most shards by policy. It is above the limit of a deployment, so that the report names the
+/// number that a key needs.
+const MOST_SHARDS: u32 = 1_000_000;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Peak {
     pub(crate) write_units_per_second: u64,
     pub(crate) at: i64,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct OverTime {
     pub(crate) from: i64,
     pub(crate) to: i64,
@@ -37,7 +42,7 @@ pub(crate) struct OverTime {
 }
 
 /// A key that took more write units in a second than a partition serves.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Overload {
     pub(crate) partition_key: String,
     pub(crate) peak: Peak,
@@ -51,7 +56,7 @@ pub(crate) struct Overload {
 }
 
 /// The busiest second of each bucket of time.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct RateSeries {
     /// The key; absent for all keys together.
     pub(crate) partition_key: Option<String>,
@@ -90,9 +95,11 @@ pub(super) fn over_time(
     });
     let mut series: Vec<RateSeries> = (1..)
         .zip(keys)
-        .map(|(at, (key, _))| (Some(key.clone()), rates.series.of(at)))
-        .take_while(|(_, peaks)| !peaks.is_empty())
-        .map(|(partition_key, peaks)| RateSeries { partition_key, peaks })
+        .map(|(at, (key, _))| RateSeries {
+            partition_key: Some(key.clone()),
+            peaks: rates.series.of(at),
+        })
+        .take_while(|series| !series.peaks.is_empty())
         .collect();
     series.sort_by_key(|series| Reverse(series.highest()));
     series.truncate(REPORTED_SERIES);
@@ -115,7 +122,50 @@ pub(super) fn overload(key: &str, rate: &KeyRate) -> Overload {
         partition_key: key.to_owned(),
         peak: Peak::of(rate),
         seconds: rate.seconds_over,
-        fewest_shards: fewest_shards(rate.peak_units),
+        fewest_shards: rate.peak_units.div_ceil(PARTITION_WRITE_UNITS).max(1),
         shards_by_policy: shards_by_policy(rate.peak_units),
+    }
+}
+
+/// The shards that the product's policy gives a key with this rate, on a table that has taken the
+/// rate before. The policy knows the number of partitions, and gives fewer shards on more
+/// partitions.
+pub(super) fn shards_by_policy(units_a_second: u64) -> u64 {
+    let units = units_a_second as f64;
+    if units * (1.0 - NEGLIGIBLE) < PARTITION_WRITE_UNITS as f64 {
+        return 1;
+    }
+    let max_shards = ShardCount::new(MOST_SHARDS).unwrap_or(ShardCount::ONE);
+    let policy = ScalingPolicy { max_shards, ..ScalingPolicy::default() };
+    policy.shards_for(units, Some(kept_partitions(units))).shards().get().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_policy_gives_more_than_the_fewest_as_shards_may_meet() {
+        let rows = [
+            // A rate that is 2 % too high is hardly throttled.
+            (1_000, 1..=1),
+            (1_020, 1..=1),
+            (1_600, 6..=30),
+            (20_300, 150..=900),
+        ];
+        for (rate, shards) in rows {
+            let found = shards_by_policy(rate);
+            assert!(shards.contains(&found), "{rate}: {found}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_policy_gives_enough(rate in 1_021u64..10_000_000) {
+            let rate = KeyRate { peak_units: rate, ..KeyRate::default() };
+            let overload = overload("k", &rate);
+            prop_assert!(overload.shards_by_policy >= overload.fewest_shards);
+        }
     }
 }

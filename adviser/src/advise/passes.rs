@@ -96,10 +96,9 @@ pub(super) fn analyze_hottest(
     let mut seconds = SecondCounts::new(numbers.len() + 1, series, bounds.seconds);
     let widths: Vec<ShardCount> =
         options.shards.iter().filter_map(|width| ShardCount::new(*width)).collect();
-    let mut spreads: Vec<Spread> = match options.sort_key.is_empty() {
-        true => Vec::new(),
-        false => numbers.keys().take(SPREAD_KEYS).map(|_| Spread::new(&widths)).collect(),
-    };
+    let spread_keys = if options.sort_key.is_empty() { 0 } else { SPREAD_KEYS };
+    let mut spreads: Vec<Spread> =
+        numbers.keys().take(spread_keys).map(|_| Spread::new(&widths)).collect();
     // The limit excludes lines that were appended after the first pass, which the totals do not
     // have.
     each(source, "analyzing the hottest keys", roles, totals.items, |write| {
@@ -107,10 +106,7 @@ pub(super) fn analyze_hottest(
             seconds.add(0, second, write.units);
         }
         let Some(number) = numbers.get(write.partition_key.as_str()) else { return };
-        if let Some(count) = counts.get_mut(*number as usize) {
-            count.items += 1;
-            count.units += write.units;
-        }
+        counts[*number as usize].add(write.units);
         if let Some(second) = write.second {
             seconds.add(number + 1, second, write.units);
         }

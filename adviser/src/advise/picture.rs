@@ -38,9 +38,6 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Draws the shares of the hottest keys as bars and, if times are given, the busiest seconds over
 /// time.
-///
-/// # Errors
-/// The picture cannot be drawn, or the file cannot be written.
 pub(crate) fn render_svg(advice: &Advice, path: &Path) -> Result<(), Box<dyn Error>> {
     let mut svg = String::new();
     draw(advice, &mut svg)?;

@@ -6,7 +6,7 @@ use sharding::PARTITION_WRITE_UNITS;
 
 use super::advice::Advice;
 use super::moments::STRETCH_LINES;
-use super::over_time::OverTime;
+use super::over_time::{OverTime, Peak};
 use super::rows::FileFormat;
 use super::shown::{plain, quoted};
 use super::time::rfc3339;
@@ -31,10 +31,8 @@ impl Advice {
     fn verdict_lines(&self) -> Vec<Line> {
         let verdict = &self.verdict;
         let judged = format!("{}: {}", verdict.uniformity.name(), verdict.reason);
-        let names = std::iter::once("advice").chain(std::iter::repeat(""));
-        std::iter::once(("verdict", judged))
-            .chain(names.zip(verdict.advice.iter().cloned()))
-            .collect()
+        let names = ["verdict", "advice"].into_iter().chain(std::iter::repeat(""));
+        names.zip(std::iter::once(judged).chain(verdict.advice.iter().cloned())).collect()
     }
 
     fn key_lines(&self) -> [Line; 4] {
@@ -44,11 +42,8 @@ impl Advice {
             FileFormat::Csv => "CSV",
         };
         let (items, units) = (counted(self.items, "item"), counted(self.write_units, "write unit"));
-        let distinct = if keys.is_exact {
-            format!("{} distinct, counted one by one", count(keys.distinct))
-        } else {
-            format!("{} distinct or more, too many to count", count(keys.distinct))
-        };
+        let how =
+            if keys.is_exact { ", counted one by one" } else { " or more, too many to count" };
         let momentary = keys.momentary_share.map_or_else(String::new, |share| {
             format!(
                 "; the hottest of a moment ({} lines in a row) {} on average",
@@ -70,7 +65,7 @@ impl Advice {
         );
         [
             ("file", format!("{} ({format}): {items}, {units}", plain(&self.file))),
-            ("keys", distinct),
+            ("keys", format!("{} distinct{how}", count(keys.distinct))),
             ("shares", shares),
             ("breaks", breaks),
         ]
@@ -104,10 +99,9 @@ impl Advice {
     }
 
     fn report_hottest(&self, report: &mut Report) {
-        let timed: &[&str] =
-            if self.over_time.is_some() { &["peak units/s", "at"] } else { Default::default() };
-        let mut table =
-            table(&[&["hottest keys", "items", "write units", "share"], timed].concat());
+        let names = ["hottest keys", "items", "write units", "share", "peak units/s", "at"];
+        let columns = if self.over_time.is_some() { 6 } else { 4 };
+        let mut table = table(&names[..columns]);
         for key in &self.hottest_keys {
             let row = [
                 plain(&key.partition_key),
@@ -115,21 +109,13 @@ impl Advice {
                 count(key.write_units),
                 percent(key.share),
             ];
-            let peak = key.peak.iter();
-            let peak =
-                peak.flat_map(|peak| [count(peak.write_units_per_second), peak.at_rfc3339()]);
-            table.add_row(row.into_iter().chain(peak));
+            let peak = |peak: &Peak| [count(peak.write_units_per_second), peak.at_rfc3339()];
+            table.add_row(row.into_iter().chain(key.peak.iter().flat_map(peak)));
         }
         let keys = &self.partition_keys;
-        let note = if keys.is_exact {
-            String::new()
-        } else {
-            format!(
-                "Counts are exact; a key of at most {} may be missing.",
-                counted(keys.others_at_most_write_units, "write unit")
-            )
-        };
-        report.table(&table, &note);
+        let others = counted(keys.others_at_most_write_units, "write unit");
+        let missing = format!("Counts are exact; a key of at most {others} may be missing.");
+        report.table(&table, if keys.is_exact { "" } else { &missing });
     }
 
     fn report_overloads(&self, time: &OverTime, report: &mut Report) {
@@ -190,10 +176,10 @@ impl Advice {
             table.add_row([
                 format!("{} shards", count(row.shards.into())),
                 row.placement.to_owned(),
-                count(row.evenness.busiest_shard),
-                percent(row.evenness.busiest_share),
+                count(row.busiest_shard),
+                percent(row.busiest_share),
                 percent(1.0 / f64::from(row.shards)),
-                format!("{:.1}", row.evenness.worth_shards),
+                format!("{:.1}", row.worth_shards),
             ]);
         }
         if let Some(column) = table.column_mut(1) {

@@ -32,9 +32,7 @@ pub(super) struct Row<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum FileFormat {
-    /// A JSON object on each line.
     JsonLines,
-    /// Comma-separated values under a header that names the fields.
     Csv,
 }
 

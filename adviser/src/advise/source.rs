@@ -10,7 +10,6 @@ use super::rows::{FileFormat, Rows};
 use cli::output::bar_style;
 use cli::records::{self, RecordsError};
 
-/// A file that can be read again from its start.
 pub(super) struct Source {
     pub(super) path: PathBuf,
     file: File,

@@ -9,10 +9,7 @@ const FIRST_MILLISECONDS: f64 = 1e11;
 /// The first second of the year 10000.
 const END: i64 = 253_402_300_800;
 
-/// Parses a time in epoch seconds, epoch milliseconds or RFC 3339 to an epoch second.
-///
-/// # Errors
-/// The allowed formats, if the text has none of them.
+/// Parses a time to an epoch second. The error names the allowed formats.
 pub(super) fn epoch_second(text: &str) -> Result<i64, String> {
     let is_number = text.starts_with(|first: char| first.is_ascii_digit() || "-+.".contains(first));
     let second = match text.parse::<f64>() {
@@ -29,7 +26,6 @@ pub(super) fn epoch_second(text: &str) -> Result<i64, String> {
     })
 }
 
-/// Formats an epoch second in RFC 3339.
 pub(super) fn rfc3339(second: i64) -> String {
     // Formatted by hand, because the feature `formatting` of `time` would be compiled for every
     // function.

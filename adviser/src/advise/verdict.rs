@@ -1,14 +1,10 @@
 //! The verdict on a partition key: good, uneven or bad, with the reason and the advice.
 //!
-//! A good partition key has many values that are written evenly. A bad one has few values, follows
-//! the time, or has a single value that is by far the most popular ("Designing partition keys to
-//! distribute your workload in DynamoDB",
+//! A bad partition key has few values, follows the time, or has a single value that is by far the
+//! most popular ("Designing partition keys to distribute your workload in DynamoDB",
 //! <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/bp-partition-key-design.html>).
-//!
-//! The verdict measures this by the hottest key's share of the writes at one time. The share
-//! determines the rate of the table at which this key fills its partition. With a share of 2.5 %, a
-//! table reaches 40,000 write units per second, its default quota, before a key limits it. From 10
-//! % on, a table stops at a quarter of its quota or less.
+//! The verdict measures this by the hottest key's share of the writes at one time, because the
+//! share determines the rate of the table at which this key fills its partition.
 
 use serde::Serialize;
 use sharding::internal::policy::rules::ScalingPolicy;
@@ -36,9 +32,7 @@ const FEW_ITEMS: u64 = 1_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Uniformity {
-    /// Many values, evenly written.
     Good,
-    /// Between good and bad.
     Uneven,
     /// Few values, one dominant value, keys that are hot by turns, or a key that took more than a
     /// partition serves.
@@ -55,7 +49,7 @@ impl Uniformity {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Verdict {
     pub(crate) uniformity: Uniformity,
     pub(crate) reason: String,
@@ -63,7 +57,7 @@ pub(crate) struct Verdict {
     pub(crate) advice: Vec<String>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Facts<'a> {
     pub(super) items: u64,
     pub(super) distinct: u64,
@@ -79,7 +73,6 @@ pub(super) struct Facts<'a> {
     pub(super) overloads: &'a [Overload],
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
     ByTurns,
     FewValues,

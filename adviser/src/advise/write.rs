@@ -1,7 +1,5 @@
 //! Converts a line to a write.
 
-use std::borrow::Cow;
-
 use sharding::{MAX_ITEM_BYTES, PartitionKey, SortKey, SortKeyType};
 
 use super::AdviseOptions;
@@ -10,7 +8,6 @@ use super::shown::shortened;
 use super::time::epoch_second;
 use crate::plan::started_kbs;
 
-#[derive(Debug, Clone)]
 pub(super) struct Roles {
     names: Vec<String>,
     partition_key: usize,
@@ -19,7 +16,7 @@ pub(super) struct Roles {
     size: Option<usize>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub(super) struct Write {
     pub(super) partition_key: PartitionKey,
     pub(super) sort_key: Option<SortKey>,
@@ -77,31 +74,20 @@ impl Roles {
     /// Creates the sort key as `load` does: a number in one field stays a number, and several
     /// fields are joined.
     fn sort_key(&self, row: &Row<'_>) -> Result<Option<SortKey>, String> {
-        let (name, text, key_type) = match self.sort_key.as_slice() {
+        let values = self.sort_key.iter().map(|place| self.value(row, *place));
+        let values = values.collect::<Result<Vec<_>, _>>()?;
+        let key_type = match values.as_slice() {
             [] => return Ok(None),
-            [only] => {
-                let (name, value) = self.value(row, *only)?;
-                let key_type =
-                    if value.is_number { SortKeyType::Number } else { SortKeyType::String };
-                (name.to_owned(), Cow::Borrowed(value.text.as_ref()), key_type)
-            }
-            several => {
-                let texts = several
-                    .iter()
-                    .map(|place| self.value(row, *place).map(|(_, value)| value.text.as_ref()));
-                let joined = texts.collect::<Result<Vec<&str>, _>>()?.join("#");
-                let names: Vec<&str> = several
-                    .iter()
-                    .filter_map(|place| self.names.get(*place).map(String::as_str))
-                    .collect();
-                (names.join("#"), Cow::Owned(joined), SortKeyType::String)
-            }
+            [(_, only)] if only.is_number => SortKeyType::Number,
+            _ => SortKeyType::String,
         };
+        let (names, texts): (Vec<&str>, Vec<&str>) =
+            values.into_iter().map(|(name, value)| (name, &*value.text)).unzip();
+        let text = texts.join("#");
         let parsed = SortKey::parse(key_type, &text).map(Some);
-        parsed.map_err(|error| wrong(&name, &text, &error.to_string()))
+        parsed.map_err(|error| wrong(&names.join("#"), &text, &error.to_string()))
     }
 
-    /// The value of a field as `parse` reads it.
     fn parsed<T>(
         &self,
         row: &Row<'_>,

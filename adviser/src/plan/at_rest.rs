@@ -27,7 +27,6 @@ const KMS_REQUESTS: f64 = 1.0;
 pub(super) const MONTH_DAYS: f64 = MONTH_HOURS / 24.0;
 
 /// The settings of a template profile that cause costs.
-#[derive(Debug)]
 pub(super) struct Profile {
     name: &'static str,
     canary: bool,
@@ -57,15 +56,15 @@ impl Profile {
 }
 
 /// The costs of a month of idle stacks, at list prices without free allowances.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct AtRest {
     /// The costs of each profile of the template with its default settings.
-    pub(crate) profiles: Vec<IdleStack>,
+    pub(crate) profiles: [IdleStack; 3],
     /// The costs of each stored GB: storage and point-in-time recovery.
     pub(crate) usd_per_stored_gb: f64,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct IdleStack {
     pub(crate) profile: &'static str,
     /// The parts of the stack that cost something, each with a month's dollars.
@@ -75,7 +74,7 @@ pub(crate) struct IdleStack {
 
 pub(super) fn at_rest(prices: &Prices) -> AtRest {
     AtRest {
-        profiles: PROFILES.iter().map(|profile| idle(profile, prices)).collect(),
+        profiles: PROFILES.each_ref().map(|profile| idle(profile, prices)),
         usd_per_stored_gb: prices.dynamodb_storage.of(1.0)
             + prices.dynamodb_point_in_time_recovery.of(1.0),
     }
@@ -83,10 +82,9 @@ pub(super) fn at_rest(prices: &Prices) -> AtRest {
 
 fn idle(profile: &Profile, prices: &Prices) -> IdleStack {
     let alarm_metrics = ALARM_METRICS + if profile.canary { CANARY_ALARM_METRICS } else { 0 };
-    let dashboards = if profile.dashboard { 1.0 } else { 0.0 };
     let parts = [
-        ("alarms", prices.cloudwatch_alarm_metrics.of(f64::from(alarm_metrics))),
-        ("dashboard", prices.cloudwatch_dashboards.of(dashboards)),
+        ("alarms", prices.cloudwatch_alarm_metrics.of(alarm_metrics.into())),
+        ("dashboard", prices.cloudwatch_dashboards.of(u32::from(profile.dashboard).into())),
         ("Contributor Insights", prices.contributor_insights_rules.of(INSIGHT_RULES)),
         ("schedule that re-arms the alarms", schedule(profile, prices)),
     ];
@@ -131,7 +129,6 @@ mod tests {
             ("standard", [2.40, 3.00, 1.00, runs + kept[1]]),
             ("production", [2.70, 3.00, 1.00, runs + kept[2] + production]),
         ];
-        assert_eq!(at_rest.profiles.len(), rows.len());
         for (stack, (profile, usd)) in at_rest.profiles.iter().zip(rows) {
             assert_eq!(stack.profile, profile);
             for ((name, found), usd) in stack.parts.iter().zip(usd) {

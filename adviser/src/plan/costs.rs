@@ -7,9 +7,9 @@
 use serde::Serialize;
 
 use super::at_rest::{MONTH_DAYS, Profile};
+use super::case::Case;
 use super::options::CapacityMode;
-use super::prices::{HOUR_SECONDS, MONTH_HOURS, Price, Prices};
-use super::usage::Usage;
+use super::prices::{HOUR_SECONDS, MONTH_HOURS, Price};
 
 /// The share of provisioned capacity that auto scaling aims for (`TargetUtilization` of
 /// template.yaml).
@@ -57,7 +57,7 @@ pub(crate) struct Bill {
     pub(crate) usd: f64,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct MonthlyCost {
     /// One partition key, if DynamoDB served the whole demand.
     pub(crate) unsharded: Bill,
@@ -69,28 +69,29 @@ pub(crate) struct MonthlyCost {
     pub(crate) storage_of_a_months_items: Line,
 }
 
-pub(super) fn month(usage: &Usage<'_>, prices: &Prices) -> MonthlyCost {
-    let mut own_service = table(usage, usage.page.units.uneven, prices);
+pub(super) fn month(case: &Case<'_>) -> MonthlyCost {
+    let unsharded = table(case, case.page.units.unsharded);
+    let mut own_service = table(case, case.page.units.uneven);
     // The metadata table is always on demand. Every busy instance renews its pages.
-    let directory = usage.directory_read_units() * MONTH_HOURS * HOUR_SECONDS;
-    let price = &prices.dynamodb_read_request_units;
+    let directory = case.directory_read_units() * MONTH_HOURS * HOUR_SECONDS;
+    let price = &case.prices.dynamodb_read_request_units;
     own_service.push(line(DYNAMODB, "directory", directory, price));
-    let functions = own_service.iter().cloned().chain(around(usage, prices)).collect();
-    let items = usage.demand.writes_per_second * MONTH_HOURS * HOUR_SECONDS;
-    let stored = items * (f64::from(usage.demand.item_bytes) + STORED_WITH_ITEM) / GB;
-    let unsharded = table(usage, usage.page.units.unsharded, prices);
+    let functions = own_service.iter().cloned().chain(around(case)).collect();
+    let items = case.demand.writes_per_second * MONTH_HOURS * HOUR_SECONDS;
+    let stored = items * (f64::from(case.demand.item_bytes) + STORED_WITH_ITEM) / GB;
     MonthlyCost {
         unsharded: bill("plain DynamoDB, one partition key", unsharded),
         own_service: bill("the crate in a service of one's own", own_service),
         functions: bill("the functions behind API Gateway", functions),
-        storage_of_a_months_items: line(DYNAMODB, "storage", stored, &prices.dynamodb_storage),
+        storage_of_a_months_items: line(DYNAMODB, "storage", stored, &case.prices.dynamodb_storage),
     }
 }
 
 /// The lines of the table: writes, which cost the same sharded or not, and pages of these read
 /// units.
-fn table(usage: &Usage<'_>, units_of_page: f64, prices: &Prices) -> Vec<Line> {
-    let (write, read, each) = match usage.options.capacity {
+fn table(case: &Case<'_>, units_of_page: f64) -> Vec<Line> {
+    let prices = case.prices;
+    let (write, read, each) = match case.options.capacity {
         CapacityMode::OnDemand => (
             &prices.dynamodb_write_request_units,
             &prices.dynamodb_read_request_units,
@@ -102,21 +103,23 @@ fn table(usage: &Usage<'_>, units_of_page: f64, prices: &Prices) -> Vec<Line> {
             MONTH_HOURS / TARGET_UTILISATION,
         ),
     };
-    let reads = usage.pages_per_second() * units_of_page * each;
-    let writes = usage.demand.write_units_per_second * each;
+    let reads = case.pages_per_second() * units_of_page * each;
+    let writes = case.demand.write_units_per_second * each;
     vec![line(DYNAMODB, "writes", writes, write), line(DYNAMODB, "reads", reads, read)]
 }
 
-fn around(usage: &Usage<'_>, prices: &Prices) -> Vec<Line> {
+/// The lines of the functions, the HTTP API and their logs.
+fn around(case: &Case<'_>) -> Vec<Line> {
+    let prices = case.prices;
     let seconds = MONTH_HOURS * HOUR_SECONDS;
-    let (writes, pages) = (usage.requests_of_writer(), usage.pages_per_second());
+    let (writes, pages) = (case.requests_of_writer(), case.pages_per_second());
     let gb_seconds = MEMORY_GB
-        * (writes * billed(usage.seconds_of_writer()) + pages * billed(usage.seconds_of_reader()));
+        * (writes * billed(case.seconds_of_writer()) + pages * billed(case.seconds_of_reader()));
     let steps = |items: u32| {
-        (f64::from(items) * f64::from(usage.demand.item_bytes) / METERED_BYTES).ceil().max(1.0)
+        (f64::from(items) * f64::from(case.demand.item_bytes) / METERED_BYTES).ceil().max(1.0)
     };
-    let metered = writes * steps(usage.options.items_per_request) + pages * steps(usage.page.items);
-    let throttles = usage.demand.writes_per_second * usage.throttled * seconds;
+    let metered = writes * steps(case.options.items_per_request) + pages * steps(case.page.items);
+    let throttles = case.demand.writes_per_second * case.shards.throttled * seconds;
     let logs = (writes + pages) * LOG_BYTES * seconds / GB;
     let mut lines = vec![
         line(LAMBDA, "requests", (writes + pages) * seconds, &prices.lambda_requests),
@@ -126,11 +129,11 @@ fn around(usage: &Usage<'_>, prices: &Prices) -> Vec<Line> {
         line(CLOUDWATCH, "Contributor Insights", INSIGHT_RULES, &prices.contributor_insights_rules),
         line(CLOUDWATCH, "throttles counted", throttles, &prices.contributor_insights_events),
     ];
-    if let Some(profile) = usage.options.profile.map(Profile::of) {
+    if let Some(profile) = case.options.profile.map(Profile::of) {
         let stored = logs * f64::from(profile.log_days) / MONTH_DAYS;
         lines.push(line(CLOUDWATCH, STORED_LOGS, stored, &prices.log_storage));
         if profile.traced {
-            let traces = usage.traces() * seconds;
+            let traces = case.traces() * seconds;
             lines.push(line(CLOUDWATCH, "X-Ray", traces, &prices.xray_traces));
         }
     }
@@ -153,20 +156,15 @@ fn bill(name: &'static str, lines: Vec<Line>) -> Bill {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::demand::Demand;
     use crate::plan::options::{PlanOptions, ProfileName};
-    use crate::plan::reads::page;
+    use crate::plan::plan;
 
-    fn cost(
-        capacity: CapacityMode,
-        items_per_request: u32,
-        profile: Option<ProfileName>,
-    ) -> MonthlyCost {
-        let of_rate = PlanOptions::of(5_000, None);
-        let options = PlanOptions { capacity, items_per_request, profile, ..of_rate };
-        let (demand, page) = (Demand::new(5_000, 1_024, 1), page(100, 1_024, 16, false));
-        let usage = Usage { options: &options, demand: &demand, page: &page, throttled: 0.01 };
-        month(&usage, &Prices::published())
+    fn cost(options: &PlanOptions) -> MonthlyCost {
+        plan(options).monthly_cost
+    }
+
+    fn options() -> PlanOptions {
+        PlanOptions { item_size: 1_024, shards: Some(16), ..PlanOptions::of(5_000, None) }
     }
 
     fn usd(bill: &Bill, service: &'static str, what: &str) -> f64 {
@@ -176,8 +174,7 @@ mod tests {
 
     #[test]
     fn a_profile_adds_its_logs_and_traces_to_the_functions() {
-        let of = |profile| cost(CapacityMode::OnDemand, 1, profile);
-        let without = of(None);
+        let without = cost(&options());
         // 5,020 requests a second with 1,600 bytes of logs are 21,108 GB a month, at 0.03 for each
         // 30.4 days. Of 5,000 and 20 requests a second, 250.95 and 1.95 are traced, at 5.00 a
         // million.
@@ -189,7 +186,7 @@ mod tests {
             (ProfileName::Production, 365.0, traced),
         ];
         for (profile, days, traces) in rows {
-            let with = of(Some(profile));
+            let with = cost(&PlanOptions { profile: Some(profile), ..options() });
             assert_eq!(with.own_service, without.own_service);
             let added = with.functions.usd - without.functions.usd;
             assert!((added - days * stored - traces).abs() < 1.0, "{profile:?}: {added}");
@@ -201,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_month_is_the_rate_times_the_price() {
-        let month = cost(CapacityMode::OnDemand, 1, None);
+        let month = cost(&options());
         // 5,000 units for 2,628,000 seconds at 0.625 a million; 20 pages of 12.5 units at 0.125 a
         // million.
         assert!((usd(&month.unsharded, DYNAMODB, "writes") - 8_212.5).abs() < 0.01);
@@ -209,11 +206,7 @@ mod tests {
         // 13,192.56 million requests, 300 million of them at 1.00 and the others at 0.90 a million.
         assert!((usd(&month.functions, API_GATEWAY, "requests") - 11_903.3).abs() < 0.1);
         assert!((month.storage_of_a_months_items.usd - 3_692.34).abs() < 0.01);
-    }
-
-    #[test]
-    fn sharding_leaves_the_writes_and_makes_reads_dearer() {
-        let month = cost(CapacityMode::OnDemand, 1, None);
+        // Sharding leaves the writes and makes reads dearer.
         let of = |bill: &Bill, what: &str| usd(bill, DYNAMODB, what);
         for bill in [&month.own_service, &month.functions] {
             assert_eq!(of(bill, "writes"), of(&month.unsharded, "writes"));
@@ -224,9 +217,11 @@ mod tests {
 
     #[test]
     fn batches_save_on_functions_and_provisioned_units_on_tables() {
-        let single = cost(CapacityMode::OnDemand, 1, None);
-        assert!(cost(CapacityMode::OnDemand, 25, None).functions.usd < 0.6 * single.functions.usd);
-        let provisioned = cost(CapacityMode::Provisioned, 1, None);
+        let single = cost(&options());
+        let batches = cost(&PlanOptions { items_per_request: 25, ..options() });
+        assert!(batches.functions.usd < 0.6 * single.functions.usd);
+        let provisioned = PlanOptions { capacity: CapacityMode::Provisioned, ..options() };
+        let provisioned = cost(&provisioned);
         // 5,000 / 0.7 capacity units for 730 hours at 0.00065.
         assert!((usd(&provisioned.unsharded, DYNAMODB, "writes") - 3_389.29).abs() < 0.01);
         assert!(provisioned.unsharded.usd < single.unsharded.usd);

@@ -18,7 +18,6 @@ pub(crate) struct Demand {
 }
 
 impl Demand {
-    /// Creates the demand of this many writes per second of items of this size, shared by the keys.
     pub(crate) fn new(write_rate: u32, item_bytes: u32, keys: u32) -> Self {
         let units_per_write = started_kbs(item_bytes.into()) as u32;
         let writes_per_second = f64::from(write_rate);

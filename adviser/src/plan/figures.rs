@@ -1,25 +1,27 @@
 //! The figures of a plan.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use sharding::internal::policy::rules::ScalingPolicy;
 
-use super::at_rest::{self, AtRest};
-use super::costs::{self, MonthlyCost};
+use super::at_rest::{AtRest, at_rest};
+use super::case::Case;
+use super::costs::{MonthlyCost, month};
 use super::demand::Demand;
 use super::options::PlanOptions;
 use super::partitions::{NEW_TABLE, TABLE_QUOTA, TablePartitions, partitions};
 use super::policy::{self, PolicyShards};
 use super::prices::Prices;
-use super::reads::{self, PageCost};
+use super::reads::{PageCost, page};
 use super::throttling::{MOST_SHARDS, ThrottlingRow, fewest_shards, throttled};
-use super::usage::Usage;
-use super::verdict::{Case, Reads, Verdict, judge};
+use super::verdict::{Verdict, judge};
 use cli::numbers::whole;
 
 /// From this number of units on, a few writes that coincide exceed a partition.
 const LARGE_WRITE: u32 = 100;
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Plan {
     pub(crate) verdict: Verdict,
     pub(crate) demand: Demand,
@@ -55,21 +57,19 @@ pub(crate) fn plan(options: &PlanOptions) -> Plan {
     let demand = Demand::new(options.write_rate, options.item_size, options.keys);
     let partitions = partitions(options, &demand);
     let shards = shard_choice(options, &demand, &partitions);
-    let page = reads::page(options.page_size, options.item_size, shards.judged, options.consistent);
-    let reads = reads(options, &page, partitions.read_units);
-    let usage = Usage { options, demand: &demand, page: &page, throttled: shards.throttled };
-    let monthly_cost = costs::month(&usage, &prices);
+    let page = page(options.page_size, options.item_size, shards.judged, options.consistent);
     let case = Case {
+        options,
         demand: &demand,
         partitions: &partitions,
         shards: &shards,
-        unsharded: throttled(&demand, 1, partitions.count),
-        enough: policy::enough(&demand, partitions.count),
-        usd_per_warm_unit: prices.dynamodb_warm_write_units.of(1.0),
-        reads: &reads,
+        page: &page,
+        prices: &prices,
     };
     Plan {
         verdict: judge(&case),
+        monthly_cost: month(&case),
+        at_rest: at_rest(&prices),
         notes: notes(options, &demand, &page),
         prices: format!(
             "{}, {}, collected on {}",
@@ -80,8 +80,6 @@ pub(crate) fn plan(options: &PlanOptions) -> Plan {
         partitions,
         shards,
         page,
-        monthly_cost,
-        at_rest: at_rest::at_rest(&prices),
     }
 }
 
@@ -121,40 +119,20 @@ fn shard_choice(
     }
 }
 
-fn throttling(demand: &Demand, shards: &ShardChoice, partitions: u32) -> Vec<ThrottlingRow> {
-    neighbours(shards)
-        .into_iter()
-        .map(|shards| ThrottlingRow {
+/// Rows of the judged number of shards, its half, double and quadruple, and of the other numbers
+/// that the plan names.
+fn throttling(demand: &Demand, choice: &ShardChoice, partitions: u32) -> Vec<ThrottlingRow> {
+    let judged = choice.judged;
+    let all = [1, choice.on_paper, judged / 2, judged, judged * 2, judged * 4];
+    let all: BTreeSet<u32> = all.into_iter().chain(choice.fewest).collect();
+    all.range(1..=MOST_SHARDS)
+        .map(|&shards| ThrottlingRow {
             shards,
             units_per_shard: demand.units_per_shard(shards),
             throttled: throttled(demand, shards, partitions),
             throttled_on_a_new_table: throttled(demand, shards, NEW_TABLE),
         })
         .collect()
-}
-
-/// The read units that the pages take from one partition.
-fn reads(options: &PlanOptions, page: &PageCost, rate: f64) -> Reads {
-    let pages = f64::from(options.read_rate) / f64::from(options.keys);
-    let of_shard = if page.shards == 1 {
-        page.units.unsharded
-    } else {
-        page.units.uneven / f64::from(page.shards)
-    };
-    Reads { of_shard: pages * of_shard, rate, consistent: options.consistent }
-}
-
-/// The judged number, its half, double and quadruple, and the numbers that the plan names.
-fn neighbours(shards: &ShardChoice) -> Vec<u32> {
-    let judged = shards.judged;
-    let mut all: Vec<u32> = [1, shards.on_paper, judged / 2, judged, judged * 2, judged * 4]
-        .into_iter()
-        .chain(shards.fewest)
-        .filter(|shards| (1..=MOST_SHARDS).contains(shards))
-        .collect();
-    all.sort_unstable();
-    all.dedup();
-    all
 }
 
 #[cfg(test)]

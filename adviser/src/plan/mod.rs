@@ -1,10 +1,9 @@
 //! `plan`: calculates the needs of a hot key before a deployment. The plan has the number of
 //! shards, the throttled share, and the costs of reads and of a month.
-//!
-//! The plan is calculated, not simulated. The expectation over all placements of shards on
-//! partitions has a closed form (see `throttling`), so it takes milliseconds and needs no seed.
+//! It is calculated, not simulated, so it takes milliseconds and needs no seed.
 
 mod at_rest;
+mod case;
 mod costs;
 mod demand;
 mod figures;
@@ -15,7 +14,6 @@ mod prices;
 mod reads;
 mod report;
 mod throttling;
-mod usage;
 mod verdict;
 
 pub(crate) use demand::started_kbs;

@@ -1,7 +1,6 @@
 //! The options of `plan`.
 
 use clap::{Args, ValueEnum};
-use serde::Serialize;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PlanOptions {
@@ -72,8 +71,7 @@ impl PlanOptions {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum CapacityMode {
     /// Pay for each request.
     OnDemand,
@@ -81,7 +79,7 @@ pub(crate) enum CapacityMode {
     Provisioned,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum ProfileName {
     /// Cheap, for tests.
     Development,

@@ -1,7 +1,5 @@
-//! The number of shards that this product's policy gives a key.
-//!
-//! The policy's formula takes the demand for a flow of one key. Several keys share partitions as
-//! the shards of one key do, so they count as one key with the shards of all.
+//! The number of shards that this product's policy gives a key. Several keys count as one key with
+//! the shards of all, as in [`throttled`].
 
 use serde::Serialize;
 use sharding::internal::{policy::rules::ScalingPolicy, policy::sizing::Sizing};

@@ -92,19 +92,18 @@ impl Plan {
     fn report_throttling(&self, report: &mut Report) {
         let here = format!("throttled on {}", counted(self.partitions.count, "partition"));
         let there = format!("on {NEW_TABLE} (a new table)");
-        let both = self.partitions.count != NEW_TABLE;
-        let mut names = vec!["shards", "units/s of each", &here];
-        names.extend(both.then_some(there.as_str()));
-        let mut table = table(&names);
+        // On a new table, both columns would be the same.
+        let columns = if self.partitions.count == NEW_TABLE { 3 } else { 4 };
+        let mut table = table(&["shards", "units/s of each", &here, &there][..columns]);
         for row in &self.throttling {
             let mark = if row.shards == self.shards.judged { "> " } else { "" };
             let cells = [
                 format!("{mark}{}", row.shards),
                 decimal(row.units_per_shard),
                 percent(row.throttled),
+                percent(row.throttled_on_a_new_table),
             ];
-            let new = both.then(|| percent(row.throttled_on_a_new_table));
-            table.add_row(cells.into_iter().chain(new));
+            table.add_row(&cells[..columns]);
         }
         let note = format!(
             "Expected share of the first attempts that is throttled, over all placements of the shards, without retries, \
@@ -115,12 +114,12 @@ impl Plan {
     }
 
     fn report_page(&self, report: &mut Report) {
-        let page = &self.page;
+        let (page, units, latency) = (&self.page, &self.page.units, &self.page.latency);
         let names = ["requests", "read units", "times", "latency, times", "slowest request, times"];
         let mut table = table(&[&["a page"], &names[..]].concat());
-        let mut add = |name: String, requests: u32, units: f64, latency: f64, slowest: f64| {
+        let mut add = |name: &str, requests: u32, units: f64, latency: f64, slowest: f64| {
             table.add_row([
-                name,
+                name.to_owned(),
                 requests.to_string(),
                 decimal(units),
                 format!("{:.2}", units / page.units.unsharded),
@@ -128,22 +127,16 @@ impl Plan {
                 format!("{slowest:.2}"),
             ]);
         };
-        add("unsharded".to_owned(), page.unsharded_requests, page.units.unsharded, 1.0, 1.0);
-        let items = format!(
-            "{} of {} bytes.",
-            counted(page.items, "item"),
-            whole(f64::from(self.demand.item_bytes))
-        );
+        add("unsharded", page.unsharded_requests, units.unsharded, 1.0, 1.0);
+        let size = whole(f64::from(self.demand.item_bytes));
+        let items = format!("{} of {size} bytes.", counted(page.items, "item"));
         if page.shards == 1 {
             return report.table(&table, &items);
         }
-        for (order, units, latency) in [
-            ("even", page.units.even, page.latency.even),
-            ("uneven", page.units.uneven, page.latency.uneven),
-        ] {
-            let name = format!("{}, {order} sort keys", counted(page.shards, "shard"));
-            add(name, page.requests, units, latency, page.latency.slowest_of_all);
-        }
+        let (shards, slowest) = (counted(page.shards, "shard"), latency.slowest_of_all);
+        add(&format!("{shards}, even sort keys"), page.requests, units.even, latency.even, slowest);
+        let uneven = format!("{shards}, uneven sort keys");
+        add(&uneven, page.requests, units.uneven, latency.uneven, slowest);
         let note = format!(
             "{items} Units: calculated (at least {}), times the overhead measured in docs/costs.md. Latency: as measured \
              there, if every request takes the same time{}. The slowest request comes on top, if one in a hundred takes \
@@ -178,19 +171,16 @@ impl Plan {
     }
 
     fn report_at_rest(&self, report: &mut Report) {
-        let profiles = &self.at_rest.profiles;
-        let names = profiles.iter().map(|stack| stack.profile);
-        let mut table =
-            table(&std::iter::once("at rest, a month").chain(names).collect::<Vec<_>>());
-        let cell = |usd: f64| if usd > 0.0 { dollars(usd) } else { "-".to_owned() };
-        let parts = profiles.first().map_or(0, |stack| stack.parts.len());
-        for part in 0..parts {
-            let each = || profiles.iter().filter_map(|stack| stack.parts.get(part));
-            let name = each().map(|(name, _)| (*name).to_owned()).take(1);
-            table.add_row(name.chain(each().map(|(_, usd)| cell(*usd))));
+        let profiles = self.at_rest.profiles.each_ref();
+        let names = profiles.map(|stack| stack.profile);
+        let mut table = table(&[&["at rest, a month"], &names[..]].concat());
+        for (part, (name, _)) in profiles[0].parts.iter().enumerate() {
+            let cell = |usd: f64| if usd > 0.0 { dollars(usd) } else { "-".to_owned() };
+            let [first, second, third] = profiles.map(|stack| cell(stack.parts[part].1));
+            table.add_row([(*name).to_owned(), first, second, third]);
         }
-        let sums = profiles.iter().map(|stack| dollars(stack.usd));
-        table.add_row(std::iter::once("together".to_owned()).chain(sums));
+        let [first, second, third] = profiles.map(|stack| dollars(stack.usd));
+        table.add_row(["together".to_owned(), first, second, third]);
         let note = format!(
             "The costs of a stack of each profile without requests. The month above also includes Contributor Insights. \
              Each stored GB adds {}, with point-in-time recovery.",

@@ -1,20 +1,15 @@
 //! The share of the first attempts that is throttled, for a number of shards on a number of
-//! partitions.
+//! partitions: the policy's own formula ([`collisions`]).
 //!
-//! Shards are hashed onto partitions, like balls into bins. Two shards on one partition share its
-//! units. For one write, the number of other shards on its partition is binomial. So the
-//! expectation over all placements is a sum and needs no draws: the mean of what a partition
-//! refuses of the demand of 1 + Binomial(other shards, 1 / partitions) shards. The demand is a flow,
-//! of which a partition refuses what exceeds its rate. Large writes that coincide within a second
-//! are not counted.
-//!
-//! It is an expectation: a single key may be luckier or unluckier. It counts first attempts in the
-//! long run, after partitions have spent their saved burst capacity, and without retries, which
-//! compete with first attempts while an overload lasts (docs/adr/0004).
+//! It is an expectation over all placements: a single key may be luckier or unluckier. The demand
+//! is a flow, of which a partition refuses what exceeds its rate. Large writes that coincide within
+//! a second are not counted. First attempts are counted in the long run, after partitions have
+//! spent their saved burst capacity, and without retries, which compete with first attempts while
+//! an overload lasts (docs/adr/0004).
 
 use serde::Serialize;
-use sharding::PARTITION_WRITE_UNITS;
-use sharding::internal::policy::collisions::binomial;
+use sharding::internal::policy::collisions;
+use sharding::{PARTITION_WRITE_UNITS, ShardCount};
 
 use super::demand::Demand;
 
@@ -34,30 +29,20 @@ pub(crate) struct ThrottlingRow {
 }
 
 /// The expected share of the first attempts that is throttled, if each key has this many shards.
+///
+/// Several keys share partitions as the shards of one key do, so they count as one key with the
+/// shards of all.
 pub(super) fn throttled(demand: &Demand, shards: u32, partitions: u32) -> f64 {
-    let per_shard = demand.units_per_shard(shards);
-    let others = u64::from(demand.keys) * u64::from(shards.max(1)) - 1;
-    binomial(others, 1.0 / f64::from(partitions.max(1)))
-        .into_iter()
-        .map(|(count, probability)| probability * refused((count + 1) as f64 * per_shard))
-        .sum()
-}
-
-/// The share of its demand that a partition refuses.
-fn refused(units_per_second: f64) -> f64 {
-    (1.0 - PARTITION_WRITE_UNITS as f64 / units_per_second).max(0.0)
+    let shards = ShardCount::new(demand.keys.saturating_mul(shards)).unwrap_or(ShardCount::ONE);
+    let filled = demand.write_units_per_second / PARTITION_WRITE_UNITS as f64;
+    collisions::throttled(filled, shards, Some(partitions))
 }
 
 /// The fewest shards with which a negligible share is throttled; `None` if even the most shards are
-/// not enough.
-///
-/// More shards never throttle more: smaller parts of the same demand spread more evenly, and the
-/// units that a partition refuses are convex in its demand.
+/// not enough. More shards never throttle more: smaller parts of a demand spread more evenly.
 pub(super) fn fewest_shards(demand: &Demand, partitions: u32) -> Option<u32> {
-    let numbers: Vec<u32> = (1..=MOST_SHARDS).collect();
-    let too_few =
-        numbers.partition_point(|shards| throttled(demand, *shards, partitions) >= NEGLIGIBLE);
-    numbers.get(too_few).copied()
+    let is_enough = |shards: ShardCount| throttled(demand, shards.get(), partitions) < NEGLIGIBLE;
+    collisions::fewest(ShardCount::new(MOST_SHARDS)?, is_enough).map(ShardCount::get)
 }
 
 #[cfg(test)]
@@ -66,14 +51,6 @@ mod tests {
     use proptest::prelude::*;
     use rand::rngs::StdRng;
     use rand::{RngExt, SeedableRng};
-
-    #[test]
-    fn one_shard_is_accepted_up_to_its_partitions_rate() {
-        for (rate, expected) in [(300, 0.0), (5_000, 0.8), (20_000, 0.95)] {
-            let found = throttled(&Demand::new(rate, 100, 1), 1, 64);
-            assert!((found - expected).abs() < 1e-6, "{rate}: {found}");
-        }
-    }
 
     #[test]
     fn it_is_the_mean_over_drawn_placements() {
@@ -98,21 +75,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn it_is_a_part_and_falls_with_shards_and_with_partitions(
-            rate in 1u32..60_000,
-            keys in 1u32..5,
-            shards in 1u32..200,
-            more in 1u32..100,
-            partitions in 1u32..300,
-        ) {
-            let demand = Demand::new(rate, 1_024, keys);
-            let found = throttled(&demand, shards, partitions);
-            prop_assert!((0.0..=1.0).contains(&found));
-            prop_assert!(throttled(&demand, shards + more, partitions) <= found + 1e-6);
-            prop_assert!(throttled(&demand, shards, partitions + more) <= found + 1e-6);
-        }
-
         #[test]
         fn the_fewest_shards_suffice_and_one_less_does_not(
             rate in 1u32..60_000, partitions in 1u32..300,

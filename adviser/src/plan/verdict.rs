@@ -4,11 +4,9 @@ use serde::Serialize;
 use sharding::PARTITION_WRITE_UNITS;
 use sharding::internal::policy::rules::ScalingPolicy;
 
-use super::demand::Demand;
-use super::figures::ShardChoice;
-use super::partitions::TablePartitions;
-use super::policy::Enough;
-use super::throttling::{MOST_SHARDS, NEGLIGIBLE};
+use super::case::Case;
+use super::policy::{self, Enough};
+use super::throttling::{MOST_SHARDS, NEGLIGIBLE, throttled};
 use cli::numbers::{counted, dollars, percent, whole};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -32,53 +30,8 @@ pub(crate) struct Verdict {
     pub(crate) text: String,
 }
 
-pub(super) struct Case<'a> {
-    pub(super) demand: &'a Demand,
-    pub(super) partitions: &'a TablePartitions,
-    pub(super) shards: &'a ShardChoice,
-    /// The throttled share of the first attempts with one shard.
-    pub(super) unsharded: f64,
-    /// Partitions and shards that would be enough, on a table with more partitions.
-    pub(super) enough: Option<Enough>,
-    /// The one-time price of a write unit of warm throughput in dollars.
-    pub(super) usd_per_warm_unit: f64,
-    pub(super) reads: &'a Reads,
-}
-
-/// The read units that pages take from one partition.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Reads {
-    /// Read units per second of one of the judged shards.
-    pub(super) of_shard: f64,
-    pub(super) rate: f64,
-    pub(super) consistent: bool,
-}
-
-impl Reads {
-    /// The sentences about reads; `None` if a partition serves them.
-    fn overrun(&self, whose: &str) -> Option<String> {
-        let units = self.of_shard;
-        if units <= self.rate {
-            return None;
-        }
-        let rate = whole(self.rate);
-        let eventually = if self.consistent {
-            format!(" Without strong consistency, they take {}.", whole(units / 2.0))
-        } else {
-            String::new()
-        };
-        Some(format!(
-            "the pages of {whose} take {} read units a second, and one partition serves {rate}, so {} are throttled.\
-             {eventually} This product does not shard for reads by itself; docs/operations.md has what helps (\"A hot \
-             read key\").",
-            whole(units),
-            percent(1.0 - self.rate / units),
-        ))
-    }
-}
-
 pub(super) fn judge(case: &Case<'_>) -> Verdict {
-    let (kind, text) = if case.unsharded < NEGLIGIBLE {
+    let (kind, text) = if case.unsharded() < NEGLIGIBLE {
         unthrottled(case)
     } else if case.demand.units_per_key() > f64::from(MOST_SHARDS) * case.rate() {
         (VerdictKind::TooMuch, too_much(case))
@@ -88,7 +41,7 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
         (VerdictKind::Shard, shard(case))
     };
     let is_sharded = !matches!(kind, VerdictKind::Leave | VerdictKind::ReadsOverrun);
-    let also = case.reads.overrun("each shard").filter(|_| is_sharded);
+    let also = case.read_overrun("each shard").filter(|_| is_sharded);
     let also = also.map(|reads| format!(" Reads also exceed a partition: {reads}"));
     Verdict { kind, text: text + &also.unwrap_or_default() }
 }
@@ -105,6 +58,37 @@ impl Case<'_> {
             if self.demand.keys == 1 { "this key needs" } else { "each of these keys needs" };
         format!("{whose} {}", whole(self.demand.units_per_key()))
     }
+
+    /// The throttled share of the first attempts with one shard.
+    fn unsharded(&self) -> f64 {
+        throttled(self.demand, 1, self.partitions.count)
+    }
+
+    /// The sentences about the reads of a key or a shard; `None` if a partition serves them.
+    fn read_overrun(&self, whose: &str) -> Option<String> {
+        let (options, page, rate) = (self.options, self.page, self.partitions.read_units);
+        let of_page = match page.shards {
+            1 => page.units.unsharded,
+            shards => page.units.uneven / f64::from(shards),
+        };
+        let units = f64::from(options.read_rate) / f64::from(options.keys) * of_page;
+        if units <= rate {
+            return None;
+        }
+        let eventually = if options.consistent {
+            format!(" Without strong consistency, they take {}.", whole(units / 2.0))
+        } else {
+            String::new()
+        };
+        Some(format!(
+            "the pages of {whose} take {} read units a second, and one partition serves {}, so {} are throttled.\
+             {eventually} This product does not shard for reads by itself; docs/operations.md has what helps (\"A hot \
+             read key\").",
+            whole(units),
+            whole(rate),
+            percent(1.0 - rate / units),
+        ))
+    }
 }
 
 fn unthrottled(case: &Case<'_>) -> (VerdictKind, String) {
@@ -118,7 +102,7 @@ fn unthrottled(case: &Case<'_>) -> (VerdictKind, String) {
         (_, 1) => "the key",
         (_, _) => "each key",
     };
-    if let Some(reads) = case.reads.overrun(whose) {
+    if let Some(reads) = case.read_overrun(whose) {
         let text = format!("Reads exceed a partition: {reads} Writes need no change: {writes}");
         return (VerdictKind::ReadsOverrun, text);
     }
@@ -137,10 +121,12 @@ fn too_much(case: &Case<'_>) -> String {
 }
 
 fn short_of_partitions(case: &Case<'_>) -> String {
-    let enough = case.enough.map_or_else(String::new, |Enough { shards, partitions }| {
+    let enough = policy::enough(case.demand, case.partitions.count);
+    let enough = enough.map_or_else(String::new, |Enough { shards, partitions }| {
         let units = u64::from(partitions) * PARTITION_WRITE_UNITS;
-        let added = partitions.saturating_sub(case.partitions.count);
-        let usd = f64::from(added) * PARTITION_WRITE_UNITS as f64 * case.usd_per_warm_unit;
+        let added = u64::from(partitions.saturating_sub(case.partitions.count));
+        let usd =
+            case.prices.dynamodb_warm_write_units.of((added * PARTITION_WRITE_UNITS) as f64);
         format!(
             " {} on {} would be enough{}: before the peak, raise the table's warm throughput to {} write units a \
              second (about {}, charged once).",
@@ -170,7 +156,7 @@ fn shard(case: &Case<'_>) -> String {
     format!(
         "Shard it: {need} write units a second, one partition takes {rate}{why} {} of the writes are throttled. \
          With {} it is {}{}.",
-        percent(case.unsharded),
+        percent(case.unsharded()),
         counted(case.shards.judged, "shard"),
         percent(case.shards.throttled),
         more.map_or_else(String::new, |fewest| {

@@ -1,16 +1,17 @@
 //! The commands as processes: their output and exit codes.
 
-mod advise;
-mod plan;
-
 use std::io::{Read as _, Write as _};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+
+fn start(arguments: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_adviser"));
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().expect("it starts")
+}
 
 /// Runs the adviser with this standard input.
 fn run(arguments: &[&str], input: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_adviser"));
-    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("it starts");
+    let mut child = start(arguments);
     // A command that refuses its arguments does not read its input, so the write may fail.
     drop(child.stdin.take().expect("its input").write_all(input.as_bytes()));
     child.wait_with_output().expect("it ends")
@@ -18,6 +19,12 @@ fn run(arguments: &[&str], input: &str) -> Output {
 
 fn text_of(output: &[u8]) -> String {
     String::from_utf8_lossy(output).into_owned()
+}
+
+/// The arguments of a plan for this rate of writes.
+fn plan_for(rate: &'static str) -> Vec<&'static str> {
+    let others = ["--item-size", "1024", "--read-rate", "10", "--page-size", "100"];
+    [&["plan", "--write-rate", rate], &others[..]].concat()
 }
 
 #[test]
@@ -28,14 +35,64 @@ fn a_closed_pipe_is_not_an_error() {
     std::fs::write(&file, lines).expect("it is written");
     let advise = ["advise", file.to_str().expect("a path"), "--partition-key", "status"];
     let as_json = [&advise[..], &["--format", "json"]].concat();
-    for arguments in [as_json, advise.to_vec(), plan::with_rate("300")] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_adviser"));
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("it starts");
+    for arguments in [as_json, advise.to_vec(), plan_for("300")] {
+        let mut child = start(&arguments);
         drop(child.stdout.take());
         let mut errors = String::new();
         child.stderr.take().expect("its errors").read_to_string(&mut errors).expect("text");
         let status = child.wait().expect("it ends");
         assert!(status.success() && errors.is_empty(), "{status}: {errors}");
     }
+}
+
+#[test]
+fn the_json_of_advise_is_one_object() {
+    let lines: String =
+        (0..5_000).map(|i| format!("{{\"status\":\"{}\",\"order\":{i}}}\n", i % 5)).collect();
+    let arguments = ["advise", "-", "--partition-key", "status", "--sort-key", "order", "--format"];
+    let output = run(&[&arguments[..], &["json"]].concat(), &lines);
+    assert!(output.status.success(), "{}", text_of(&output.stderr));
+    let advice: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(advice["verdict"]["uniformity"], "bad");
+    assert_eq!(advice["partition_keys"]["distinct"], 5);
+    assert_eq!(advice["breaking_rate"]["write_units_per_second"], 5_000);
+    assert_eq!(advice["spreads"][0]["placements"].as_array().map(Vec::len), Some(10));
+    assert_eq!(advice["over_time"], serde_json::Value::Null);
+}
+
+#[test]
+fn an_invalid_line_ends_advise_with_an_error_and_no_output() {
+    let lines = "{\"status\":1}\n{\"status\":[]}\n";
+    let output = run(&["advise", "-", "--partition-key", "status"], lines);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.is_empty());
+    assert_eq!(
+        text_of(&output.stderr),
+        "error: standard input, line 2: its field \"status\" is []; a string or a number is allowed\n"
+    );
+}
+
+#[test]
+fn a_plan_begins_with_the_verdict_and_has_every_part() {
+    let output = run(&plan_for("5000"), "");
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", text_of(&output.stderr));
+    let text = text_of(&output.stdout);
+    let verdict = "Shard it: this key needs 5,000 write units a second, one partition takes 1,000,";
+    assert!(text.starts_with(verdict) && text.ends_with('\n'), "{text}");
+    for part in
+        ["demand ", "partitions ", "shards ", "| a page ", "| a month ", "| at rest, a month "]
+    {
+        assert!(text.contains(&format!("\n{part}")), "{part}: {text}");
+    }
+}
+
+#[test]
+fn a_wrong_value_is_refused_with_what_is_allowed() {
+    let output = run(&plan_for("0"), "");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stdout.is_empty());
+    let error = text_of(&output.stderr);
+    let expected = "error: invalid value '0' for '--write-rate <N>': 0 is not in 1..=1000000";
+    assert!(error.starts_with(expected), "{error}");
+    assert_eq!(run(&["plan"], "").status.code(), Some(2), "no rate at all");
 }

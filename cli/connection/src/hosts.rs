@@ -19,9 +19,8 @@ impl Hosts {
 
     /// Whether a `Host` header names this machine.
     pub fn accepts(&self, host: &str) -> bool {
-        let Ok(authority) = host.parse::<Authority>() else { return false };
-        let name =
-            authority.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+        let Ok(parsed) = host.parse::<Authority>() else { return false };
+        let name = parsed.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
         name.parse::<IpAddr>().is_ok() || self.0.contains(&name)
     }
 }

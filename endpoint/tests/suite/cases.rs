@@ -8,17 +8,14 @@ use crate::world::{PLAIN, SHARDED, World};
 /// A key that never grew, and one that had 1, 4 and 8 shards.
 pub(crate) const ONE: &str = "one";
 pub(crate) const GROWN: &str = "grown";
-/// The era of the grown key.
 const ERA: u64 = 3;
 
-/// Where a copy is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum At {
     First,
     Home,
 }
 
-/// A stored copy.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Stored {
     Item(u64),
@@ -44,7 +41,6 @@ pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) key: &'static str,
     copies: &'static [(At, Stored)],
-    /// Whether there is an item.
     pub(crate) has_item: bool,
 }
 
@@ -114,7 +110,6 @@ pub(crate) fn keyed(key: &str, sort_key: &str, attributes: &Value) -> Value {
 }
 
 impl Case {
-    /// Stores the item in both tables.
     pub(crate) fn store(&self, world: &World, sort_key: &str) {
         let home = if self.key == ONE { 1 } else { homes(self.key, sort_key)(8) };
         for (at, stored) in self.copies {

@@ -10,7 +10,6 @@ use sharding::Version;
 use crate::cases::{GROWN, ONE, comparable, keyed};
 use crate::world::{PLAIN, SHARDED, World, combined, described, expression, schema, together};
 
-/// The items of a key.
 const ITEMS: u32 = 48;
 
 /// The indexes: name, sort key, projection. A global one has a name that begins with `g`.
@@ -188,11 +187,6 @@ async fn an_index_of_a_key_with_one_shard_is_that_of_a_plain_table() {
         json!({ "_sh:v": {"N": Version::new(1, 1, 1).to_string()}, "_sh:d": {"BOOL": true} });
     world.store(SHARDED, &keyed(ONE, "0035", &deleted));
     compare(&world, ONE).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_index_of_a_key_with_four_shards_is_that_of_a_plain_table() {
-    compare(&filled(GROWN, &[4]).await, GROWN).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -32,7 +32,6 @@ fn request(engine: &Engine, operation: &str, body: &Value) -> Value {
     answer
 }
 
-/// All items as they are stored.
 fn stored(engine: &Engine) -> Vec<Value> {
     let scan = request(engine, "Scan", &json!({ "TableName": SHARDED }));
     scan["Items"].as_array().expect("items").clone()

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use crate::cases::{CASES, GROWN, keyed};
 use crate::world::{PLAIN, SHARDED, World, combined, expression, together};
 
-/// The items of the key.
 const ITEMS: u32 = 60;
 
 /// Stores the same items in both tables while the key grows, replaces some and deletes some, so that

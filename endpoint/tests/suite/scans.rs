@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use crate::cases::{keyed, leaks};
 use crate::world::{SHARDED, World, together};
 
-/// The items of each key.
 const ITEMS: u32 = 12;
 /// Keys that have several shards when a scan begins, in the order in which it shows them.
 const GROWN: [&str; 3] = ["a", "c", "e"];

@@ -17,7 +17,6 @@ use crate::cases::{comparable, leaks};
 pub(crate) const SHARDED: &str = "orders";
 pub(crate) const PLAIN: &str = "plain";
 
-/// An answer: its status and its body.
 pub(crate) type Answer = (u16, Value);
 
 pub(crate) struct World {
@@ -45,13 +44,11 @@ pub(crate) fn config() -> TableConfig {
     })
 }
 
-/// The key schema of a table or of an index.
 pub(crate) fn schema(sort_key: Option<&str>) -> Vec<Value> {
     let key = |name: &str, kind: &str| json!({ "AttributeName": name, "KeyType": kind });
     [key("pk", "HASH")].into_iter().chain(sort_key.map(|name| key(name, "RANGE"))).collect()
 }
 
-/// A table whose attributes have these types.
 pub(crate) fn described(types: &[(&str, &str)]) -> Value {
     let typed = |(name, of): &(&str, &str)| json!({ "AttributeName": name, "AttributeType": of });
     json!({
@@ -83,14 +80,12 @@ pub(crate) fn combined(lists: &[&[Value]]) -> Vec<Value> {
     all
 }
 
-/// An expression, with the values that it uses.
 pub(crate) fn expression(member: &str, text: &str, values: Value) -> Value {
     let mut expression = json!({ member: text });
     expression["ExpressionAttributeValues"] = values;
     expression
 }
 
-/// A request to an engine.
 pub(crate) fn ask(engine: &Engine, operation: &str, body: &Value) -> Answer {
     let target = format!("DynamoDB_20120810.{operation}");
     let answer = engine.respond("/", Some(&target), body.to_string().as_bytes());
@@ -165,12 +160,10 @@ impl World {
         Self { engine, table: ShardedTable::new(&client, config()), service }
     }
 
-    /// A request to the engine itself.
     pub(crate) fn engine(&self, operation: &str, body: &Value) -> Answer {
         ask(&self.engine, operation, body)
     }
 
-    /// A request to the endpoint.
     pub(crate) async fn endpoint(&self, operation: &str, body: &Value) -> Answer {
         let reply = self.reply(operation, body.to_string()).await;
         (reply.status.as_u16(), serde_json::from_slice(&reply.body).unwrap_or_default())
@@ -239,13 +232,11 @@ impl World {
         self.service.respond(&headers, Bytes::from(body)).await
     }
 
-    /// Stores an item in a table as it is.
     pub(crate) fn store(&self, table: &str, item: &Value) {
         let (status, answer) = self.engine("PutItem", &json!({ "TableName": table, "Item": item }));
         assert_eq!(status, 200, "{answer}");
     }
 
-    /// Gives a key this number of shards.
     pub(crate) async fn grow(&self, key: &str, shards: u32) {
         let grown = self.table.set_shards(key, shards).timeout(Duration::from_secs(20)).await;
         grown.expect("the key grows");

@@ -84,18 +84,21 @@ fn an_increase_of_table_and_index_is_described_until_it_ends() {
     let before = units(12_000, 4_000, "ACTIVE");
     assert_eq!(fixture.described(0), [before.clone(), before]);
 
-    let of_replica = json!({"ReadUnitsPerSecond": 30_000, "WriteUnitsPerSecond": 9_500});
-    let increase = [(FIELD, writes(20_000)), (UPDATES, of_index("replica", &of_replica))];
+    // The units of whole partitions: the writes need 20, and the reads 11.
+    let of_replica = json!({"ReadUnitsPerSecond": 30_001, "WriteUnitsPerSecond": 9_500});
+    let increase = [(FIELD, writes(19_500)), (UPDATES, of_index("replica", &of_replica))];
     let updated = fixture.update(&increase, 10).expect("updated");
     let updating = units(12_000, 4_000, "UPDATING");
     assert_eq!(reported(&updated, "TableDescription"), [updating.clone(), updating.clone()]);
     assert_eq!(updated["TableDescription"]["TableName"], "items");
     assert_eq!(updated["TableDescription"]["TableStatus"], "ACTIVE");
     assert_eq!(fixture.described(69), [updating.clone(), updating]);
-    let increased = [units(60_000, 20_000, "ACTIVE"), units(30_000, 10_000, "ACTIVE")];
+    let increased = [units(60_000, 20_000, "ACTIVE"), units(33_000, 11_000, "ACTIVE")];
     assert_eq!(fixture.described(70), increased);
     fixture.update(&[(FIELD, writes(20_000))], 80).expect("the same units are accepted");
-    assert_eq!(fixture.described(80), increased);
+    let lower = fixture.update(&[(FIELD, writes(19_999))], 80).expect_err("refused");
+    assert!(lower.contains("lower than current"), "{lower}");
+    assert_eq!(fixture.described(7_200), increased, "they never fall");
 }
 
 #[test]
@@ -164,10 +167,14 @@ fn a_request_is_refused_by_name_and_then_changes_nothing() {
     let beside = |field, value| vec![table(8_000), (field, value)];
     let unnamed = || json!([{"Update": {"WarmThroughput": writes(8_000)}}]);
     let text = || json!({"WriteUnitsPerSecond": "8000"});
+    let few_reads =
+        |writes: u64| json!({"ReadUnitsPerSecond": 11_999, "WriteUnitsPerSecond": writes});
     let protection = "DeletionProtectionEnabled";
     let (invalid, unreadable, unknown) = ("Validation", "Serialization", "ResourceNotFound");
     let rows = [
         (vec![table(3_999)], invalid, "WriteUnitsPerSecond for WarmThroughput for table is lower"),
+        (vec![(FIELD, few_reads(3_999))], invalid, "ReadUnitsPerSecond for WarmThroughput for"),
+        (vec![(FIELD, few_reads(8_000))], invalid, "ReadUnitsPerSecond for WarmThroughput for"),
         (vec![table(8_000), index("replica", writes(1))], invalid, "for index replica is lower"),
         (vec![(FIELD, empty())], invalid, "specified for table"),
         (vec![index("replica", empty())], invalid, "specified for index: replica"),
@@ -178,7 +185,7 @@ fn a_request_is_refused_by_name_and_then_changes_nothing() {
         (vec![(UPDATES, unnamed())], invalid, "null at 'globalSecondaryIndexUpdates.1.member"),
         (vec![(FIELD, text())], unreadable, "STRING_VALUE cannot be"),
         (vec![(FIELD, json!(8_000))], unreadable, "Unexpected field type"),
-        (vec![table(1_000_000_000)], "LimitExceeded", "exceeds TableMaxWriteCapacityUnits"),
+        (vec![table(65_536_001)], "LimitExceeded", "exceeds TableMaxWriteCapacityUnits"),
         (vec![table(8_000), index("ghost", writes(8_000))], unknown, "Index ghost for table items"),
         (beside("TableName", json!("nowhere")), unknown, "Table: nowhere not found"),
     ];

@@ -16,9 +16,8 @@ const IF_NONE_MATCH: &str = "if-none-match";
 /// 400 if the key is not 1 to 255 visible ASCII characters, or is given twice.
 pub fn idempotency_key(request: &Request) -> Result<Option<IdempotencyKey>, Problem> {
     let Some(text) = single(request, IDEMPOTENCY_KEY)? else { return Ok(None) };
-    IdempotencyKey::new(text)
-        .map(Some)
-        .map_err(|error| Problem::bad("invalid_header", IDEMPOTENCY_KEY, error))
+    let key = IdempotencyKey::new(text).map(Some);
+    key.map_err(|error| Problem::bad("invalid_header", IDEMPOTENCY_KEY, error))
 }
 
 /// Rejects an idempotency key, on a route that cannot distinguish a repetition from a new request.
@@ -26,10 +25,7 @@ pub fn idempotency_key(request: &Request) -> Result<Option<IdempotencyKey>, Prob
 /// # Errors
 /// 400 if there is one.
 pub fn no_idempotency_key(request: &Request) -> Result<(), Problem> {
-    match idempotency_key(request)? {
-        None => Ok(()),
-        Some(_) => Err(Problem::idempotency_key_unused()),
-    }
+    idempotency_key(request)?.map_or(Ok(()), |_| Err(Problem::idempotency_key_unused()))
 }
 
 /// Reads the conditions of a request for one item.
@@ -37,18 +33,14 @@ pub fn no_idempotency_key(request: &Request) -> Result<(), Problem> {
 /// # Errors
 /// 400 if a header is neither `*` nor a list of entity tags.
 pub fn conditions(request: &Request) -> Result<Conditions, Problem> {
-    let tags = |header, weak_counts| tags(request, header, weak_counts);
+    let tags = |name, weak| tags(request, name, weak);
     // RFC 9110: If-Match compares strongly, so a weak tag matches nothing. If-None-Match compares
     // weakly.
     Ok(Conditions { matches: tags(IF_MATCH, false)?, differs: tags(IF_NONE_MATCH, true)? })
 }
 
-fn tags(
-    request: &Request,
-    header: &'static str,
-    weak_counts: bool,
-) -> Result<Option<ETags>, Problem> {
-    let lines = request.headers().get_all(header).iter().map(|value| text(value, header));
+fn tags(request: &Request, name: &'static str, weak: bool) -> Result<Option<ETags>, Problem> {
+    let lines = request.headers().get_all(name).iter().map(|value| text(value, name));
     let lines = lines.collect::<Result<Vec<_>, _>>()?;
     if lines.is_empty() {
         return Ok(None);
@@ -59,10 +51,10 @@ fn tags(
     }
     let wrong = || {
         let why = "it is not a list of entity tags; allowed: *, or tags such as \"1\", W/\"1\", separated by commas";
-        Problem::bad("invalid_header", header, why)
+        Problem::bad("invalid_header", name, why)
     };
     let tags = entity_tags(&list).filter(|tags| !tags.is_empty()).ok_or_else(wrong)?;
-    let tags = tags.into_iter().filter(|(is_weak, _)| weak_counts || !is_weak);
+    let tags = tags.into_iter().filter(|(is_weak, _)| weak || !is_weak);
     Ok(Some(ETags::Of(tags.map(|(_, text)| ETag::new(text)).collect())))
 }
 
@@ -71,8 +63,7 @@ fn tags(
 fn entity_tags(list: &str) -> Option<Vec<(bool, &str)>> {
     let (mut tags, mut rest) = (Vec::new(), list.trim_matches([' ', '\t', ',']));
     while !rest.is_empty() {
-        let (is_weak, quoted) =
-            rest.strip_prefix("W/").map_or((false, rest), |quoted| (true, quoted));
+        let (is_weak, quoted) = rest.strip_prefix("W/").map_or((false, rest), |rest| (true, rest));
         let (text, after) = quoted.strip_prefix('"')?.split_once('"')?;
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return None;
@@ -113,14 +104,11 @@ pub fn unconditional(request: &Request) -> Result<(), Problem> {
 }
 
 fn reject(request: &Request, headers: &[&'static str]) -> Result<(), Problem> {
-    match headers.iter().find(|header| request.headers().contains_key(**header)) {
-        None => Ok(()),
-        Some(header) => {
-            let why = "this route does not support the condition; \
-                       POST /items supports If-None-Match: *, and /item supports every condition";
-            Err(Problem::bad("invalid_header", *header, why))
-        }
-    }
+    let given = headers.iter().find(|header| request.headers().contains_key(**header));
+    let Some(header) = given else { return Ok(()) };
+    let why = "this route does not support the condition; \
+               POST /items supports If-None-Match: *, and /item supports every condition";
+    Err(Problem::bad("invalid_header", *header, why))
 }
 
 fn single<'a>(request: &'a Request, header: &'static str) -> Result<Option<&'a str>, Problem> {
@@ -150,8 +138,7 @@ mod tests {
 
     #[test]
     fn conditions_are_lists_of_tags_or_a_star() {
-        let tags =
-            |texts: &[&str]| Some(ETags::Of(texts.iter().map(|text| ETag::new(text)).collect()));
+        let tags = |texts: &[&str]| Some(ETags::Of(texts.iter().map(|it| ETag::new(it)).collect()));
         for (value, matches, differs) in [
             ("*", Some(ETags::Any), Some(ETags::Any)),
             (" * ", Some(ETags::Any), Some(ETags::Any)),

@@ -28,7 +28,7 @@ pub use lambda_http::{Request, Response};
 pub use patch::patch_body;
 pub use payload::{MAX_PAYLOAD_BYTES, escaped_len, fitting_items, item};
 pub use problem::{Problem, cause, with_sources};
-pub use query::{Parameters, flag, partition_key, sort_key};
+pub use query::{Parameters, flag, not_allowed, partition_key, sort_key};
 pub use respond::{json, no_content, not_modified, tagged};
 pub use route::{Function, Operation, no_route, route};
 pub use run::{Tracing, Trigger, serve};

@@ -54,10 +54,8 @@ pub fn fitting_items<'a>(
 /// A response whose body is one item.
 #[must_use]
 pub fn item(status: u16, item: ItemJson<'_>) -> Response<Body> {
-    match fitting_items([item]) {
-        Ok(items) => json(status, &items.first()),
-        Err(problem) => problem.into_response(),
-    }
+    let fitting = fitting_items([item]);
+    fitting.map_or_else(Problem::into_response, |items| json(status, &items.first()))
 }
 
 const fn escaped_byte(byte: u8) -> usize {
@@ -76,8 +74,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_text_is_counted_as_it_is_escaped(text in "(\\PC|[\u{0}-\u{7f}]){0,50}") {
-            let escaped = serde_json::to_string(&text).unwrap();
-            prop_assert_eq!(escaped_len(&text), escaped.len() - 2);
+            prop_assert_eq!(escaped_len(&text), serde_json::to_string(&text).unwrap().len() - 2);
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::respond::tagged;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem(Box<Members>);
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 struct Members {
     #[serde(rename = "type")]
     kind: String,
@@ -41,12 +41,8 @@ struct Members {
 /// Returns an error and all of its sources as one line, for the log.
 #[must_use]
 pub fn with_sources(error: &dyn Error) -> String {
-    let (mut text, mut source) = (error.to_string(), error.source());
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
+    let causes = std::iter::successors(Some(error), |error| Error::source(*error));
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// Returns the cause of a failed SDK call as one line, without the response that the SDK's own text
@@ -63,23 +59,14 @@ pub fn cause(error: &(impl ProvideErrorMetadata + Error)) -> String {
 const RETRY_AFTER_SECONDS: u32 = 1;
 
 impl Problem {
-    fn new(
-        status: u16,
-        code: &'static str,
-        title: &'static str,
-        detail: impl Into<String>,
-    ) -> Self {
+    fn new(status: u16, code: &'static str, title: &'static str, why: impl Into<String>) -> Self {
         Self(Box::new(Members {
             kind: format!("urn:problem:dynamodb-write-sharding:{code}"),
             title,
             status,
-            detail: detail.into(),
+            detail: why.into(),
             code,
-            field: None,
-            retry_after: None,
-            allow: None,
-            accept_patch: false,
-            tag: None,
+            ..Members::default()
         }))
     }
 
@@ -165,15 +152,12 @@ impl Problem {
     /// 412: the conditions do not hold. `ETag` is the current state of the item, if it exists.
     #[must_use]
     pub fn precondition_failed(current: Option<ETag>) -> Self {
-        let detail = match &current {
-            Some(_) => {
-                "the item's state does not match If-Match or If-None-Match; nothing was changed; \
-                 ETag is the current state"
-            }
-            None => {
-                "If-Match requires an item with this partition_key and sort_key, and there is none; \
-                 nothing was changed"
-            }
+        let detail = if current.is_some() {
+            "the item's state does not match If-Match or If-None-Match; nothing was changed; \
+             ETag is the current state"
+        } else {
+            "If-Match requires an item with this partition_key and sort_key, and there is none; \
+             nothing was changed"
         };
         Self::new(412, "precondition_failed", "The condition does not hold", detail).of(current)
     }
@@ -192,8 +176,7 @@ impl Problem {
     }
 
     fn patch(error: &PatchError) -> Self {
-        let why =
-            |attribute: &str, why: String| format!("add.{attribute}: {why}; nothing was changed");
+        let why = |name: &str, why: String| format!("add.{name}: {why}; nothing was changed");
         let title = "The change does not fit the item";
         match error {
             PatchError::WrongType { attribute, .. } => {
@@ -254,17 +237,13 @@ impl Problem {
                  (limit: {limit}); try again"
             )),
             WriteErrorKind::Deadline(cause) => {
-                tracing::warn!(
-                    cause = with_sources(cause.as_ref()),
-                    "a write ran into its deadline"
-                );
+                let cause = with_sources(cause.as_ref());
+                tracing::warn!(cause, "a write ran into its deadline");
                 Self::no_capacity("nothing was changed: the deadline passed; try again")
             }
             WriteErrorKind::Unknown(cause) => {
-                tracing::warn!(
-                    cause = with_sources(cause.as_ref()),
-                    "the outcome of a write is unknown"
-                );
+                let cause = with_sources(cause.as_ref());
+                tracing::warn!(cause, "the outcome of a write is unknown");
                 let detail = "the write may or may not take effect: no conclusive response came in time; \
                               repeat a POST or a PATCH with its Idempotency-Key; \
                               without one, repeat a plain POST or a PUT with the same sort_key; \
@@ -302,10 +281,8 @@ impl Problem {
                 "the read got no capacity before the deadline (limit: {limit}); try again"
             )),
             ReadError::Deadline(cause) => {
-                tracing::warn!(
-                    cause = with_sources(cause.as_ref()),
-                    "a read ran into its deadline"
-                );
+                let cause = with_sources(cause.as_ref());
+                tracing::warn!(cause, "a read ran into its deadline");
                 Self::no_capacity("the deadline passed; try again")
             }
             ReadError::Table(error) => Self::from_table(&error),
@@ -336,10 +313,8 @@ impl Problem {
                 Self::new(500, "metadata_lost", "The metadata of the key is lost", detail)
             }
             TableError::Unsupported(message) => {
-                tracing::error!(
-                    error = with_sources(error),
-                    "the DynamoDB server does not support an operation"
-                );
+                let error = with_sources(error);
+                tracing::error!(error, "the DynamoDB server does not support an operation");
                 let detail = format!(
                     "the DynamoDB server behind this API does not support an operation that the request \
                      needs ({message}); DynamoDB itself does"
@@ -413,8 +388,7 @@ impl Problem {
     #[must_use]
     pub fn within(mut self, place: &str) -> Self {
         if let Some(field) = &self.0.field {
-            let inner =
-                self.0.detail.strip_prefix(field.as_str()).unwrap_or(&self.0.detail).to_owned();
+            let inner = self.0.detail.strip_prefix(field.as_str()).unwrap_or(&self.0.detail);
             let field = if field == "body" { place.to_owned() } else { format!("{place}.{field}") };
             self.0.detail = format!("{field}{inner}");
             self.0.field = Some(field);

@@ -2,6 +2,7 @@
 //! errors, and all must be valid UTF-8.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use lambda_http::Request;
 use percent_encoding::percent_decode_str;
@@ -57,30 +58,25 @@ impl Parameters {
 }
 
 fn decode(text: &str, name: &str) -> Result<String, Problem> {
-    let has_bare_percent = text
-        .split('%')
-        .skip(1)
-        .any(|rest| !rest.get(..2).is_some_and(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit())));
-    if has_bare_percent {
+    let begins_in_hex = |rest: &str| {
+        rest.get(..2).is_some_and(|hex| hex.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
+    if !text.split('%').skip(1).all(begins_in_hex) {
         let why = "a % is not followed by two hexadecimal digits";
         return Err(Problem::bad("invalid_encoding", name, why));
     }
     let plus = text.replace('+', " ");
-    percent_decode_str(&plus)
-        .decode_utf8()
-        .map(std::borrow::Cow::into_owned)
-        .map_err(|_| Problem::bad("invalid_encoding", name, "it is not UTF-8 once percent-decoded"))
+    let decoded = percent_decode_str(&plus).decode_utf8().map(std::borrow::Cow::into_owned);
+    let why = "it is not UTF-8 once percent-decoded";
+    decoded.map_err(|_| Problem::bad("invalid_encoding", name, why))
 }
 
 /// The partition key of a request.
 ///
 /// # Errors
 /// 400 if it is missing, empty or too long.
-pub fn partition_key(
-    parameters: &Parameters,
-    table: &ShardedTable,
-) -> Result<PartitionKey, Problem> {
-    check_partition_key(parameters.required("partition_key")?, table)
+pub fn partition_key(query: &Parameters, table: &ShardedTable) -> Result<PartitionKey, Problem> {
+    check_partition_key(query.required("partition_key")?, table)
 }
 
 /// Reads a sort key from the parameter of that name.
@@ -100,11 +96,14 @@ pub fn flag(parameters: &Parameters, name: &'static str) -> Result<bool, Problem
     match parameters.get(name) {
         None | Some("false") => Ok(false),
         Some("true") => Ok(true),
-        Some(other) => {
-            let why = format_args!("it is {other:?}; allowed: true, false");
-            Err(Problem::bad("invalid_parameter", name, why))
-        }
+        Some(other) => Err(not_allowed(name, other, "true, false")),
     }
+}
+
+/// The problem of a parameter that has another value than these.
+#[must_use]
+pub fn not_allowed(name: &'static str, value: &str, allowed: impl Display) -> Problem {
+    Problem::bad("invalid_parameter", name, format_args!("it is {value:?}; allowed: {allowed}"))
 }
 
 #[cfg(test)]

@@ -16,9 +16,8 @@ pub fn json(status: u16, body: &impl Serialize) -> Response<Body> {
             .body(Body::from(body))
             .unwrap_or_default(),
         Err(error) => {
-            let damaged =
-                sharding::TableError::Damaged(format!("a response cannot be serialized: {error}"));
-            Problem::from_table(&damaged).into_response()
+            let why = format!("a response cannot be serialized: {error}");
+            Problem::from_table(&sharding::TableError::Damaged(why)).into_response()
         }
     }
 }

@@ -14,7 +14,7 @@ use lambda_http::tower::layer::layer_fn;
 use lambda_http::tracing::subscriber::filter::{EnvFilter, LevelFilter, filter_fn};
 use lambda_http::tracing::subscriber::layer::{Layer, SubscriberExt};
 use lambda_http::tracing::subscriber::util::SubscriberInitExt;
-use lambda_http::tracing::subscriber::{fmt, registry};
+use lambda_http::tracing::subscriber::{Registry, fmt, registry};
 use lambda_http::tracing::{Level, Metadata};
 use opentelemetry::propagation::TextMapPropagator;
 use opentelemetry::trace::TracerProvider;
@@ -112,21 +112,13 @@ fn is_exported(metadata: &Metadata<'_>) -> bool {
 }
 
 /// A log layer with the same format as the runtime's default subscriber.
-fn log<S>() -> Box<dyn Layer<S> + Send + Sync>
-where
-    S: lambda_http::tracing::Subscriber
-        + for<'span> lambda_http::tracing::subscriber::registry::LookupSpan<'span>
-        + Send
-        + Sync,
-{
+fn log() -> Box<dyn Layer<Registry> + Send + Sync> {
     let level = std::env::var("AWS_LAMBDA_LOG_LEVEL").or_else(|_| std::env::var("RUST_LOG"));
     let level = level.ok().and_then(|level| level.parse().ok()).unwrap_or(LevelFilter::INFO);
     let filter = EnvFilter::builder().with_default_directive(level.into()).from_env_lossy();
     let lines = fmt::layer().with_target(false).without_time();
     match std::env::var("AWS_LAMBDA_LOG_FORMAT") {
-        Ok(format) if format.eq_ignore_ascii_case("json") => {
-            lines.json().with_filter(filter).boxed()
-        }
+        Ok(name) if name.eq_ignore_ascii_case("json") => lines.json().with_filter(filter).boxed(),
         _ => lines.with_filter(filter).boxed(),
     }
 }

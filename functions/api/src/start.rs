@@ -53,18 +53,12 @@ pub async fn agree(table: &ShardedTable, access: Access) -> Result<(), TableErro
             Access::Read => maintenance.check().await,
             Access::Write => maintenance.claim().await,
         };
-        match agreed {
-            Ok(()) => return Ok(()),
-            Err(error)
-                if error.is_access_denied() && Deadline::now() + PERMISSION_PAUSE < deadline =>
-            {
-                tokio::time::sleep(PERMISSION_PAUSE).await;
-            }
-            Err(error) => {
-                tracing::error!(%error, "the function does not start");
-                return Err(error);
-            }
+        let Err(error) = agreed else { return Ok(()) };
+        if !error.is_access_denied() || Deadline::now() + PERMISSION_PAUSE >= deadline {
+            tracing::error!(%error, "the function does not start");
+            return Err(error);
         }
+        tokio::time::sleep(PERMISSION_PAUSE).await;
     }
 }
 
@@ -84,5 +78,5 @@ pub fn invocation_deadline(context: &Context) -> Deadline {
     } else {
         left.saturating_sub(RESPONSE_MARGIN)
     };
-    tokio::time::Instant::now() + usable
+    Deadline::now() + usable
 }

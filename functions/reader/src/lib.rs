@@ -147,19 +147,14 @@ fn page_query(
     }
     if let Some(limit) = parameters.get("limit") {
         let number = limit.parse().ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
-        query = query.limit(number.ok_or_else(|| {
-            let allowed = format!("it is {limit:?}; allowed: a whole number from 1 to {MAX_LIMIT}");
-            Problem::bad("invalid_parameter", "limit", allowed)
-        })?);
+        let allowed = format!("a whole number from 1 to {MAX_LIMIT}");
+        query = query.limit(number.ok_or_else(|| api::not_allowed("limit", limit, allowed))?);
     }
-    query = match parameters.get("order") {
-        None | Some("asc") => query,
-        Some("desc") => query.order(Order::Descending),
-        Some(other) => {
-            let why = format!("it is {other:?}; allowed: asc, desc");
-            return Err(Problem::bad("invalid_parameter", "order", why));
-        }
-    };
+    match parameters.get("order") {
+        None | Some("asc") => {}
+        Some("desc") => query = query.order(Order::Descending),
+        Some(other) => return Err(api::not_allowed("order", other, "asc, desc")),
+    }
     let bound = |name: &'static str| {
         parameters.get(name).map(|text| api::sort_key(name, text, table)).transpose()
     };
@@ -260,33 +255,28 @@ async fn get_shards(table: &ShardedTable, request: &Request, deadline: Deadline)
     let parameters = Parameters::of(request, &["partition_key"])?;
     let key = api::partition_key(&parameters, table)?;
     let soon = deadline.min(Deadline::now() + OPTIONAL_TIMEOUT);
-    let (metadata, warm) =
-        (table.maintenance().deadline(deadline), table.maintenance().deadline(soon));
-    let (found, warm, waits) = tokio::join!(
-        metadata.metadata(&key),
-        warm.warm_throughput(&key),
-        metadata.not_armed_before(&key)
+    let maintenance = table.maintenance().deadline(deadline);
+    let optional = table.maintenance().deadline(soon);
+    let (metadata, warm, waits) = tokio::join!(
+        maintenance.metadata(&key),
+        optional.warm_throughput(&key),
+        maintenance.not_armed_before(&key)
     );
     // A key without metadata has never grown.
-    let metadata = found.map_err(|error| Problem::from_table(&error))?;
+    let metadata = metadata.map_err(|error| Problem::from_table(&error))?;
     let waits = waits.map_err(|error| Problem::from_table(&error))?;
     // A warm throughput that cannot be read is reported as unknown, like one that was never
     // published.
     let warm = warm.ok().flatten();
-    let first = table.config().adopt_shards;
-    let (written, read) = metadata
-        .as_ref()
-        .map_or((first, first), |metadata| (metadata.number_of_shards, metadata.read_shards));
-    let history = metadata.iter().flat_map(|metadata| metadata.shard_history.entries());
+    let (metadata, first) = (metadata.as_ref(), table.config().adopt_shards);
+    let history = metadata.into_iter().flat_map(|metadata| metadata.shard_history.entries());
     let response = ShardsResponse {
         partition_key: key.as_str(),
-        number_of_shards: written.get(),
-        read_shards: read.get(),
-        grown: metadata.as_ref().is_some_and(|metadata| metadata.layout().is_listed(first)),
-        last_updated: metadata.as_ref().map(|metadata| metadata.last_updated),
-        shard_history: history
-            .map(|change| Change { at: change.at, count: change.count.get() })
-            .collect(),
+        number_of_shards: metadata.map_or(first, |metadata| metadata.number_of_shards).get(),
+        read_shards: metadata.map_or(first, |metadata| metadata.read_shards).get(),
+        grown: metadata.is_some_and(|metadata| metadata.layout().is_listed(first)),
+        last_updated: metadata.map(|metadata| metadata.last_updated),
+        shard_history: history.map(|it| Change { at: it.at, count: it.count.get() }).collect(),
         armed: waits.is_none(),
         armed_from: waits.flatten(),
         warm_throughput: warm.map(|warm| WarmThroughput {

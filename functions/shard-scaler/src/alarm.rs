@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sharding::{ScalingActors, WarmThroughput};
-use tokio::time::Instant as Deadline;
-use tokio::time::timeout_at;
+use tokio::time::{Instant as Deadline, timeout_at};
 
 use crate::Scaler;
 use crate::clients::{ClientError, bare_table_name};
@@ -20,7 +19,6 @@ use crate::throttled_keys::ThrottledKeys;
 const REARM_TIME: Duration = Duration::from_secs(3);
 
 impl Scaler {
-    /// An alarm is only a hint: it comes late, twice or not at all, and names a table but no key.
     pub(crate) async fn alarms(
         &self,
         alarms: &[Alarm],
@@ -28,20 +26,20 @@ impl Scaler {
         deadline: Deadline,
     ) -> Report {
         let name = alarms.iter().find_map(|alarm| alarm.name.as_deref());
+        let ignored = |reason: String| {
+            let outcome = Ok(Outcome::Ignored { reason });
+            Report { outcome, details: json!({"alarm": name}) }
+        };
         let own: Vec<&Alarm> = alarms.iter().filter(|alarm| self.is_own(alarm)).collect();
-        let is_of_other_table = own.is_empty();
+        if own.is_empty() {
+            return ignored("the alarm is of another table".into());
+        }
         let firing: Vec<&Alarm> = own.into_iter().filter(|alarm| alarm.state == "ALARM").collect();
         if firing.is_empty() {
-            let reason = if is_of_other_table {
-                "the alarm is of another table"
-            } else {
-                "the state is not ALARM"
-            };
-            let outcome = Ok(Outcome::Ignored { reason: reason.to_owned() });
-            return Report { outcome, details: json!({"alarm": name}) };
+            return ignored("the state is not ALARM".into());
         }
         let mut report = match self.why_not_acted_on(&firing, now_seconds) {
-            Some(reason) => Report { outcome: Ok(Outcome::Ignored { reason }), details: json!({}) },
+            Some(reason) => ignored(reason),
             None => self.act_in_time(&firing, now_seconds, deadline - REARM_TIME).await,
         };
         report.details["alarm"] = name.into();
@@ -71,16 +69,15 @@ impl Scaler {
     }
 
     async fn act_in_time(&self, firing: &[&Alarm], now_seconds: u64, deadline: Deadline) -> Report {
-        let failed = |failure| Report { outcome: Err(failure), details: json!({}) };
         match timeout_at(deadline, self.act(firing, now_seconds, deadline)).await {
             Ok(Ok(actions)) => Report { outcome: Ok(Outcome::Handled), details: actions },
             Ok(Err(error)) => {
                 tracing::error!(%error, "an alarm could not be acted on");
-                failed(Failure::of_client(&error))
+                Report::failed(Failure::of_client(&error))
             }
             Err(_) => {
                 tracing::error!("an alarm could not be acted on in time");
-                failed(Failure::new("the time of the invocation ran out", true))
+                Report::failed(Failure::new("the time of the invocation ran out", true))
             }
         }
     }
@@ -113,7 +110,7 @@ impl Scaler {
         };
         let capacity = self.raise_capacity(&limits.table).await?;
 
-        let owners = limits.table.iter().filter(|cause| **cause >= Cause::OnDemandMaximum);
+        let owners = limits.table.range(Cause::OnDemandMaximum..);
         let advice: Vec<String> =
             owners.map(|cause| cause.advice().to_owned()).chain(hot.advice).collect();
         Ok(without_nulls(json!({
@@ -135,12 +132,9 @@ impl Scaler {
         if !named.is_empty() {
             return Ok(named);
         }
-        let config = self.table.config();
         let about: BTreeSet<&str> =
             metrics.iter().filter_map(|metric| metric.index.as_deref()).collect();
-        self.clients
-            .limits_met(&config.table_name, &config.read_replicas, &about, now_seconds)
-            .await
+        self.clients.limits_met(self.table.config(), &about, now_seconds).await
     }
 }
 
@@ -148,8 +142,7 @@ impl Scaler {
 fn reported(reads: ThrottledKeys, writes: &ThrottledKeys) -> Vec<Report> {
     let only_read = reads.by_key.into_iter().filter(|(key, _)| !writes.by_key.contains_key(key));
     let reports = only_read.map(|(key, throttles)| {
-        let outcome = Outcome::unchanged(Cause::HotReads.advice());
-        let mut report = Report::of_key(&key, Ok(outcome));
+        let mut report = Report::of_key(&key, Ok(Outcome::unchanged(Cause::HotReads.advice())));
         report.details["action"] = "report".into();
         report.details["throttled"] = throttles.total().into();
         report

@@ -7,39 +7,29 @@ use tokio::time::Instant as Deadline;
 
 use crate::Scaler;
 use crate::event::EventError;
-use crate::response::{Failure, Outcome, Report};
+use crate::response::{Failure, Handled, Outcome, Report};
 
 const FAILED: &str = "the armed keys could not be read or changed";
 
 impl Scaler {
     /// Arms the keys of a pattern, unless the table has something that does not fit, and the event
     /// does not allow it.
-    pub(crate) async fn arm(
-        &self,
-        pattern: &str,
-        allow: &[String],
-        deadline: Deadline,
-    ) -> Result<Report, EventError> {
+    pub(crate) async fn arm(&self, pattern: &str, allow: &[String], deadline: Deadline) -> Handled {
         let pattern = parsed(pattern)?;
         let is_known = |name: &String| ArmingObstacle::NAMES.iter().any(|(known, _)| known == name);
         if let Some(unknown) = allow.iter().find(|name| !is_known(name)) {
-            let why =
-                format_args!("it has {unknown:?}; allowed: replicas, stream, index and metadata");
+            let why = format!("it has {unknown:?}; allowed: replicas, stream, index and metadata");
             return Err(EventError::new("allow", why));
         }
         let maintenance = self.maintenance(deadline);
         let armed = async {
             let found = maintenance.arming_obstacles().await?;
-            let not_allowed: Vec<_> = found
-                .into_iter()
-                .map(ArmingObstacle::as_str)
-                .filter(|it| !allow.iter().any(|name| name == it))
-                .collect();
+            let names = found.into_iter().map(ArmingObstacle::as_str);
+            let not_allowed: Vec<_> =
+                names.filter(|it| !allow.iter().any(|name| name == it)).collect();
             if !not_allowed.is_empty() {
-                let reason = format!(
-                    "the table has {}: see docs/adopting.md, and allow it",
-                    not_allowed.join(", ")
-                );
+                let names = not_allowed.join(", ");
+                let reason = format!("the table has {names}: see docs/adopting.md, and allow it");
                 return Ok((Outcome::Unchanged { reason }, None));
             }
             if self.config.dry_run {
@@ -50,12 +40,7 @@ impl Scaler {
         Ok(report(&pattern, armed.await))
     }
 
-    /// Removes a pattern that does not count yet.
-    pub(crate) async fn disarm(
-        &self,
-        pattern: &str,
-        deadline: Deadline,
-    ) -> Result<Report, EventError> {
+    pub(crate) async fn disarm(&self, pattern: &str, deadline: Deadline) -> Handled {
         let pattern = parsed(pattern)?;
         if self.config.dry_run {
             return Ok(report(&pattern, Ok((Outcome::DryRun(json!({})), None))));
@@ -80,7 +65,7 @@ impl Scaler {
                     .collect();
                 Report { outcome: Ok(Outcome::Handled), details: json!({ "armed": patterns }) }
             }
-            Err(error) => Report { outcome: Err(Failure::of(&error, FAILED)), details: json!({}) },
+            Err(error) => Report::failed(Failure::of(&error, FAILED)),
         }
     }
 }

@@ -8,8 +8,7 @@ use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::{BillingMode, ProvisionedThroughput, TableDescription, TableStatus};
 use serde::Serialize;
-use tokio::time::Instant as Deadline;
-use tokio::time::timeout_at;
+use tokio::time::{Instant as Deadline, timeout_at};
 
 /// The clients of the shard-scaler.
 #[derive(Debug, Clone)]
@@ -29,7 +28,6 @@ const THROTTLING_ERRORS: [&str; 5] = [
     "TooManyRequestsException",
 ];
 
-/// A request failed. The text says which one.
 #[derive(Debug, thiserror::Error)]
 #[error("{operation}: {cause}")]
 pub(crate) struct ClientError {
@@ -44,20 +42,11 @@ impl ClientError {
     where
         E: ProvideErrorMetadata + Error + Send + Sync + 'static,
     {
-        move |error| Self { operation, cause: cause(&error), is_retryable: is_retryable(&error) }
+        move |error| {
+            let (cause, is_retryable) = (api::cause(&error), is_retryable(&error));
+            Self { operation, cause, is_retryable }
+        }
     }
-}
-
-/// One line, without the response that the SDK's own text contains.
-fn cause<E>(error: &SdkError<E, HttpResponse>) -> String
-where
-    E: ProvideErrorMetadata + Error + Send + Sync + 'static,
-{
-    if let Some(code) = error.code() {
-        return format!("{code}: {}", error.message().unwrap_or("no message"));
-    }
-    let causes = std::iter::successors(Some(error as &dyn Error), |error| Error::source(*error));
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "the SDK's enum is open")]
@@ -103,20 +92,16 @@ impl Clients {
         Ok(described.table.unwrap_or_else(|| TableDescription::builder().build()))
     }
 
-    /// The table's provisioned units, and whether it is being changed.
     pub(crate) async fn capacity(&self, table: &str) -> Result<Capacity, ClientError> {
         Ok(capacity(&self.describe(table).await?))
     }
 
     pub(crate) async fn provision(&self, table: &str, units: Units) -> Result<(), ClientError> {
         let signed = |units: u64| i64::try_from(units).unwrap_or(i64::MAX);
-        let throughput = ProvisionedThroughput::builder()
-            .read_capacity_units(signed(units.read))
-            .write_capacity_units(signed(units.write))
-            .build()
-            .expect("both units are set");
-        let update =
-            self.dynamodb.update_table().table_name(table).provisioned_throughput(throughput);
+        let throughput = ProvisionedThroughput::builder().read_capacity_units(signed(units.read));
+        let throughput = throughput.write_capacity_units(signed(units.write)).build();
+        let update = self.dynamodb.update_table().table_name(table);
+        let update = update.provisioned_throughput(throughput.expect("both units are set"));
         update.send().await.map(drop).map_err(ClientError::of("UpdateTable"))
     }
 
@@ -126,42 +111,30 @@ impl Clients {
         names: &BTreeSet<&str>,
     ) -> Result<BTreeMap<String, String>, ClientError> {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        let described = self
-            .cloudwatch
-            .describe_alarms()
-            .set_alarm_names(Some(names))
-            .alarm_types(AlarmType::MetricAlarm)
-            .alarm_types(AlarmType::CompositeAlarm)
-            .send()
-            .await
-            .map_err(ClientError::of("DescribeAlarms"))?;
-        let metric =
-            described.metric_alarms().iter().map(|one| (one.alarm_name(), one.state_value()));
-        let composite =
-            described.composite_alarms().iter().map(|one| (one.alarm_name(), one.state_value()));
-        let named = metric
-            .chain(composite)
-            .filter_map(|(name, state)| Some((name?.to_owned(), state?.as_str().to_owned())));
-        Ok(named.collect())
+        let types = vec![AlarmType::MetricAlarm, AlarmType::CompositeAlarm];
+        let describe = self.cloudwatch.describe_alarms().set_alarm_names(Some(names));
+        let described = describe.set_alarm_types(Some(types)).send().await;
+        let described = described.map_err(ClientError::of("DescribeAlarms"))?;
+        let metric = described.metric_alarms().iter().map(|it| (it.alarm_name(), it.state_value()));
+        let composite = described.composite_alarms().iter();
+        let all = metric.chain(composite.map(|it| (it.alarm_name(), it.state_value())));
+        let named = |(name, state): (Option<&str>, Option<&StateValue>)| {
+            Some((name?.to_owned(), state?.as_str().to_owned()))
+        };
+        Ok(all.filter_map(named).collect())
     }
 
     /// Sets an alarm back to OK, so that the next evaluation with throttles is a transition again,
     /// and acts. `false` if there is no alarm of this name.
     pub(crate) async fn rearm(&self, alarm: &str) -> Result<bool, ClientError> {
-        let set = self
-            .cloudwatch
-            .set_alarm_state()
-            .alarm_name(alarm)
-            .state_value(StateValue::Ok)
-            .state_reason("Set back by the shard-scaler: more throttles raise the alarm again.");
-        match set.send().await {
+        let reason = "Set back by the shard-scaler: more throttles raise the alarm again.";
+        let set = self.cloudwatch.set_alarm_state().alarm_name(alarm).state_value(StateValue::Ok);
+        match set.state_reason(reason).send().await {
             Ok(_) => Ok(true),
-            Err(error)
-                if error.as_service_error().is_some_and(|error| error.is_resource_not_found()) =>
-            {
-                Ok(false)
-            }
-            Err(error) => Err(ClientError::of("SetAlarmState")(error)),
+            Err(error) => match error.as_service_error() {
+                Some(service) if service.is_resource_not_found() => Ok(false),
+                _ => Err(ClientError::of("SetAlarmState")(error)),
+            },
         }
     }
 }
@@ -170,8 +143,7 @@ pub(crate) fn capacity(table: &TableDescription) -> Capacity {
     let on_demand = table.billing_mode_summary().and_then(|summary| summary.billing_mode())
         == Some(&BillingMode::PayPerRequest);
     let units = table.provisioned_throughput().map(|throughput| {
-        let unsigned =
-            |units: Option<i64>| u64::try_from(units.unwrap_or_default()).unwrap_or_default();
+        let unsigned = |it: Option<i64>| u64::try_from(it.unwrap_or_default()).unwrap_or_default();
         Units {
             read: unsigned(throughput.read_capacity_units()),
             write: unsigned(throughput.write_capacity_units()),

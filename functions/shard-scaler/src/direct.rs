@@ -7,7 +7,7 @@ use tokio::time::Instant as Deadline;
 
 use crate::Scaler;
 use crate::event::{DirectEvent, EventError, WarmUnits, WholeNumber};
-use crate::response::{Failure, Outcome, Report, respond, to_json};
+use crate::response::{Failure, Handled, Outcome, Report, respond, to_json};
 use crate::warming::checked;
 
 impl Scaler {
@@ -31,9 +31,7 @@ impl Scaler {
             }
             DirectEvent::Drain {} => ("drain", self.drain_all(now_seconds, deadline).await),
             DirectEvent::Rebuild {} => ("rebuild", self.rebuild(deadline).await),
-            DirectEvent::Copies { copies } => {
-                ("copies", self.raise_copies(copies, deadline).await?)
-            }
+            DirectEvent::Copies { copies: n } => ("copies", self.raise_copies(n, deadline).await?),
             DirectEvent::Rearm { alarms } => {
                 // Every stack has this schedule, so writers know the table's partitions before a
                 // key is hot.
@@ -62,10 +60,8 @@ impl Scaler {
     ) -> Result<Value, EventError> {
         let key = self.logical_key(key)?;
         let highest = self.table.config().policy.max_shards;
-        let Some(count) = asked.shard_count() else {
-            let why = format_args!("it is {asked}; allowed: 1 to {highest}");
-            return Err(EventError::new("number_of_shards", why));
-        };
+        let refused = || asked.refused("number_of_shards", format_args!("1 to {highest}"));
+        let count = asked.shard_count().ok_or_else(refused)?;
         let need = checked(warm)?;
         // A rejected request costs nothing.
         let is_allowed = count <= highest;
@@ -93,11 +89,10 @@ impl Scaler {
         count: ShardCount,
         deadline: Deadline,
     ) -> Result<Result<Outcome, Failure>, EventError> {
+        let maintenance = self.maintenance(deadline);
         if self.config.dry_run {
-            let maintenance = self.maintenance(deadline);
             if let Ok(Some(from)) = maintenance.not_armed_before(key).await {
-                let decision = ScalingDecision::NotArmed { from };
-                return Ok(Ok(Outcome::unchanged(decision)));
+                return Ok(Ok(Outcome::unchanged(ScalingDecision::NotArmed { from })));
             }
             return Ok(match maintenance.metadata(key).await {
                 Ok(metadata) => {
@@ -108,7 +103,7 @@ impl Scaler {
                 Err(error) => Outcome::of(Err(error)),
             });
         }
-        match self.maintenance(deadline).grow(key, count).await {
+        match maintenance.grow(key, count).await {
             Ok(outcome) => Ok(Outcome::of(Ok(outcome))),
             Err(ScaleError::Table(error)) => Ok(Outcome::of(Err(error))),
             Err(error @ (ScaleError::TooMany { .. } | ScaleError::Lower { .. } | _)) => {
@@ -117,7 +112,7 @@ impl Scaler {
         }
     }
 
-    async fn show(&self, key: &str, deadline: Deadline) -> Result<Report, EventError> {
+    async fn show(&self, key: &str, deadline: Deadline) -> Handled {
         let key = self.logical_key(key)?;
         let outcome = match self.maintenance(deadline).metadata(&key).await {
             Ok(metadata) => Ok(Outcome::Shown { metadata: self.described(metadata.as_ref()) }),
@@ -127,14 +122,11 @@ impl Scaler {
     }
 
     /// A page of the keys that have metadata, in no order, and the state of all others.
-    async fn list(&self, after: Option<&str>, deadline: Deadline) -> Result<Report, EventError> {
+    async fn list(&self, after: Option<&str>, deadline: Deadline) -> Handled {
         let after = after.map(|key| self.logical_key(key)).transpose()?;
         let (keys, next) = match self.maintenance(deadline).list(after.as_ref()).await {
             Ok(page) => page,
-            Err(error) => {
-                let outcome = Err(Failure::new(&error, error.is_retryable()));
-                return Ok(Report { outcome, details: json!({}) });
-            }
+            Err(error) => return Ok(Report::failed(Failure::new(&error, error.is_retryable()))),
         };
         let listed = keys.iter().map(|(key, metadata)| {
             let mut listed = self.described(Some(metadata));

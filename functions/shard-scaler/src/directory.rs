@@ -6,29 +6,22 @@ use sharding::maintenance::MAX_COPIES;
 use tokio::time::Instant as Deadline;
 
 use crate::Scaler;
-use crate::event::{EventError, WholeNumber};
-use crate::response::{Failure, Outcome, Report};
+use crate::event::WholeNumber;
+use crate::response::{Failure, Handled, Outcome, Report};
 
 impl Scaler {
     /// Raises the number of copies of each page. A lower number changes nothing.
-    pub(crate) async fn raise_copies(
-        &self,
-        asked: WholeNumber,
-        deadline: Deadline,
-    ) -> Result<Report, EventError> {
+    pub(crate) async fn raise_copies(&self, asked: WholeNumber, deadline: Deadline) -> Handled {
         let copies = u32::try_from(asked.0).ok().filter(|copies| (1..=MAX_COPIES).contains(copies));
-        let Some(copies) = copies else {
-            let why = format_args!("it is {asked}; allowed: 1 to {MAX_COPIES}");
-            return Err(EventError::new("copies", why));
-        };
+        let allowed = format!("1 to {MAX_COPIES}");
+        let copies = copies.ok_or_else(|| asked.refused("copies", allowed))?;
         let details = json!({"copies": copies});
         if self.config.dry_run {
             return Ok(Report { outcome: Ok(Outcome::DryRun(json!({}))), details });
         }
         let raised = self.maintenance(deadline).raise_directory_copies(copies).await;
-        let failure =
-            |error| Failure::of(&error, "the copies of the directory could not be raised");
-        Ok(Report { outcome: raised.map(|()| Outcome::Handled).map_err(failure), details })
+        let failed = |error| Failure::of(&error, "the copies of the directory could not be raised");
+        Ok(Report { outcome: raised.map(|()| Outcome::Handled).map_err(failed), details })
     }
 
     /// Adds to the pages what the metadata has and they lack, because an actor that changed a key

@@ -15,7 +15,7 @@ use tokio::time::Instant as Deadline;
 use crate::Scaler;
 use crate::clients::ClientError;
 use crate::event::{EventError, WholeNumber};
-use crate::response::{Failure, Outcome, Report, to_json};
+use crate::response::{Failure, Handled, Outcome, Report, to_json};
 use crate::throttled_keys::Insights;
 
 /// The largest number of keys that are drained at once. Each shard of each key has its own pace.
@@ -38,20 +38,17 @@ impl Scaler {
         key: &str,
         asked: WholeNumber,
         deadline: Deadline,
-    ) -> Result<Report, EventError> {
+    ) -> Handled {
         let key = self.logical_key(key)?;
-        let Some(to) = asked.shard_count() else {
-            let why = format_args!("it is {asked}; allowed: 1 or more");
-            return Err(EventError::new("number_of_shards", why));
-        };
+        let refused = || asked.refused("number_of_shards", "1 or more");
+        let to = asked.shard_count().ok_or_else(refused)?;
         if self.config.dry_run {
-            let planned = json!({"to": to.get()});
-            return Ok(Report::of_key(&key, Ok(Outcome::DryRun(planned))));
+            return Ok(Report::of_key(&key, Ok(Outcome::DryRun(json!({"to": to.get()})))));
         }
         begun(&key, self.maintenance(deadline).shrink(&key, to).await)
     }
 
-    pub(crate) async fn settle(&self, key: &str, deadline: Deadline) -> Result<Report, EventError> {
+    pub(crate) async fn settle(&self, key: &str, deadline: Deadline) -> Handled {
         let key = self.logical_key(key)?;
         if self.config.dry_run {
             return Ok(Report::of_key(&key, Ok(Outcome::DryRun(json!({})))));
@@ -79,7 +76,7 @@ impl Scaler {
             Ok(budget) => budget.map(Arc::new),
             Err(error) => {
                 tracing::error!(%error, "how much the table can take is not known");
-                return Report { outcome: Err(Failure::of_client(&error)), details: json!({}) };
+                return Report::failed(Failure::of_client(&error));
             }
         };
         let (maintenance, plan) = (self.table.maintenance(), self.config.shrink_and_settle);
@@ -182,7 +179,7 @@ impl Scaler {
     async fn carry_on_in_turns(
         &self,
         key: &PartitionKey,
-        begin: Option<Due>,
+        mut begin: Option<Due>,
         budget_of_all: Option<&DrainBudget>,
         slots: &Semaphore,
         deadline: Deadline,
@@ -190,9 +187,8 @@ impl Scaler {
         use Outcome::{Done, Working};
         let budgets: Vec<&DrainBudget> = budget_of_all.into_iter().collect();
         let opens = matches!(begin, Some(Due::Open)) && !self.config.dry_run;
-        let mut begin = begin;
         let mut moved = 0;
-        loop {
+        let outcome = loop {
             let slot = slots.acquire().await;
             let turn = deadline.min(Deadline::now() + TURN_TIME);
             let mut outcome = self.carry_on(key, begin.take(), &budgets, turn).await;
@@ -203,13 +199,14 @@ impl Scaler {
             }
             let goes_on = matches!(outcome, Ok(Working { .. }));
             if !goes_on || Deadline::now() + TURN_TIME > deadline {
-                let mut report = Report::of_key(key, outcome);
-                if opens {
-                    report.details["action"] = "open".into();
-                }
-                return report;
+                break outcome;
             }
+        };
+        let mut report = Report::of_key(key, outcome);
+        if opens {
+            report.details["action"] = "open".into();
         }
+        report
     }
 
     async fn carry_on(
@@ -239,8 +236,7 @@ impl Scaler {
             Ok(Drained::Waiting { until }) => Ok(Outcome::Waiting { until }),
             Ok(Drained::Working { items }) => Ok(Outcome::Working { items }),
             Ok(Drained::Done { from, to, items }) => {
-                let (from, to) = (from.get(), to.get());
-                Ok(Outcome::Done { from, to, items })
+                Ok(Outcome::Done { from: from.get(), to: to.get(), items })
             }
             Ok(other) => Ok(Outcome::unchanged(format!("{other:?}"))),
             Err(error) => {
@@ -252,10 +248,7 @@ impl Scaler {
     }
 }
 
-fn begun(
-    key: &PartitionKey,
-    result: Result<ShardMetadata, DrainRefused>,
-) -> Result<Report, EventError> {
+fn begun(key: &PartitionKey, result: Result<ShardMetadata, DrainRefused>) -> Handled {
     let outcome = match result {
         Ok(metadata) => Ok(Outcome::Begun {
             number_of_shards: metadata.number_of_shards.get(),

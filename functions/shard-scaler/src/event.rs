@@ -93,7 +93,7 @@ pub(crate) struct WholeNumber(pub(crate) i128);
 pub(crate) struct AlarmNames(pub(crate) Vec<String>);
 
 /// One alarm's change of state.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Alarm {
     pub(crate) name: Option<String>,
     /// `ALARM`, `OK` or `INSUFFICIENT_DATA`.
@@ -181,6 +181,11 @@ impl EventError {
 impl WholeNumber {
     pub(crate) fn shard_count(self) -> Option<ShardCount> {
         u32::try_from(self.0).ok().and_then(ShardCount::new)
+    }
+
+    /// The error of a field with this number.
+    pub(crate) fn refused(self, field: &str, allowed: impl Display) -> EventError {
+        EventError::new(field, format_args!("it is {self}; allowed: {allowed}"))
     }
 }
 
@@ -310,8 +315,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn parsed(action: &str, fields: Value) -> Result<ScalerEvent, EventError> {
-        let mut event = fields;
+    fn parsed(action: &str, mut event: Value) -> Result<ScalerEvent, EventError> {
         event["action"] = action.into();
         ScalerEvent::parse(&event)
     }
@@ -418,13 +422,7 @@ mod tests {
     #[test]
     fn an_alarm_needs_no_more_than_its_state() {
         let event = json!({"alarmData": {"state": {"value": "ALARM"}}});
-        let alarm = Alarm {
-            name: None,
-            state: "ALARM".into(),
-            tables: BTreeSet::new(),
-            metrics: BTreeSet::new(),
-            changed_at: None,
-        };
+        let alarm = Alarm { state: "ALARM".into(), ..Alarm::default() };
         assert_eq!(ScalerEvent::parse(&event), Ok(ScalerEvent::Alarms(vec![alarm])));
     }
 
@@ -447,15 +445,12 @@ mod tests {
         };
         let metric = json!({"MetricName": name, "Dimensions": dimensions});
         let math = json!({"Metrics": [{"Id": "m1", "MetricStat": {"Metric": metric}}]});
+        let watched = AlarmMetric { name: name.into(), index: Some("by-customer".into()) };
         let expected = Alarm {
-            name: None,
             state: "ALARM".into(),
             tables: BTreeSet::from(["items".into()]),
-            metrics: BTreeSet::from([AlarmMetric {
-                name: name.into(),
-                index: Some("by-customer".into()),
-            }]),
-            changed_at: None,
+            metrics: BTreeSet::from([watched]),
+            ..Alarm::default()
         };
         let direct = json!({"alarmData": native});
         for event in [direct, json!({"detail": native}), sns(metric), sns(math)] {

@@ -7,6 +7,7 @@ use aws_sdk_cloudwatch::primitives::DateTime;
 use aws_sdk_cloudwatch::types::{Dimension, Metric, MetricDataQuery, MetricStat};
 use aws_sdk_dynamodb::types::TableDescription;
 use serde::Serialize;
+use sharding::TableConfig;
 
 use crate::clients::{ClientError, Clients, bare_table_name, capacity};
 use crate::event::AlarmMetric;
@@ -136,21 +137,19 @@ impl Clients {
     /// result of comparing consumed with provisioned capacity.
     pub(crate) async fn limits_met(
         &self,
-        table: &str,
-        replicas: &[String],
+        config: &TableConfig,
         about: &BTreeSet<&str>,
         now_seconds: u64,
     ) -> Result<Limits, ClientError> {
+        let table = &config.table_name;
         let described = self.describe(table).await?;
-        let indexes = indexes(&described, replicas);
-        let places: Vec<Option<&str>> =
-            std::iter::once(None).chain(indexes.into_iter().map(Some)).collect();
+        let mut places = vec![None];
+        places.extend(indexes(&described, &config.read_replicas).into_iter().map(Some));
         let of_place =
             |place: Option<&str>| Cause::METRICS.map(|(metric, _)| query(table, place, metric));
         let queries = CONSUMPTION_METRICS.map(|metric| query(table, None, metric)).into_iter();
-        let sums = self
-            .sums(queries.chain(places.iter().flat_map(|place| of_place(*place))), now_seconds)
-            .await?;
+        let queries = queries.chain(places.iter().flat_map(|place| of_place(*place)));
+        let sums = self.sums(queries, now_seconds).await?;
         let (consumed, throttled) =
             sums.split_at_checked(CONSUMPTION_METRICS.len()).unwrap_or_default();
 
@@ -168,8 +167,7 @@ impl Clients {
             return Ok(limits);
         }
         if let Some(units) = capacity(&described).provisioned {
-            let [written, read] =
-                [0, 1].map(|index| consumed.get(index).copied().unwrap_or_default());
+            let [written, read] = [0, 1].map(|at| consumed.get(at).copied().unwrap_or_default());
             let nearly =
                 |used: f64, of: u64| used / WINDOW.as_secs_f64() >= of as f64 * EXHAUSTED_SHARE;
             limits.add(None, nearly(written, units.write).then_some(Cause::ProvisionedWrites));
@@ -194,21 +192,15 @@ impl Clients {
             .map(|(index, stat)| MetricDataQuery::builder().id(id(index)).metric_stat(stat).build())
             .collect();
         let count = queries.len();
-        let answer = self
-            .cloudwatch
-            .get_metric_data()
-            .start_time(DateTime::from_secs(to.saturating_sub_unsigned(WINDOW.as_secs())))
-            .end_time(DateTime::from_secs(to))
-            .set_metric_data_queries(Some(queries))
-            .send()
-            .await
-            .map_err(ClientError::of("GetMetricData"))?;
+        let from = to.saturating_sub_unsigned(WINDOW.as_secs());
+        let ask = self.cloudwatch.get_metric_data().set_metric_data_queries(Some(queries));
+        let ask = ask.start_time(DateTime::from_secs(from)).end_time(DateTime::from_secs(to));
+        let answer = ask.send().await.map_err(ClientError::of("GetMetricData"))?;
         let sum = |index: usize| {
-            let results = answer
-                .metric_data_results()
-                .iter()
-                .filter(|result| result.id() == Some(id(index).as_str()));
-            results.flat_map(|result| result.values()).sum()
+            let id = id(index);
+            let results = answer.metric_data_results().iter();
+            let own = results.filter(|result| result.id() == Some(id.as_str()));
+            own.flat_map(|result| result.values()).sum()
         };
         Ok((0..count).map(sum).collect())
     }
@@ -220,11 +212,8 @@ fn indexes<'a>(table: &'a TableDescription, replicas: &[String]) -> Vec<&'a str>
         table.global_secondary_indexes().iter().filter_map(|index| index.index_name()).collect();
     names.sort_by_key(|name| !replicas.iter().any(|replica| replica == name));
     if names.len() > MAX_INDEXES {
-        tracing::warn!(
-            indexes = names.len(),
-            looked_at = MAX_INDEXES,
-            "not all indexes are looked at"
-        );
+        let indexes = names.len();
+        tracing::warn!(indexes, looked_at = MAX_INDEXES, "not all indexes are looked at");
         names.truncate(MAX_INDEXES);
     }
     names

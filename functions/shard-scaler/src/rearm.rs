@@ -7,8 +7,7 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::time::Instant as Deadline;
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::{Instant as Deadline, Interval, MissedTickBehavior, interval};
 
 use crate::Scaler;
 use crate::clients::{ClientError, in_time};
@@ -39,8 +38,7 @@ impl Scaler {
                 }
                 Ok(Some(_)) => {
                     pace.tick().await;
-                    let rearmed = self.rearm_one(name, deadline).await;
-                    rearmed.map_err(|error| Failure::of_client(&error))
+                    self.rearm_one(name, deadline).await.map_err(|error| Failure::of_client(&error))
                 }
             };
             alarms.push(Report { outcome, details: json!({"alarm": name}) });
@@ -51,20 +49,15 @@ impl Scaler {
     /// Sets back the alarms that woke the shard-scaler, one after another. Returns whether all of
     /// them are OK now. A throttled request is no failure, because the schedule sets them back, too.
     pub(crate) async fn rearm_firing(&self, firing: &[&Alarm], deadline: Deadline) -> bool {
-        let names: BTreeSet<&str> =
-            firing.iter().filter_map(|alarm| alarm.name.as_deref()).collect();
+        let names: BTreeSet<&str> = firing.iter().filter_map(|it| it.name.as_deref()).collect();
         let (mut are_ok, mut pace) = (!names.is_empty(), pace());
         for name in names {
             pace.tick().await;
-            are_ok &= match self.rearm_one(name, deadline).await {
-                Ok(outcome) => matches!(outcome, Outcome::Rearmed),
-                Err(error) => {
-                    if !error.is_retryable {
-                        Failure::of_client(&error);
-                    }
-                    false
-                }
-            };
+            let rearmed = self.rearm_one(name, deadline).await;
+            are_ok &= matches!(rearmed, Ok(Outcome::Rearmed));
+            if let Some(error) = rearmed.err().filter(|error| !error.is_retryable) {
+                Failure::of_client(&error);
+            }
         }
         are_ok
     }

@@ -29,11 +29,9 @@ impl Scaler {
         for (key, throttles) in throttled {
             let scaler = self.clone();
             scaling.spawn(async move {
-                let (mut report, lacking) =
-                    match scaler.relieve(&key, &throttles, warm, deadline).await {
-                        Ok(relieved) => relieved,
-                        Err(error) => (Report::of_key(&key, Outcome::of(Err(error))), None),
-                    };
+                let relieved = scaler.relieve(&key, &throttles, warm, deadline).await;
+                let failed = |error| (Report::of_key(&key, Outcome::of(Err(error))), None);
+                let (mut report, lacking) = relieved.unwrap_or_else(failed);
                 report.details["action"] = "scale".into();
                 tracing::info!(audit = true, answer = %to_json(&report), "decision");
                 (key, report, lacking)
@@ -94,9 +92,8 @@ impl Scaler {
         causes: &BTreeSet<Cause>,
     ) -> Result<Option<Outcome>, ClientError> {
         let short = |cause| causes.contains(&cause);
-        if !short(Cause::ProvisionedWrites) && !short(Cause::ProvisionedReads) {
-            return Ok(None);
-        }
+        let mut provisioned = [Cause::ProvisionedWrites, Cause::ProvisionedReads].into_iter();
+        let Some(first) = provisioned.find(|cause| short(*cause)) else { return Ok(None) };
         let table = &self.table.config().table_name;
         let capacity = self.clients.capacity(table).await?;
         let unchanged = |reason: &str| Ok(Some(Outcome::unchanged(reason)));
@@ -112,12 +109,7 @@ impl Scaler {
             write: raised(short(Cause::ProvisionedWrites), from.write, self.config.max_write_units),
         };
         let outcome = if to == from {
-            let cause = if short(Cause::ProvisionedWrites) {
-                Cause::ProvisionedWrites
-            } else {
-                Cause::ProvisionedReads
-            };
-            Outcome::unchanged(cause.advice())
+            Outcome::unchanged(first.advice())
         } else if self.config.dry_run {
             Outcome::DryRun(json!({"from": from, "to": to}))
         } else {

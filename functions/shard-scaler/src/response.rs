@@ -12,7 +12,11 @@ use sharding::maintenance::ScaleOutcome;
 use sharding::{PartitionKey, TableError};
 
 use crate::clients::{ClientError, Units};
+use crate::event::EventError;
 use crate::telemetry;
+
+/// The response to a direct event, or why the event is refused.
+pub(crate) type Handled = Result<Report, EventError>;
 
 /// The response to an event, or a part of it. Some parts are also lines of the audit log.
 #[derive(Debug, Serialize)]
@@ -69,6 +73,11 @@ pub(crate) struct Failure {
 }
 
 impl Report {
+    /// A failure without further fields.
+    pub(crate) fn failed(failure: Failure) -> Self {
+        Self { outcome: Err(failure), details: json!({}) }
+    }
+
     pub(crate) fn of_key(key: &PartitionKey, outcome: Result<Outcome, Failure>) -> Self {
         Self { outcome, details: json!({"partition_key": key.as_str()}) }
     }
@@ -160,11 +169,10 @@ impl Failed {
         let causes = causes_to_repeat(&response);
         let Some((first, others)) = causes.split_first() else { return Ok(response) };
         let action = response["action"].as_str().unwrap_or("event");
-        let more = match others.len() {
-            0 => String::new(),
-            more => format!(", and {more} more"),
-        };
-        let summary = format!("{action} failed: {first}{more}");
+        let mut summary = format!("{action} failed: {first}");
+        if !others.is_empty() {
+            summary += &format!(", and {} more", others.len());
+        }
         Err(Self { response, summary })
     }
 }

@@ -28,7 +28,7 @@ impl Scaler {
     /// was read, because a part of a key's items suggests too few shards.
     pub(crate) async fn rebuild(&self, deadline: Deadline) -> Report {
         match self.look_for_rebuild(deadline).await {
-            Err(failure) => Report { outcome: Err(failure), details: json!({}) },
+            Err(failure) => Report::failed(failure),
             Ok((survey, false)) => Report {
                 outcome: Ok(Outcome::unchanged(TOO_LARGE)),
                 details: json!({"items": survey.items()}),
@@ -89,9 +89,7 @@ impl Scaler {
                     Ok(Rebuilt::Kept) => Ok("kept"),
                     Ok(Rebuilt::Created(_)) => Ok("created"),
                     Ok(Rebuilt::Widened(_)) => Ok("widened"),
-                    Ok(Rebuilt::Superseded) => {
-                        Err((key, "another actor was changing it".to_owned()))
-                    }
+                    Ok(Rebuilt::Superseded) => Err((key, "another actor was changing it".into())),
                     Ok(other) => Err((key, format!("{other:?}"))),
                     Err(error) => Err((key, error.to_string())),
                 }

@@ -3,22 +3,18 @@
 
 use metrics::{counter, histogram};
 
-/// Outcomes `failed` of an event, or of one of its keys, indexes or alarms. [count]
-const FAILURES: &str = "ShardScalerFailures";
-/// Searches for throttled keys while Contributor Insights does not report them. [count]
-const CONTRIBUTOR_INSIGHTS_OFF: &str = "ContributorInsightsOff";
-/// The write units a second that the table would need, if it has too few partitions for its hot
-/// keys. [count]
-const SHORT_OF_PARTITIONS: &str = "ShardingShortOfPartitions";
-
+/// Counts an outcome `failed` of an event, or of one of its keys, indexes or alarms.
 pub(crate) fn failed() {
-    counter!(FAILURES).increment(1);
+    counter!("ShardScalerFailures").increment(1);
 }
 
+/// Counts a search for throttled keys while Contributor Insights does not report them.
 pub(crate) fn contributor_insights_off() {
-    counter!(CONTRIBUTOR_INSIGHTS_OFF).increment(1);
+    counter!("ContributorInsightsOff").increment(1);
 }
 
+/// Records the write units a second that the table would need, if it has too few partitions for its
+/// hot keys.
 pub(crate) fn short_of_partitions(write_units: u64) {
-    histogram!(SHORT_OF_PARTITIONS).record(write_units as f64);
+    histogram!("ShardingShortOfPartitions").record(write_units as f64);
 }

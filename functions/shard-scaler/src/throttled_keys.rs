@@ -158,12 +158,9 @@ impl ThrottledKeys {
             };
             let throttles = throttled.by_key.entry(key).or_default();
             for datapoint in contributor.datapoints() {
-                let began = datapoint
-                    .timestamp()
-                    .and_then(|at| u64::try_from(at.secs()).ok())
-                    .unwrap_or(now_seconds);
-                *throttles.counts.entry(began).or_default() +=
-                    datapoint.approximate_value().unwrap_or_default().max(0.0) as u64;
+                let began = datapoint.timestamp().and_then(|at| u64::try_from(at.secs()).ok());
+                let count = datapoint.approximate_value().unwrap_or_default().max(0.0) as u64;
+                *throttles.counts.entry(began.unwrap_or(now_seconds)).or_default() += count;
             }
         }
         throttled
@@ -184,8 +181,8 @@ impl Scaler {
             tracing::warn!(audit = true, answer = %to_json(&report), "an index throttles requests");
             found.indexes.push(report);
         }
-        if found.writes.foreign + found.reads.foreign > 0 {
-            let keys = found.writes.foreign + found.reads.foreign;
+        let keys = found.writes.foreign + found.reads.foreign;
+        if keys > 0 {
             tracing::warn!(keys, "throttled keys that are no shard keys of this table");
         }
         Ok(found)
@@ -261,14 +258,9 @@ impl Clients {
         now_seconds: u64,
     ) -> Result<Insights, ClientError> {
         let table_name = table.table_name.as_str();
-        let described = self
-            .dynamodb
-            .describe_contributor_insights()
-            .table_name(table_name)
-            .set_index_name(index_name.map(str::to_owned))
-            .send()
-            .await
-            .map_err(ClientError::of("DescribeContributorInsights"))?;
+        let describe = self.dynamodb.describe_contributor_insights().table_name(table_name);
+        let described = describe.set_index_name(index_name.map(str::to_owned)).send().await;
+        let described = described.map_err(ClientError::of("DescribeContributorInsights"))?;
         let unknown = |state, why: &str, remedy: &str| {
             let command = switch_on(table_name, index_name);
             let advice = format!("{why}, so the throttled keys are not known; {remedy}: {command}");
@@ -279,10 +271,9 @@ impl Clients {
                 return Ok(Insights::Unknown { state: "enabling", advice: None });
             }
             Some(ContributorInsightsStatus::Failed) => {
-                let failure = described.failure_exception();
-                let name = failure.and_then(|failure| failure.exception_name());
-                let text = failure.and_then(|failure| failure.exception_description());
-                let why = [name, text].into_iter().flatten().collect::<Vec<_>>().join(": ");
+                let failure = described.failure_exception().into_iter();
+                let both = failure.flat_map(|it| [it.exception_name(), it.exception_description()]);
+                let why = both.flatten().collect::<Vec<_>>().join(": ");
                 let why = format!("Contributor Insights has FAILED ({why})");
                 return unknown("failed", &why, "remove the reason, then switch it on");
             }
@@ -302,17 +293,10 @@ impl Clients {
         // beginnings of periods.
         let from = now_seconds.saturating_sub(WINDOW.as_secs()) / PERIOD * PERIOD;
         let time = |seconds: u64| DateTime::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
-        let report = self
-            .cloudwatch
-            .get_insight_rule_report()
-            .rule_name(rule)
-            .start_time(time(from))
-            .end_time(time(now_seconds))
-            .period(PERIOD as i32)
-            .max_contributor_count(MAX_CONTRIBUTORS)
-            .send()
-            .await
-            .map_err(ClientError::of("GetInsightRuleReport"))?;
+        let ask = self.cloudwatch.get_insight_rule_report().rule_name(rule).period(PERIOD as i32);
+        let ask = ask.start_time(time(from)).end_time(time(now_seconds));
+        let report = ask.max_contributor_count(MAX_CONTRIBUTORS).send().await;
+        let report = report.map_err(ClientError::of("GetInsightRuleReport"))?;
         Ok(Insights::Keys(ThrottledKeys::of(report.contributors(), table, now_seconds)))
     }
 }

@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::types::{IndexStatus, TableDescription, TableStatus};
 use sharding::WarmThroughput;
-use tokio::time::Instant as Deadline;
-use tokio::time::timeout_at;
+use tokio::time::{Instant as Deadline, timeout_at};
 
 use crate::Scaler;
 use crate::clients::{ClientError, Clients, capacity, in_time};
@@ -62,9 +61,8 @@ impl DescribedThroughput {
     /// `None` if the table's own value is missing.
     pub(crate) fn of(table: &TableDescription) -> Option<Self> {
         let units = |write: Option<i64>, read: Option<i64>| {
-            let (write_units, read_units) =
-                (u64::try_from(write?).ok()?, u64::try_from(read?).ok()?);
-            Some(WarmThroughput { write_units, read_units })
+            let write_units = write?.try_into().ok()?;
+            Some(WarmThroughput { write_units, read_units: read?.try_into().ok()? })
         };
         let own = table.warm_throughput()?;
         let mut described = Self {

@@ -10,13 +10,12 @@ use aws_sdk_dynamodb::types::{
 };
 use serde_json::{Value, json};
 use sharding::WarmThroughput;
-use tokio::time::Instant as Deadline;
-use tokio::time::timeout_at;
+use tokio::time::{Instant as Deadline, timeout_at};
 
 use crate::Scaler;
 use crate::clients::{ClientError, Clients, in_time};
 use crate::event::{EventError, WarmUnits, WholeNumber};
-use crate::response::{Failure, Outcome, Report, to_json, without_nulls};
+use crate::response::{Failure, Handled, Outcome, Report, to_json, without_nulls};
 use crate::warm_throughput::{DescribedThroughput, Looks, NotKnown};
 
 const MAX_UNITS: u64 = 1_000_000_000;
@@ -40,19 +39,8 @@ impl Step {
     /// To the need, within the budget. `None` if that is not above the present value. It is never
     /// below the present value, because DynamoDB would reject that.
     fn of(from: WarmThroughput, need: WarmThroughput, budget: WarmThroughput) -> Option<Self> {
-        let allowed = need.lowest(budget);
-        let to = WarmThroughput {
-            write_units: from.write_units.max(allowed.write_units),
-            read_units: from.read_units.max(allowed.read_units),
-        };
+        let to = combined(from, need.lowest(budget), u64::max);
         (to != from).then_some(Self { from, to })
-    }
-
-    fn added(self) -> WarmThroughput {
-        WarmThroughput {
-            write_units: self.to.write_units - self.from.write_units,
-            read_units: self.to.read_units - self.from.read_units,
-        }
     }
 
     fn to_json(self) -> Value {
@@ -97,11 +85,8 @@ impl Steps {
     fn to_json(&self, status: Option<String>) -> Value {
         let steps = self.table.iter().chain(self.indexes.iter().map(|(_, step)| step));
         let added = steps.fold(WarmThroughput::default(), |sum, step| {
-            let added = step.added();
-            WarmThroughput {
-                write_units: sum.write_units.saturating_add(added.write_units),
-                read_units: sum.read_units.saturating_add(added.read_units),
-            }
+            let added = combined(step.to, step.from, u64::saturating_sub);
+            combined(sum, added, u64::saturating_add)
         });
         let of_index = |(name, step): &(String, Step)| {
             let mut json = step.to_json();
@@ -117,6 +102,12 @@ impl Steps {
             "status": status,
         }))
     }
+}
+
+/// Combines the write units of two values, and the read units.
+fn combined(one: WarmThroughput, other: WarmThroughput, by: fn(u64, u64) -> u64) -> WarmThroughput {
+    let write_units = by(one.write_units, other.write_units);
+    WarmThroughput { write_units, read_units: by(one.read_units, other.read_units) }
 }
 
 fn units(units: WarmThroughput) -> Value {
@@ -142,14 +133,10 @@ impl Clients {
                     .and_then(|table| table.warm_throughput()?.status().or(table.table_status()));
                 Ok(Some(status.map_or("UPDATING", TableStatus::as_str).to_owned()))
             }
-            Err(error)
-                if error
-                    .as_service_error()
-                    .is_some_and(|error| error.is_resource_in_use_exception()) =>
-            {
-                Ok(None)
-            }
-            Err(error) => Err(ClientError::of("UpdateTable")(error)),
+            Err(error) => match error.as_service_error() {
+                Some(service) if service.is_resource_in_use_exception() => Ok(None),
+                _ => Err(ClientError::of("UpdateTable")(error)),
+            },
         }
     }
 }
@@ -159,25 +146,18 @@ pub(crate) fn checked(asked: WarmUnits) -> Result<WarmThroughput, EventError> {
     let number = |field: &str, asked: Option<WholeNumber>| {
         let asked = asked.unwrap_or_default();
         let number = u64::try_from(asked.0).ok().filter(|units| *units <= MAX_UNITS);
-        let why = format_args!("it is {asked}; allowed: 0 to {MAX_UNITS}");
-        number.ok_or_else(|| EventError::new(field, why))
+        number.ok_or_else(|| asked.refused(field, format_args!("0 to {MAX_UNITS}")))
     };
     let write_units = number("write_units", asked.write_units)?;
     Ok(WarmThroughput { write_units, read_units: number("read_units", asked.read_units)? })
 }
 
 impl Scaler {
-    pub(crate) async fn warm_as_asked(
-        &self,
-        asked: WarmUnits,
-        deadline: Deadline,
-    ) -> Result<Report, EventError> {
+    pub(crate) async fn warm_as_asked(&self, asked: WarmUnits, deadline: Deadline) -> Handled {
         let need = checked(asked)?;
         if need == WarmThroughput::default() {
-            return Err(EventError::new(
-                "write_units",
-                "write_units or read_units must be above 0",
-            ));
+            let why = "write_units or read_units must be above 0";
+            return Err(EventError::new("write_units", why));
         }
         Ok(self.warm(need, deadline).await)
     }
@@ -214,8 +194,7 @@ impl Scaler {
             details: without_nulls(json!({"needed": units(needed), "limited_by": limited_by})),
         };
         if needed.lowest(budget) == WarmThroughput::default() {
-            let outcome = Ok(Outcome::unchanged(RAISE_NOT_ALLOWED));
-            return report(limited(needed, budget), outcome);
+            return report(limited(needed, budget), Ok(Outcome::unchanged(RAISE_NOT_ALLOWED)));
         }
         let Ok(mut looks) = timeout_at(deadline, self.looks.lock()).await else {
             return report(None, Err(Failure::new("DescribeTable: no answer in time", true)));

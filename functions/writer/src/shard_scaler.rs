@@ -86,12 +86,8 @@ impl ShardScaler {
     /// [`NotWoken`] if Lambda does not accept the event within three seconds.
     pub async fn warm(&self, write_units: u64) -> Result<(), NotWoken> {
         let event = json!({"action": "warm", "write_units": write_units}).to_string();
-        let invoke = self
-            .client
-            .invoke()
-            .function_name(&self.function)
-            .invocation_type(InvocationType::Event)
-            .payload(Blob::new(event));
+        let invoke = self.client.invoke().function_name(&self.function).payload(Blob::new(event));
+        let invoke = invoke.invocation_type(InvocationType::Event);
         // Boxed: the SDK's futures nest deeply.
         match timeout(TIMEOUT, Box::pin(invoke.send())).await {
             Ok(Ok(_)) => Ok(()),
@@ -102,9 +98,8 @@ impl ShardScaler {
 }
 
 fn is_function(value: &str) -> bool {
-    let is_allowed =
-        |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '$');
-    (1..=MAX_NAME_CHARS).contains(&value.len()) && value.chars().all(is_allowed)
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '$');
+    (1..=MAX_NAME_CHARS).contains(&value.len()) && value.chars().all(is_valid)
 }
 
 #[cfg(test)]

@@ -53,8 +53,7 @@ fn needed(event: &ScalingEvent, now_seconds: u64) -> Option<u64> {
     let is_own = !matches!(event.reason, ScalingReason::Reported { .. });
     // Lambda may have frozen this process before it handled the event. A raise cannot be undone, so
     // a shortage that may be over must not request one.
-    let is_current = now_seconds <= until;
-    write_units.filter(|_| is_own && is_current)
+    write_units.filter(|_| is_own && now_seconds <= until)
 }
 
 #[cfg(test)]
@@ -69,30 +68,23 @@ mod tests {
     use super::*;
 
     const NOW: u64 = 1_700_000_000;
-    const SEEN: ScalingReason = ScalingReason::Throttled(Pressure {
-        writes: 100,
-        attempts: 100,
-        throttled: 80,
-        accepted: 20,
-        throttles: 80,
-    });
+
+    fn seen() -> ScalingReason {
+        ScalingReason::Throttled(Pressure::default())
+    }
 
     fn event(step: ScalingStep, reason: ScalingReason) -> ScalingEvent {
-        ScalingEvent {
-            partition_key: PartitionKey::new("hot").unwrap(),
-            from: ShardCount::ONE,
-            step,
-            reason,
-        }
+        let partition_key = PartitionKey::new("hot").unwrap();
+        ScalingEvent { partition_key, from: ShardCount::ONE, step, reason }
     }
 
     fn short(until: u64, write_units: Option<u64>) -> ScalingStep {
         ScalingStep::Unchanged(ScalingDecision::ShortOfPartitions { until, write_units })
     }
 
-    fn send(events: &Sender<ScalingEvent>, units: impl IntoIterator<Item = u64>) {
+    fn send(events: &Sender<ScalingEvent>, units: &[u64]) {
         for units in units {
-            events.send(event(short(NOW + 5, Some(units)), SEEN)).unwrap();
+            events.send(event(short(NOW + 5, Some(*units)), seen())).unwrap();
         }
     }
 
@@ -100,46 +92,43 @@ mod tests {
     fn only_a_current_shortage_seen_by_a_writer_requires_units() {
         let reported = ScalingReason::Reported { throttled: 100 };
         let rows = [
-            (short(NOW + 5, Some(24_000)), SEEN, Some(24_000)),
-            (short(NOW, Some(24_000)), SEEN, Some(24_000)),
-            (short(NOW - 1, Some(24_000)), SEEN, None),
-            (short(NOW + 5, None), SEEN, None),
+            (short(NOW + 5, Some(24_000)), seen(), Some(24_000)),
+            (short(NOW, Some(24_000)), seen(), Some(24_000)),
+            (short(NOW - 1, Some(24_000)), seen(), None),
+            (short(NOW + 5, None), seen(), None),
             (short(NOW + 5, Some(24_000)), reported, None),
-            (ScalingStep::Unchanged(ScalingDecision::AtMaximum), SEEN, None),
-            (ScalingStep::Opened(ShardCount::ONE), SEEN, None),
+            (ScalingStep::Unchanged(ScalingDecision::AtMaximum), seen(), None),
+            (ScalingStep::Opened(ShardCount::ONE), seen(), None),
         ];
         for (step, reason, expected) in rows {
             assert_eq!(needed(&event(step, reason), NOW), expected, "{step:?} {reason:?}");
         }
     }
 
-    #[tokio::test]
-    async fn events_during_a_report_become_one_report_of_the_highest_need() {
-        let (events, receiver) = channel(16);
-        send(&events, [8_000]);
+    /// The reports, if these units are needed at first, and those during the first report.
+    async fn reported(capacity: usize, first: &[u64], during: &[u64]) -> Vec<u64> {
+        let (events, receiver) = channel(capacity);
+        send(&events, first);
         let (reported, rest) = (RefCell::new(Vec::new()), Cell::new(Some(events)));
         let report = |units| {
             reported.borrow_mut().push(units);
             if let Some(events) = rest.take() {
-                send(&events, [5_000, 24_000, 9_000]);
+                send(&events, during);
             }
             ready(())
         };
         watch(receiver, || NOW, report).await;
-        assert_eq!(*reported.borrow(), [8_000, 24_000]);
+        reported.into_inner()
+    }
+
+    #[tokio::test]
+    async fn events_during_a_report_become_one_report_of_the_highest_need() {
+        let reported = reported(16, &[8_000], &[5_000, 24_000, 9_000]).await;
+        assert_eq!(reported, [8_000, 24_000]);
     }
 
     #[tokio::test]
     async fn a_watcher_that_misses_events_goes_on_with_the_next() {
-        let (events, receiver) = channel(2);
-        send(&events, [1_000, 9_000, 5_000, 6_000]);
-        drop(events);
-        let reported = RefCell::new(Vec::new());
-        let report = |units| {
-            reported.borrow_mut().push(units);
-            ready(())
-        };
-        watch(receiver, || NOW, report).await;
-        assert_eq!(*reported.borrow(), [6_000]);
+        assert_eq!(reported(2, &[1_000, 9_000, 5_000, 6_000], &[]).await, [6_000]);
     }
 }

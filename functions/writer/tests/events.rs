@@ -17,24 +17,15 @@ async fn every_sample_event_has_its_answer() {
     let edition = TestEdition::start(ServeOptions::default(), config()).await;
     let mut writer = Function::start(BINARY, &Function::variables(&edition.dynamodb_url())).await;
     let mut answers = String::new();
-    for name in [
-        "writer-post-item-create-only",
-        "writer-post-item-create-only",
-        "writer-post-item",
-        "writer-post-item-base64",
-        "writer-post-batch",
-        "writer-post-item-empty-partition-key",
-        "writer-post-item-unknown-field",
-        "writer-post-item-wrong-content-type",
-        "writer-post-item-idempotency-key",
-        "writer-post-item-idempotency-key",
-        "writer-put-item",
-        "writer-put-item-if-match",
-        "writer-patch-item-merge",
-        "writer-patch-item-add",
-        "writer-patch-item-add",
-        "writer-delete-item",
-    ] {
+    let samples = "
+        writer-post-item-create-only writer-post-item-create-only writer-post-item
+        writer-post-item-base64 writer-post-batch writer-post-item-empty-partition-key
+        writer-post-item-unknown-field writer-post-item-wrong-content-type
+        writer-post-item-idempotency-key writer-post-item-idempotency-key writer-put-item
+        writer-put-item-if-match writer-patch-item-merge writer-patch-item-add
+        writer-patch-item-add writer-delete-item
+    ";
+    for name in samples.split_whitespace() {
         answers += &format!("{name}: {}\n", line(&writer.invoke(event(name)).await));
     }
     assert_snapshot!(answers);
@@ -50,11 +41,8 @@ async fn every_sample_event_has_its_answer() {
     assert!(keys.contains(&"123456789102") && keys.contains(&made), "{keys:?}");
     assert!(!keys.contains(&"123456789101"), "{keys:?}");
     let log = writer.stop().await;
-    let metrics: Vec<Value> = log
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .filter(|line: &Value| line.get("_aws").is_some())
-        .collect();
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let metrics: Vec<Value> = lines.filter(|line| line.get("_aws").is_some()).collect();
     let written: u64 = metrics.iter().filter_map(|line| line["ShardingWrites"].as_u64()).sum();
     assert!(written >= 8, "every stored item is counted: {log}");
     for line in &metrics {
@@ -90,7 +78,6 @@ async fn a_wrong_variable_stops_the_function_with_its_name() {
         let mut variables = Function::variables("http://127.0.0.1:9");
         variables.push((name, value.to_owned()));
         let log = Function::refusal(BINARY, &variables).await;
-        let parts = [name, value, allowed];
-        assert!(parts.iter().all(|part| log.contains(part)), "{log}");
+        assert!([name, value, allowed].iter().all(|part| log.contains(part)), "{log}");
     }
 }

@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::Console;
@@ -24,7 +24,8 @@ struct Running {
     plan: LoadPlan,
     began: Instant,
     generated: Generated,
-    task: JoinHandle<()>,
+    /// Dropping it ends the load.
+    task: JoinSet<()>,
 }
 
 /// The running load, as the page receives it.
@@ -37,17 +38,9 @@ pub(super) struct RunningLoad {
     totals: Totals,
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 impl Load {
     pub(super) fn running(&self) -> Option<RunningLoad> {
-        let mut load = self.lock();
-        // A load stops by itself after its maximum duration.
-        load.take_if(|running| running.task.is_finished());
+        let load = self.lock();
         load.as_ref().map(|running| RunningLoad {
             plan: running.plan.clone(),
             seconds: running.began.elapsed().as_secs_f64(),
@@ -60,7 +53,10 @@ impl Load {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Running>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut load = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A load stops by itself after its maximum duration.
+        load.take_if(|running| running.task.try_join_next().is_some());
+        load
     }
 }
 
@@ -79,14 +75,13 @@ pub(super) async fn start(
         Err(problem) => return to_axum(problem.into_response()),
     };
     let mut load = console.load.lock();
-    load.take_if(|running| running.task.is_finished());
     if load.is_some() {
         let problem = Problem::conflict("load_runs", "a load is already running; stop it first");
         return to_axum(problem.into_response());
     }
     let generated = Generated::default();
-    let functions = console.functions.clone();
-    let task = tokio::spawn(generate(functions, plan.clone(), Sender::Api, generated.clone()));
+    let (functions, mut task) = (console.functions.clone(), JoinSet::new());
+    task.spawn(generate(functions, plan.clone(), Sender::Api, generated.clone()));
     *load = Some(Running { plan: plan.clone(), began: Instant::now(), generated, task });
     to_axum(api::json(202, &plan))
 }

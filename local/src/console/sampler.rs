@@ -131,8 +131,7 @@ async fn warm_write_units(functions: &Functions, key: Option<&Key>) -> Option<u6
 fn shown(partitions: Vec<Partition>) -> Vec<Partition> {
     let group = partitions.len().div_ceil(MAX_SHOWN_PARTITIONS).max(1);
     let hottest = |group: &[Partition]| {
-        let heat =
-            |one: &&Partition, other: &&Partition| one.write_units.total_cmp(&other.write_units);
+        let heat = |a: &&Partition, b: &&Partition| a.write_units.total_cmp(&b.write_units);
         group.iter().max_by(heat).cloned()
     };
     partitions.chunks(group).filter_map(hottest).collect()

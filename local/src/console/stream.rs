@@ -115,7 +115,6 @@ pub(super) async fn stream(
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
     let events = stream::iter(past).chain(live).take_until(Box::pin(until));
-    let events =
-        events.map(|message| Ok(Event::default().event(message.event).data(&*message.data)));
+    let events = events.map(|it| Ok(Event::default().event(it.event).data(&*it.data)));
     Sse::new(events).keep_alive(KeepAlive::default())
 }

@@ -8,13 +8,12 @@ use endpoint::Server;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::TcpListener;
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::{ITEM_BYTES, KEY};
-use crate::edition::endpoint_over;
+use crate::edition::{Edition, endpoint_over};
 use crate::traffic::{Generated, Meter};
-use crate::{Edition, EditionError};
 
 /// The program is in the binary, so it needs only Python and boto3.
 const PROGRAM: &str = include_str!("boto3_client.py");
@@ -25,13 +24,7 @@ pub(super) struct Boto3 {
     /// Killed on drop.
     _program: Child,
     input: ChildStdin,
-    tasks: [JoinHandle<()>; 2],
-}
-
-impl Drop for Boto3 {
-    fn drop(&mut self) {
-        self.tasks.iter().for_each(JoinHandle::abort);
-    }
+    _tasks: JoinSet<()>,
 }
 
 impl Boto3 {
@@ -39,13 +32,12 @@ impl Boto3 {
         edition: &Edition,
         generated: Generated,
     ) -> Result<Self, Box<dyn std::error::Error>> {
-        let engine = edition
-            .engine()
-            .ok_or_else(|| EditionError::Tables("the engine is not embedded".to_owned()))?;
+        let engine = edition.engine().ok_or("the engine is not embedded")?;
         let service = endpoint_over(engine, edition.table().engine()).await?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}", listener.local_addr()?);
-        let server = tokio::spawn(async move {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
             let served = Server::new(service, &[]).serve(listener, std::future::pending()).await;
             if let Err(error) = served {
                 tracing::error!(%error, "the endpoint of the demo failed");
@@ -62,18 +54,16 @@ impl Boto3 {
             .kill_on_drop(true)
             .spawn()
             .map_err(|error| format!("python3 cannot be started: {error}"))?;
-        let (input, output) = (program.stdin.take(), program.stdout.take());
-        let (Some(input), Some(output)) = (input, output) else {
+        let (Some(input), Some(output)) = (program.stdin.take(), program.stdout.take()) else {
             return Err("python3 has no input or output".into());
         };
         let mut lines = BufReader::new(output).lines();
-        let first = timeout(START_TIMEOUT, lines.next_line()).await;
-        if !matches!(first, Ok(Ok(Some(_)))) {
+        if !matches!(timeout(START_TIMEOUT, lines.next_line()).await, Ok(Ok(Some(_)))) {
             return Err("python3 cannot use boto3: pip install boto3".into());
         }
         let meter = edition.functions().meter.clone();
-        let count = tokio::spawn(count(lines, generated, meter));
-        Ok(Self { _program: program, input, tasks: [server, count] })
+        tasks.spawn(count(lines, generated, meter));
+        Ok(Self { _program: program, input, _tasks: tasks })
     }
 
     /// Changes the load to this number of writes per second.

@@ -128,11 +128,10 @@ mod tests {
         let functions = edition.functions();
         let acknowledged: Vec<u64> = (1_000..1_010).collect();
         for sort_key in &acknowledged {
-            let sort_key = sort_key.to_string();
-            let item = json!({"partition_key": KEY, "sort_key": sort_key, "attributes": {}});
+            let text = sort_key.to_string();
+            let item = json!({"partition_key": KEY, "sort_key": text, "attributes": {}});
             let request = request("POST", "/items", Body::from(item.to_string()));
-            let stored = functions.respond(request).await;
-            assert_eq!(stored.status(), StatusCode::CREATED);
+            assert_eq!(functions.respond(request).await.status(), StatusCode::CREATED);
         }
         let whole = Checked { lookups: 10, ..Checked::default() };
         assert_eq!(check(functions, &[]).await, Checked::default());

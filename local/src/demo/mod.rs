@@ -17,8 +17,9 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use sharding::ShardCount;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::Instant;
 
+use crate::wake::ticks;
 pub use check::Checked;
 pub use report::{render_svg, table};
 use screen::Screen;
@@ -130,9 +131,7 @@ pub async fn play(
     say(0, &format!("both keys get {calm} writes a second: calm"))?;
     sharded.load(calm).await?;
     single.load(calm).await?;
-    let mut ticks = interval(Duration::from_secs(1));
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    ticks.tick().await;
+    let mut ticks = ticks(Duration::from_secs(1)).await;
     for second in 1..=options.seconds {
         ticks.tick().await;
         let at = u32::try_from(began.elapsed().as_secs()).unwrap_or(u32::MAX);
@@ -143,18 +142,13 @@ pub async fn play(
         screen.show(sharded.last(), single.last());
         if second == options.step_at() {
             let (writes, units) = (options.writes, options.partition_write_units);
-            let rise = format!(
-                "the load rises to {writes} writes a second; a partition's limit is {units}"
-            );
-            say(at, &rise)?;
-            sharded.load(options.writes).await?;
-            single.load(options.writes).await?;
+            let rise = format!("the load rises to {writes} writes a second");
+            say(at, &format!("{rise}; a partition's limit is {units}"))?;
+            sharded.load(writes).await?;
+            single.load(writes).await?;
         }
     }
     screen.finish();
-    Ok(Story {
-        sharded: sharded.end(options.step_at()),
-        single: single.end(options.step_at()),
-        options,
-    })
+    let (sharded, single) = (sharded.end(options.step_at()), single.end(options.step_at()));
+    Ok(Story { options, sharded, single })
 }

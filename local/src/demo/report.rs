@@ -4,44 +4,63 @@ use std::error::Error;
 use std::fs::OpenOptions;
 use std::path::Path;
 
+use cli::numbers::{count, whole};
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
-use indicatif::HumanCount;
 use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
 use super::side::FULL_LOAD_SHARE;
-use super::{Checked, Client, Outcome, Second, Story};
+use super::{Client, Outcome, Second, Story};
 
 const OURS: RGBColor = RGBColor(0, 114, 178);
 const THEIRS: RGBColor = RGBColor(213, 94, 0);
 const WANTED: RGBColor = RGBColor(150, 150, 150);
 
+impl Story {
+    /// The results of both keys, with their names and their colours.
+    fn lines(&self) -> [(&Outcome, &'static str, RGBColor); 2] {
+        [(&self.sharded, "sharded", OURS), (&self.single, "one shard", THEIRS)]
+    }
+}
+
 /// The two keys side by side.
 #[must_use]
 pub fn table(story: &Story) -> String {
-    let mut table = two_sides("since the load rose");
-    let mut row = |name: &str, value: fn(&Outcome) -> String| {
-        table.add_row([name.to_owned(), value(&story.sharded), value(&story.single)]);
-    };
-    row("less than 1 % throttled after", |outcome| {
-        outcome
-            .relieved_after
-            .map_or_else(|| "never".to_owned(), |seconds| format!("{seconds:.0} s"))
-    });
-    row("writes sent", |outcome| HumanCount(outcome.sent).to_string());
-    row("writes stored", |outcome| HumanCount(outcome.stored).to_string());
-    row("writes rejected, nothing stored", |outcome| HumanCount(outcome.failed).to_string());
-    row("writes without a response at the end", |outcome| HumanCount(outcome.pending).to_string());
-    row("throttled attempts", |outcome| HumanCount(outcome.throttled).to_string());
-    row("latency of a write, last third: median", |outcome| milliseconds(outcome, 0));
-    row("99th percentile", |outcome| milliseconds(outcome, 1));
-    row("shards at the end", |outcome| {
-        outcome.seconds.last().map_or(1, |second| second.shards).to_string()
-    });
-    let mut text = numbers_to_the_right(table) + "\n\n" + &reads(story) + "\n";
-    for (name, outcome) in [("sharded", &story.sharded), ("one shard", &story.single)] {
+    let writes = two_sides(
+        story,
+        "since the load rose",
+        &[
+            ("less than 1 % throttled after", |outcome| {
+                let seconds = outcome.relieved_after.map(|seconds| format!("{seconds:.0} s"));
+                seconds.unwrap_or_else(|| "never".to_owned())
+            }),
+            ("writes sent", |outcome| count(outcome.sent)),
+            ("writes stored", |outcome| count(outcome.stored)),
+            ("writes rejected, nothing stored", |outcome| count(outcome.failed)),
+            ("writes without a response at the end", |outcome| count(outcome.pending)),
+            ("throttled attempts", |outcome| count(outcome.throttled)),
+            ("latency of a write, last third: median", |outcome| milliseconds(outcome, 0)),
+            ("99th percentile", |outcome| milliseconds(outcome, 1)),
+            ("shards at the end", |outcome| {
+                outcome.seconds.last().map_or(1, |second| second.shards).to_string()
+            }),
+        ],
+    );
+    // The checks of reads run from the first second on.
+    let reads = two_sides(
+        story,
+        "reads, from second 0 on",
+        &[
+            ("look-ups of acknowledged items, each several times", |it| count(it.checked.lookups)),
+            ("look-ups that did not find the item", |it| count(it.checked.missing)),
+            ("items returned twice or out of order", |it| count(it.checked.misplaced)),
+            ("checks aborted: a page without a response", |it| count(it.checked.aborted)),
+        ],
+    );
+    let mut text = format!("{writes}\n\n{reads}\n");
+    for (outcome, name, _) in story.lines() {
         if let Some(offered) = offered_only(story, outcome) {
             text += &format!(
                 "\n{name}: {offered}; its results are for that smaller load. Try fewer --writes.\n"
@@ -56,28 +75,16 @@ pub fn table(story: &Story) -> String {
     text
 }
 
-/// The results of the read checks, which run from the first second on.
-fn reads(story: &Story) -> String {
-    let mut table = two_sides("reads, from second 0 on");
-    let mut row = |name: &str, value: fn(&Checked) -> u64| {
-        let count = |outcome: &Outcome| HumanCount(value(&outcome.checked)).to_string();
-        table.add_row([name.to_owned(), count(&story.sharded), count(&story.single)]);
-    };
-    row("look-ups of acknowledged items, each several times", |checked| checked.lookups);
-    row("look-ups that did not find the item", |checked| checked.missing);
-    row("items returned twice or out of order", |checked| checked.misplaced);
-    row("checks aborted: a page without a response", |checked| checked.aborted);
-    numbers_to_the_right(table)
-}
+/// A name, and a value of each side.
+type Row = (&'static str, fn(&Outcome) -> String);
 
-fn two_sides(what: &str) -> Table {
+fn two_sides(story: &Story, what: &str, rows: &[Row]) -> String {
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN);
     table.set_header([what, "sharded", "one shard"]);
-    table
-}
-
-fn numbers_to_the_right(mut table: Table) -> String {
+    for (name, value) in rows {
+        table.add_row([(*name).to_owned(), value(&story.sharded), value(&story.single)]);
+    }
     for column in [1, 2] {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -90,13 +97,13 @@ fn numbers_to_the_right(mut table: Table) -> String {
 fn offered_only(story: &Story, outcome: &Outcome) -> Option<String> {
     let wanted = story.options.writes;
     let is_less = outcome.offered < FULL_LOAD_SHARE * f64::from(wanted);
-    let offered = HumanCount(outcome.offered.round() as u64);
     is_less.then(|| {
         let who = match story.options.client {
             Client::Api => "the machine",
             Client::Boto3 | Client::Crate => "the program, which waits for responses,",
         };
-        format!("{who} could offer only {offered} of {} writes a second", HumanCount(wanted.into()))
+        let (offered, wanted) = (whole(outcome.offered), count(wanted.into()));
+        format!("{who} could offer only {offered} of {wanted} writes a second")
     })
 }
 
@@ -128,29 +135,14 @@ fn draw(story: &Story, svg: &mut String) -> Result<(), Box<dyn Error>> {
     area.fill(&WHITE)?;
     let (top, bottom) = area.split_vertically(250);
     draw_writes(story, &top)?;
-    let seconds = f64::from(story.options.seconds);
     let (left, right) = bottom.split_horizontally(450);
     let throttled = |second: &Second| second.throttled;
-    let most = [&story.sharded, &story.single]
-        .into_iter()
-        .flat_map(|outcome| outcome.seconds.iter().map(throttled));
-    let most = most.fold(1.0, f64::max) * 1.1;
-    panel(
-        &left,
-        "throttled attempts a second",
-        seconds,
-        most,
-        &[(&story.sharded, OURS, throttled), (&story.single, THEIRS, throttled)],
-    )?;
+    let all = story.sharded.seconds.iter().chain(&story.single.seconds);
+    let most = all.map(throttled).fold(1.0, f64::max) * 1.1;
+    panel(&left, story, "throttled attempts a second", most, throttled)?;
     let shards = |second: &Second| f64::from(second.shards);
     let widest = story.sharded.seconds.iter().map(shards).fold(1.0, f64::max) * 1.2;
-    panel(
-        &right,
-        "shards of the key",
-        seconds,
-        widest,
-        &[(&story.sharded, OURS, shards), (&story.single, THEIRS, shards)],
-    )?;
+    panel(&right, story, "shards of the key", widest, shards)?;
     area.present()?;
     Ok(())
 }
@@ -177,9 +169,7 @@ fn draw_writes(
         .draw_series(LineSeries::new(steps, WANTED.stroke_width(1)))?
         .label("wanted")
         .legend(|(x, y)| PathElement::new([(x, y), (x + 14, y)], WANTED));
-    for (outcome, name, colour) in
-        [(&story.sharded, "sharded", OURS), (&story.single, "one shard", THEIRS)]
-    {
+    for (outcome, name, colour) in story.lines() {
         let points = outcome.seconds.iter().map(|second| (second.at, second.accepted.min(highest)));
         chart
             .draw_series(LineSeries::new(points, colour.stroke_width(2)))?
@@ -196,7 +186,7 @@ fn draw_writes(
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the plot's own signature")]
-fn whole(value: &f64) -> String {
+fn rounded(value: &f64) -> String {
     format!("{value:.0}")
 }
 
@@ -222,23 +212,22 @@ fn axes<'a>(
         .disable_x_mesh()
         .light_line_style(WHITE)
         .y_labels(5)
-        .x_label_formatter(&whole)
-        .y_label_formatter(&whole)
+        .x_label_formatter(&rounded)
+        .y_label_formatter(&rounded)
         .draw()?;
     Ok(chart)
 }
 
-type Line<'a> = (&'a Outcome, RGBColor, fn(&Second) -> f64);
-
 fn panel(
     area: &DrawingArea<SVGBackend<'_>, Shift>,
+    story: &Story,
     caption: &str,
-    seconds: f64,
     highest: f64,
-    lines: &[Line<'_>],
+    value: fn(&Second) -> f64,
 ) -> Result<(), Box<dyn Error>> {
+    let seconds = f64::from(story.options.seconds);
     let mut chart = axes(area, (caption, 14), Some("seconds"), seconds, highest)?;
-    for (outcome, colour, value) in lines {
+    for (outcome, _, colour) in story.lines() {
         let points = outcome.seconds.iter().map(|second| (second.at, value(second)));
         chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?;
     }
@@ -250,21 +239,10 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::demo::DemoOptions;
+    use crate::demo::{Checked, DemoOptions};
 
     fn story(offered: f64, checked: Checked) -> Story {
-        let outcome = Outcome {
-            seconds: Vec::new(),
-            relieved_after: None,
-            sent: 17_000,
-            offered,
-            stored: 16_000,
-            failed: 0,
-            pending: 1_000,
-            throttled: 0,
-            latency_ms: None,
-            checked,
-        };
+        let outcome = Outcome { offered, checked, ..Outcome::default() };
         let options = DemoOptions { writes: 5_000, ..DemoOptions::parse_from(["demo"]) };
         Story { options, single: Outcome { offered: 5_000.0, ..outcome.clone() }, sharded: outcome }
     }

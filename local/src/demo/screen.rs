@@ -2,7 +2,8 @@
 
 use std::io;
 
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use cli::output::bar_style;
+use indicatif::{MultiProgress, ProgressBar};
 
 use super::{DemoOptions, Second};
 
@@ -18,12 +19,8 @@ impl Screen {
         let bars = MultiProgress::new();
         let bar = |name: &str, colour: &str| {
             let template = format!("{{prefix:<22}} {{bar:40.{colour}}} {{msg}}");
-            let style = ProgressStyle::with_template(&template)
-                .unwrap_or_else(|_| ProgressStyle::default_bar());
-            let bar = bars.add(ProgressBar::new(u64::from(options.writes)));
-            bar.set_style(style);
-            bar.set_prefix(name.to_owned());
-            bar
+            let bar = ProgressBar::new(u64::from(options.writes)).with_style(bar_style(&template));
+            bars.add(bar.with_prefix(name.to_owned()))
         };
         let sharded =
             [bar("sharded    accepted/s", "green"), bar("          throttled/s", "yellow")];

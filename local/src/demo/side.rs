@@ -9,14 +9,14 @@ use shard_scaler::ScalerConfig;
 use sharding::maintenance::{ScalingDecision, ScalingEvent, ScalingStep};
 use sharding::{PARTITION_WRITE_UNITS, PartitionKey, ShardCount, TableConfig};
 use tokio::sync::broadcast::Receiver;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::boto3::Boto3;
 use super::check::{Checked, check_on};
 use super::{Client, DemoOptions, ITEM_BYTES, KEY};
 use crate::decisions::Decision;
-use crate::traffic::{Counts, Generated, LoadPlan, Sender, Totals, generate};
+use crate::traffic::{Generated, Latencies, LoadPlan, Sender, Totals, generate};
 use crate::{Edition, ServeOptions, wake};
 
 /// The maximum ratio of throttled attempts to accepted writes that counts as relief.
@@ -47,7 +47,7 @@ pub struct Second {
 }
 
 /// The result of the demo for one key.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Outcome {
     /// The measurements of every second.
     pub seconds: Vec<Second>,
@@ -86,19 +86,19 @@ pub(super) struct Side {
     /// The writes that the engine's partitions have rejected.
     rejected: u64,
     seconds: Vec<Second>,
-    late: Counts,
+    /// Of the writes in the last third of the demo.
+    late: Latencies,
     ends: u32,
     checked: Arc<Mutex<Checked>>,
-    checks: JoinHandle<()>,
-    /// Wakes the shard-scaler when the table is short of partitions.
-    warming: JoinHandle<()>,
+    /// The checks, and what wakes the shard-scaler when the table is short of partitions.
+    background: JoinSet<()>,
     partitions: u64,
     said: HashSet<String>,
 }
 
 struct Load {
-    /// `None` if the Python program writes.
-    task: Option<JoinHandle<()>>,
+    /// Empty if the Python program writes. Dropping it ends the load.
+    _task: JoinSet<()>,
     writes: u32,
     began: Instant,
     /// The totals of the loads before it.
@@ -149,19 +149,20 @@ impl Side {
         let edition = Edition::start_with(&serve, config, of_scaler).await?;
         let now = Instant::now();
         let (generated, checked) = (Generated::keeping(), Arc::default());
-        let checks = check_on(edition.functions().clone(), generated.clone(), Arc::clone(&checked));
+        let (functions, mut background) = (edition.functions().clone(), JoinSet::new());
+        background.spawn(wake::by_shortage(functions.scaler.clone()));
+        background.spawn(check_on(functions, generated.clone(), Arc::clone(&checked)));
         let boto3 = match options.client {
             Client::Api | Client::Crate => None,
             Client::Boto3 => Some(Boto3::start(&edition, generated.clone()).await?),
         };
         Ok(Self {
             events: edition.table().maintenance().events(),
-            warming: tokio::spawn(wake::by_shortage(edition.functions().scaler.clone())),
             partitions: options.partitions.into(),
             said: HashSet::new(),
             edition,
             generated,
-            checks: tokio::spawn(checks),
+            background,
             began: now,
             last_sample: now,
             load: None,
@@ -169,7 +170,7 @@ impl Side {
             boto3,
             rejected: 0,
             seconds: Vec::new(),
-            late: Counts::default(),
+            late: Latencies::default(),
             ends: options.seconds,
             checked,
         })
@@ -177,28 +178,20 @@ impl Side {
 
     /// Changes the load to this number of writes per second. The totals since the rise start here.
     pub(super) async fn load(&mut self, writes: u32) -> std::io::Result<()> {
-        if let Some(task) = self.load.take().and_then(|load| load.task) {
-            task.abort();
-        }
+        self.load = None;
         let (before, began) = (self.generated.totals(), Instant::now());
-        let plan = LoadPlan {
-            partition_key: KEY.to_owned(),
-            keys: 1,
-            writes,
-            reads: 0,
-            item_size: ITEM_BYTES,
-            skew: 0.0,
-        };
-        let task = if let Some(boto3) = &mut self.boto3 {
+        let (partition_key, item_size) = (KEY.to_owned(), ITEM_BYTES);
+        let plan = LoadPlan { partition_key, keys: 1, writes, reads: 0, item_size, skew: 0.0 };
+        let mut task = JoinSet::new();
+        if let Some(boto3) = &mut self.boto3 {
             boto3.load(writes).await?;
-            None
         } else {
             let is_program = self.client == Client::Crate;
             let sender = if is_program { Sender::Program { tasks: TASKS } } else { Sender::Api };
             let functions = self.edition.functions().clone();
-            Some(tokio::spawn(generate(functions, plan, sender, self.generated.clone())))
-        };
-        self.load = Some(Load { task, writes, began, before });
+            task.spawn(generate(functions, plan, sender, self.generated.clone()));
+        }
+        self.load = Some(Load { _task: task, writes, began, before });
         Ok(())
     }
 
@@ -220,24 +213,19 @@ impl Side {
             counts.throttled = self.newly_rejected();
             self.generated.throttled_some(counts.throttled);
         }
-        let functions = self.edition.functions();
+        let table = self.edition.table();
         let passed = self.last_sample.elapsed().as_secs_f64().max(0.1);
         self.last_sample = Instant::now();
         let at = self.began.elapsed();
         if at.as_secs() >= u64::from(self.ends) * 2 / 3 {
-            self.late.add_writes(&counts);
+            self.late.add(&counts.write_latency);
         }
         // If the number of shards cannot be read in time, the last one is used.
-        let metadata = functions
-            .table
-            .maintenance()
-            .timeout(METADATA_TIMEOUT)
-            .metadata(&PartitionKey::new(KEY)?)
-            .await;
-        let shards = metadata.map_or_else(
-            |_| self.seconds.last().map_or(1, |second| second.shards),
-            |metadata| metadata.map_or(1, |metadata| metadata.number_of_shards.get()),
-        );
+        let maintenance = table.maintenance().timeout(METADATA_TIMEOUT);
+        let shards = match maintenance.metadata(&PartitionKey::new(KEY)?).await {
+            Ok(metadata) => metadata.map_or(1, |metadata| metadata.number_of_shards.get()),
+            Err(_) => self.seconds.last().map_or(1, |second| second.shards),
+        };
         self.seconds.push(Second {
             at: at.as_secs_f64(),
             accepted: counts.accepted as f64 / passed,
@@ -248,9 +236,8 @@ impl Side {
         let mut lines: Vec<String> = std::iter::from_fn(|| self.events.try_recv().ok())
             .filter_map(|event| words(&event))
             .collect();
-        let table = &functions.table.config().table_name;
         if let Some(engine) = self.edition.engine() {
-            let units = engine.warm_throughput(table).write_units as u64;
+            let units = engine.warm_throughput(&table.config().table_name).write_units as u64;
             let partitions = units / PARTITION_WRITE_UNITS;
             if partitions != self.partitions {
                 lines.push(format!("the table has {partitions} partitions now"));
@@ -265,11 +252,9 @@ impl Side {
     }
 
     pub(super) fn end(mut self, step_at: u32) -> Outcome {
-        self.checks.abort();
-        self.warming.abort();
+        self.background.abort_all();
         let (mut since, mut requested, mut seconds) = (self.generated.totals(), 0.0, f64::INFINITY);
         if let Some(load) = self.load.take() {
-            load.task.inspect(JoinHandle::abort);
             since = since.since(load.before);
             (requested, seconds) = (f64::from(load.writes), load.began.elapsed().as_secs_f64());
         }
@@ -281,7 +266,7 @@ impl Side {
             failed: since.failed,
             pending: since.pending(),
             throttled: since.throttled,
-            latency_ms: self.late.write_latency.quantiles_ms([0.5, 0.99]),
+            latency_ms: self.late.quantiles_ms([0.5, 0.99]),
             seconds: self.seconds,
             checked: *self.checked.lock().unwrap_or_else(PoisonError::into_inner),
         }
@@ -297,24 +282,20 @@ fn news(said: &mut HashSet<String>, mut lines: Vec<String>) -> Vec<String> {
 /// Describes a scaling step. Returns `None` for steps that the demo does not show.
 fn words(event: &ScalingEvent) -> Option<String> {
     let Decision { from, to, reason, outcome, .. } = Decision::of(event);
-    match (outcome, event.step) {
-        ("closing", _) => {
+    if let ScalingStep::Unchanged(ScalingDecision::ShortOfPartitions { write_units, .. }) =
+        event.step
+    {
+        let partitions = write_units? / PARTITION_WRITE_UNITS;
+        return Some(format!(
+            "the table is short of partitions: it needs {partitions}; the writer wakes the shard-scaler"
+        ));
+    }
+    match outcome {
+        "closing" => {
             Some(format!("{reason}: {from} -> {to} shards; writers wait for them (close)"))
         }
-        ("scaled", _) => {
+        "scaled" => {
             Some(format!("every reader knows the {to} shards: writers use them now (open)"))
-        }
-        (
-            _,
-            ScalingStep::Unchanged(ScalingDecision::ShortOfPartitions {
-                write_units: Some(units),
-                ..
-            }),
-        ) => {
-            let partitions = units / PARTITION_WRITE_UNITS;
-            Some(format!(
-                "the table is short of partitions: it needs {partitions}; the writer wakes the shard-scaler"
-            ))
         }
         _ => None,
     }
@@ -376,11 +357,8 @@ mod tests {
     #[test]
     fn relief_has_to_last() {
         let throttled = [0.0, 0.0, 50.0, 0.0, 0.0, 9.0, 1.0, 0.0, 0.5, 0.0];
-        let seconds: Vec<Second> = throttled
-            .iter()
-            .zip(1..)
-            .map(|(throttled, at)| second(at, 100.0, *throttled))
-            .collect();
+        let seconds = throttled.into_iter().zip(1..);
+        let seconds: Vec<Second> = seconds.map(|(rate, at)| second(at, 100.0, rate)).collect();
         // The calm of seconds 4 and 5 does not last.
         assert_eq!(relieved_after(&seconds, 2.0, 100.0), Some(5.0));
         assert_eq!(relieved_after(&seconds[..6], 2.0, 100.0), None);
@@ -388,20 +366,16 @@ mod tests {
 
     #[test]
     fn a_load_that_is_too_small_is_not_relief() {
+        // The window makes up for its seconds.
+        let uneven = [1_000.0, 1_000.0, 5_000.0, 4_600.0, 5_300.0];
         for (case, accepted, requested, expected) in [
             ("a fifth of the load", [1_000.0; 5], 5_000.0, None),
             ("almost the load", [4_900.0; 5], 5_000.0, Some(1.0)),
-            (
-                "the window makes up for its seconds",
-                [1_000.0, 1_000.0, 5_000.0, 4_600.0, 5_300.0],
-                5_000.0,
-                Some(3.0),
-            ),
+            ("an uneven load", uneven, 5_000.0, Some(3.0)),
             ("seconds cut between two writes", [10.0, 9.0, 9.0, 9.0, 9.0], 10.0, Some(1.0)),
         ] {
-            let seconds = accepted.iter().zip(3..);
             let seconds: Vec<_> =
-                seconds.map(|(accepted, at)| second(at, *accepted, 0.0)).collect();
+                accepted.into_iter().zip(3..).map(|(rate, at)| second(at, rate, 0.0)).collect();
             assert_eq!(relieved_after(&seconds, 2.0, requested), expected, "{case}");
         }
     }

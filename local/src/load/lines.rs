@@ -36,7 +36,6 @@ impl From<RecordsError> for LoadError {
     }
 }
 
-/// A line as an item of a request.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
     pub(super) number: u64,
@@ -50,8 +49,8 @@ pub(super) fn next_line(
     options: &LoadOptions,
 ) -> Result<Option<Line>, RecordsError> {
     let Some((number, text)) = lines.next_trimmed()? else { return Ok(None) };
-    let line = item(text, options).map_err(|why| refused(&options.file, number, why))?;
-    Ok(Some(Line { number, ..line }))
+    let line = item(number, text, options).map(Some);
+    line.map_err(|why| refused(&options.file, number, why))
 }
 
 /// Reads every line without storing it. Returns the number of lines.
@@ -67,11 +66,11 @@ pub(super) fn check(options: &LoadOptions) -> Result<u64, RecordsError> {
     Ok(count)
 }
 
-fn item(text: &str, options: &LoadOptions) -> Result<Line, String> {
+fn item(number: u64, text: &str, options: &LoadOptions) -> Result<Line, String> {
     let raw: &RawValue =
         serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
     let object: Map<String, Value> =
-        serde_json::from_str(text).map_err(|_| "it is not a JSON object".to_owned())?;
+        serde_json::from_str(text).map_err(|_| "it is not a JSON object")?;
     let field = |name: &str| match object.get(name) {
         None => Err(format!("it has no field {name:?}")),
         Some(Value::String(text)) => Ok(text.clone()),
@@ -88,7 +87,7 @@ fn item(text: &str, options: &LoadOptions) -> Result<Line, String> {
     let sort_key = single_number.unwrap_or_else(|| Value::from(joined).to_string());
     let key = Value::from(partition_key.as_str());
     let item = format!(r#"{{"partition_key":{key},"sort_key":{sort_key},"attributes":{raw}}}"#);
-    Ok(Line { number: 0, partition_key, item })
+    Ok(Line { number, partition_key, item })
 }
 
 #[cfg(test)]
@@ -115,11 +114,7 @@ mod tests {
             (format!("{good}\n\n{good}\nnot json\n"), 4, "it is not JSON"),
             (format!("{good}\n[1]\n"), 2, "it is not a JSON object"),
             (format!("{good}\n{{\"path\":\"a\",\"time\":1}}\n"), 2, "it has no field \"commit\""),
-            (
-                format!("{good}\n{{\"path\":[],\"time\":1,\"commit\":\"c\"}}\n"),
-                2,
-                "neither a string nor a number",
-            ),
+            (format!("{good}\n{}\n", good.replace("\"a\"", "[]")), 2, "neither a string nor"),
         ];
         for (content, number, why) in rows {
             match check_content(content.as_bytes()) {
@@ -145,7 +140,7 @@ mod tests {
     fn a_sort_key_of_one_number_stays_a_number() {
         let one = LoadOptions { sort_key: vec!["time".into()], ..options() };
         let line = r#"{"path":"a","time":7,"commit":"c"}"#;
-        assert!(item(line, &one).unwrap().item.contains(r#""sort_key":7,"#));
-        assert!(item(line, &options()).unwrap().item.contains(r##""sort_key":"7#c","##));
+        assert!(item(1, line, &one).unwrap().item.contains(r#""sort_key":7,"#));
+        assert!(item(1, line, &options()).unwrap().item.contains(r##""sort_key":"7#c","##));
     }
 }

@@ -48,13 +48,9 @@ pub struct Summary {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.elapsed.as_secs_f64();
-        let rate = (self.stored as f64 / seconds.max(0.001)) as u64;
+        let rate = HumanCount((self.stored as f64 / seconds.max(0.001)) as u64);
         let (stored, lines) = (HumanCount(self.stored), HumanCount(self.lines));
-        writeln!(
-            f,
-            "stored     {stored} of {lines} lines in {seconds:.1} s ({} a second)",
-            HumanCount(rate)
-        )?;
+        writeln!(f, "stored     {stored} of {lines} lines in {seconds:.1} s ({rate} a second)")?;
         let (items, attempts) =
             (HumanCount(self.throttled_items), HumanCount(self.throttled_attempts));
         writeln!(f, "throttled  {items} writes ({attempts} attempts)")?;
@@ -103,10 +99,8 @@ struct Api {
 
 pub(super) async fn store(options: &LoadOptions, total: u64) -> Result<Summary, LoadError> {
     let unreachable = |cause: String| LoadError::Api { url: options.url.clone(), cause };
-    let client = reqwest::Client::builder()
-        .timeout(REQUEST_TIMEOUT)
-        .build()
-        .map_err(|error| unreachable(error.to_string()))?;
+    let client = reqwest::Client::builder().timeout(REQUEST_TIMEOUT).build();
+    let client = client.map_err(|error| unreachable(error.to_string()))?;
     let url = options.url.trim_end_matches('/').to_owned();
     let api = Arc::new(Api { client, url, attempts: options.attempts });
     let reached = api.client.get(format!("{}/shards", api.url)).send().await;
@@ -195,16 +189,12 @@ impl Api {
     async fn send(&self, batch: &[Line], total: &mut Summary) -> (u64, Vec<(Line, String)>) {
         let items: Vec<&str> = batch.iter().map(|line| line.item.as_str()).collect();
         let body = format!("{{\"items\":[{}]}}", items.join(","));
-        let request = self
-            .client
-            .post(format!("{}/items/batch", self.url))
-            .header("content-type", "application/json")
-            .body(body);
+        let request = self.client.post(format!("{}/items/batch", self.url)).body(body);
         let everything = |why: &str| {
             let again: Vec<_> = batch.iter().map(|line| (line.clone(), why.to_owned())).collect();
             (batch.len() as u64, again)
         };
-        let response = match request.send().await {
+        let response = match request.header("content-type", "application/json").send().await {
             Ok(response) => response,
             Err(error) => return everything(&api::with_sources(&error)),
         };

@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use sharding::SortKeyType;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -220,11 +220,8 @@ async fn post(
     data: &str,
     generated: &Generated,
 ) -> bool {
-    let sort_key = if functions.table.config().sort_key_type == SortKeyType::Number {
-        Value::from(sort_key)
-    } else {
-        Value::String(sort_key.to_string())
-    };
+    let is_number = functions.table.config().sort_key_type == SortKeyType::Number;
+    let sort_key = if is_number { json!(sort_key) } else { json!(sort_key.to_string()) };
     let body = json!({"partition_key": key, "sort_key": sort_key, "attributes": {"data": data}});
     let request = request("POST", "/items", Body::from(body.to_string()));
     let response = functions.respond(request).await;
@@ -248,19 +245,14 @@ struct Choice {
 
 impl Choice {
     fn new(plan: &LoadPlan) -> Self {
-        let zipf =
-            (plan.skew > 0.0).then(|| Zipf::new(f64::from(plan.keys), plan.skew).ok()).flatten();
+        let zipf = Zipf::new(f64::from(plan.keys), plan.skew).ok().filter(|_| plan.skew > 0.0);
         Self { keys: plan.keys as usize, zipf, rng: StdRng::seed_from_u64(1) }
     }
 
     fn next(&mut self) -> usize {
-        match &self.zipf {
-            // Samples begin at 1.
-            Some(zipf) => {
-                (zipf.sample(&mut self.rng) as usize).saturating_sub(1).min(self.keys - 1)
-            }
-            None => self.rng.random_range(0..self.keys),
-        }
+        let Some(zipf) = &self.zipf else { return self.rng.random_range(0..self.keys) };
+        // Samples begin at 1.
+        (zipf.sample(&mut self.rng) as usize).saturating_sub(1).min(self.keys - 1)
     }
 }
 

@@ -20,7 +20,6 @@ pub(crate) struct Counts {
     /// Writes that failed on the server or whose outcome is unknown. Invalid requests are not
     /// counted.
     pub(crate) failed: u64,
-    /// Successful reads.
     pub(crate) reads: u64,
     /// Reads that failed on the server. Invalid requests are not counted.
     pub(crate) failed_reads: u64,
@@ -28,17 +27,14 @@ pub(crate) struct Counts {
     pub(crate) read_latency: Latencies,
 }
 
-impl Counts {
-    /// Adds the latencies of the writes of another sample.
-    pub(crate) fn add_writes(&mut self, other: &Self) {
-        other.write_latency.0.iter().for_each(|took| self.write_latency.record(*took));
-    }
-}
-
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Latencies(Vec<Duration>);
 
 impl Latencies {
+    pub(crate) fn add(&mut self, other: &Self) {
+        other.0.iter().for_each(|took| self.record(*took));
+    }
+
     fn record(&mut self, took: Duration) {
         if self.0.len() < MAX_LATENCIES {
             self.0.push(took);

@@ -5,5 +5,5 @@ mod meter;
 mod plan;
 
 pub(crate) use generator::{Generated, Sender, Totals, epoch_micros, generate, request};
-pub(crate) use meter::{Counts, Latencies, Meter, number};
+pub(crate) use meter::{Latencies, Meter, number};
 pub(crate) use plan::LoadPlan;

@@ -39,22 +39,18 @@ impl LoadPlan {
         let fields: Map<String, Value> = serde_json::from_slice(body).map_err(json)?;
         const NAMES: [&str; 6] = ["partition_key", "keys", "writes", "reads", "item_size", "skew"];
         if let Some(unknown) = fields.keys().find(|name| !NAMES.contains(&name.as_str())) {
-            let why = format!("it is not known; allowed: {}", NAMES.join(", "));
-            return Err(wrong(unknown, why));
+            return Err(wrong(unknown, format!("it is not known; allowed: {}", NAMES.join(", "))));
         }
         let partition_key = match fields.get("partition_key") {
             Some(Value::String(key)) if key.len() <= MAX_PREFIX_BYTES => key.clone(),
             other => return Err(wrong("partition_key", not_a_key(other))),
         };
         PartitionKey::new(&partition_key).map_err(|error| wrong("partition_key", error))?;
-        let skew = match fields.get("skew").map(|skew| (skew, skew.as_f64())) {
-            None => 0.0,
-            Some((_, Some(skew))) if (0.0..=4.0).contains(&skew) => skew,
-            Some((other, _)) => {
-                let why = format!("it is {other}; allowed: a number from 0 to 4");
-                return Err(wrong("skew", why));
-            }
-        };
+        let skew = fields.get("skew").map_or(Ok(0.0), |given| {
+            let skew = given.as_f64().filter(|skew| (0.0..=4.0).contains(skew));
+            let why = format!("it is {given}; allowed: a number from 0 to 4");
+            skew.ok_or_else(|| wrong("skew", why))
+        })?;
         Ok(Self {
             partition_key,
             keys: whole(&fields, "keys", 1..=1_000, Some(1))?,
@@ -125,8 +121,7 @@ mod tests {
             (r#"{"partition_key":"k","writes":1,"rate":1}"#, "rate"),
         ] {
             let problem = LoadPlan::parse(body.as_bytes()).expect_err(body);
-            let detail = problem.detail();
-            assert!(detail.starts_with(&format!("{field}: ")), "{body}: {detail}");
+            assert!(problem.detail().starts_with(&format!("{field}: ")), "{body}: {problem:?}");
         }
     }
 

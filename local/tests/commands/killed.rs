@@ -17,11 +17,9 @@ use crate::Served;
 
 const KEY: &str = "hot";
 const WIDTH: u64 = 8;
-/// The timeout of every wait.
 const PATIENCE: Duration = Duration::from_secs(120);
 const SCALER: &str = "/2015-03-31/functions/shard-scaler/invocations";
 
-/// The process under test.
 fn serve(data: &Path) -> Served {
     let data = data.to_str().expect("a UTF-8 path");
     let mut arguments = vec!["--port", "0", "--dynamodb-port", "0", "--endpoint-port", "0"];

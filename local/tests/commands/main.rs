@@ -22,8 +22,7 @@ impl Served {
         command.env_clear().envs(variables.iter().copied()).arg("serve").args(arguments);
         let mut process = command.stdout(Stdio::piped()).spawn().expect("the local edition starts");
         let lines = BufReader::new(process.stdout.take().expect("its output")).lines();
-        let lines =
-            lines.map_while(Result::ok).take_while(|line| !line.starts_with("stop")).collect();
+        let lines = lines.map_while(Result::ok).take_while(|it| !it.starts_with("stop")).collect();
         Self { process, lines }
     }
 

@@ -7,7 +7,7 @@
 
 use crate::values::value::{Attributes, Value};
 
-/// Why a value does not fit a type.
+/// Why a value does not fit a type. Other crates cannot name this type, which seals the traits.
 #[derive(Debug)]
 #[doc(hidden)]
 pub struct NotOfType {
@@ -35,20 +35,15 @@ pub struct NotOfType {
 /// // 38 digits, which no integer or float of Rust holds.
 /// let pi = Value::N("3.1415926535897932384626433832795028841".into());
 /// table.put("numbers", "pi", Attributes::from([("value", pi.clone())])).await?;
-/// let read =
-///     table.get::<Attributes>("numbers", "pi").consistent(true).await?.expect("it was stored");
-/// assert_eq!(read.value["value"], pi);
-///
-/// let mean = std::collections::HashMap::from([("mean", 0.0 / 0.0)]);
-/// let error = table.put("numbers", "mean", mean).await.unwrap_err();
-/// assert!(error.to_string().starts_with("attribute mean: it is not a decimal number: NaN;"));
+/// let read = table.get::<Attributes>("numbers", "pi").consistent(true).await?;
+/// assert_eq!(read.expect("it was stored").value["value"], pi);
 /// # Ok(()) });
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be stored",
     note = "implement `serde::Serialize`, or use `Attributes`"
 )]
-pub trait IntoValue: sealed::Into {
+pub trait IntoValue {
     #[doc(hidden)]
     fn into_value(self) -> Result<Value, NotOfType>;
 }
@@ -57,67 +52,44 @@ pub trait IntoValue: sealed::Into {
 /// [`Attributes`].
 ///
 /// This trait is sealed: implement `serde::Deserialize`.
-///
-/// ```
-/// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
-/// # in_process::with_table(async |table| {
-/// use std::collections::HashMap;
-///
-/// table.put("2014-07-09", "order-1", HashMap::from([("total", 12)])).await?;
-/// let totals = table.get::<HashMap<String, u64>>("2014-07-09", "order-1").consistent(true).await?;
-/// assert_eq!(totals.expect("it was stored").value["total"], 12);
-/// # Ok(()) });
-/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be read from an item",
     note = "implement `serde::Deserialize`, or use `Attributes`"
 )]
-pub trait FromValue: sealed::From + Sized {
+pub trait FromValue: Sized {
     #[doc(hidden)]
     fn from_value(value: Value) -> Result<Self, NotOfType>;
 }
 
-mod sealed {
-    pub trait Into {}
-    pub trait From {}
-}
-
-impl sealed::Into for Value {}
 impl IntoValue for Value {
     fn into_value(self) -> Result<Value, NotOfType> {
         Ok(self)
     }
 }
 
-impl sealed::Into for Attributes {}
 impl IntoValue for Attributes {
     fn into_value(self) -> Result<Value, NotOfType> {
         Ok(Value::M(self))
     }
 }
 
-impl sealed::Into for &Attributes {}
 impl IntoValue for &Attributes {
     fn into_value(self) -> Result<Value, NotOfType> {
         Ok(Value::M(self.clone()))
     }
 }
 
-impl sealed::From for Value {}
 impl FromValue for Value {
     fn from_value(value: Value) -> Result<Self, NotOfType> {
         Ok(value)
     }
 }
 
-impl sealed::From for Attributes {}
 impl FromValue for Attributes {
     fn from_value(value: Value) -> Result<Self, NotOfType> {
+        let kind = value.type_name();
         let Value::M(attributes) = value else {
-            return Err(NotOfType {
-                attribute: ".".to_owned(),
-                why: format!("it is {}", value.type_name()),
-            });
+            return Err(NotOfType { attribute: ".".to_owned(), why: format!("it is {kind}") });
         };
         Ok(attributes)
     }
@@ -133,38 +105,31 @@ mod typed {
     use serde_json::value::RawValue;
     use serde_path_to_error::{Path, Segment};
 
-    use super::{FromValue, IntoValue, NotOfType, Value, sealed};
+    use super::{FromValue, IntoValue, NotOfType, Value};
 
     /// The integers that serde_dynamo can store and read.
     const INTEGERS: &str =
         "integers of up to 64 bits, or Value::N in an item of Attributes for up to 38 digits";
 
-    impl<T: Serialize> sealed::Into for T {}
     impl<T: Serialize> IntoValue for T {
         fn into_value(self) -> Result<Value, NotOfType> {
             let mut track = serde_path_to_error::Track::new();
             let serializer =
                 serde_path_to_error::Serializer::new(serde_dynamo::Serializer, &mut track);
-            match self.serialize(serializer) {
-                Ok(value) => Ok(from_dynamo(value)),
-                Err(error) => {
-                    let path = track.path();
-                    let why = match error.to_string() {
-                        // The text of serde for a type that a format does not have.
-                        why if why == "u128 is not supported" || why == "i128 is not supported" => {
-                            let number = digits(&self, &path).unwrap_or(why);
-                            format!("it is a 128-bit integer: {number}; allowed: {INTEGERS}")
-                        }
-                        why => why,
-                    };
-                    let attribute = match path.to_string() {
-                        whole if whole == "." => String::new(),
-                        element if element.starts_with('[') => element,
-                        member => format!(".{member}"),
-                    };
-                    Err(NotOfType { attribute, why })
+            self.serialize(serializer).map(from_dynamo).map_err(|error| {
+                let (path, mut why) = (track.path(), error.to_string());
+                // The text of serde for a type that a format does not have.
+                if why == "u128 is not supported" || why == "i128 is not supported" {
+                    let number = digits(&self, &path).unwrap_or(why);
+                    why = format!("it is a 128-bit integer: {number}; allowed: {INTEGERS}");
                 }
-            }
+                let attribute = match path.to_string() {
+                    whole if whole == "." => String::new(),
+                    element if element.starts_with('[') => element,
+                    member => format!(".{member}"),
+                };
+                NotOfType { attribute, why }
+            })
         }
     }
 
@@ -188,7 +153,6 @@ mod typed {
         Some(json.get().to_owned())
     }
 
-    impl<T: DeserializeOwned> sealed::From for T {}
     impl<T: DeserializeOwned> FromValue for T {
         fn from_value(value: Value) -> Result<Self, NotOfType> {
             let stored = serde_dynamo::Deserializer::from_attribute_value(into_dynamo(value));

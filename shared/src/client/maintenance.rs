@@ -4,7 +4,8 @@
 //! The table's writers need none of it. A program that runs it on a schedule calls
 //! [`list`](Maintenance::list), asks [`due`](Maintenance::due) for each key, and
 //! [`begin`](Maintenance::begin)s and [`drain`](Maintenance::drain)s what it names, about once a
-//! minute. Any number of programs may do so at once.
+//! minute. Any number of programs may do so at once. `examples/own_maintenance.rs` shows the whole
+//! life of one key.
 //!
 //! ```
 //! # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -69,6 +70,10 @@ pub use crate::table::obstacles::ArmingObstacle;
 /// beginning, and need a longer timeout where many keys have grown, such as ten minutes:
 /// [`repair_directory`](Self::repair_directory), [`rebuild_directory`](Self::rebuild_directory) and
 /// [`raise_directory_copies`](Self::raise_directory_copies).
+///
+/// # Errors
+/// Every call fails with a [`TableError`] if it could not use a table: run it again. Each call
+/// names its other errors.
 #[derive(Debug, Clone)]
 pub struct Maintenance {
     table: ShardedTable,
@@ -90,23 +95,17 @@ impl Maintenance {
     /// # Errors
     /// [`TableError::Unusable`] if the table accepts other writes, uses another protocol, or has
     /// metadata of an earlier version: do not use the table. [`TableError::Lost`] if it has sharded
-    /// items and no metadata. Another [`TableError`] if the metadata table did not respond.
+    /// items and no metadata.
     pub async fn claim(&self) -> Result<(), TableError> {
         self.table.engine().claim_mode(self.until()).await
     }
 
     /// As [`claim`](Self::claim), but a new table begins without an armed key, even if it is empty.
-    ///
-    /// # Errors
-    /// As [`claim`](Self::claim).
     pub async fn claim_unarmed(&self) -> Result<(), TableError> {
         self.table.engine().claim_unarmed(self.until()).await
     }
 
     /// As [`claim`](Self::claim), for a process that only reads: it never stores settings.
-    ///
-    /// # Errors
-    /// As [`claim`](Self::claim).
     pub async fn check(&self) -> Result<(), TableError> {
         self.table.engine().check_mode(self.until()).await
     }
@@ -114,9 +113,6 @@ impl Maintenance {
     /// As [`claim`](Self::claim), for a process that is about to [`rebuild`](Self::rebuild) the
     /// metadata: lost metadata is no error. If the table's settings are lost, other processes refuse
     /// to start until the rebuild has ended.
-    ///
-    /// # Errors
-    /// As [`claim`](Self::claim).
     pub async fn claim_for_rebuild(&self) -> Result<(), TableError> {
         self.table.engine().claim_for_rebuild(self.until()).await
     }
@@ -124,8 +120,7 @@ impl Maintenance {
     /// Reads the metadata of a key, strongly consistent. `None` if it has never grown.
     ///
     /// # Errors
-    /// [`TableError::Lost`] if the directory lists the key and its metadata is gone; another
-    /// [`TableError`] if the metadata could not be read.
+    /// [`TableError::Lost`] if the directory lists the key and its metadata is gone.
     pub async fn metadata(&self, key: &PartitionKey) -> Result<Option<ShardMetadata>, TableError> {
         self.table.engine().shards(key, self.until()).await
     }
@@ -137,8 +132,7 @@ impl Maintenance {
     /// its metadata table, so that no other deployment arms its keys.
     ///
     /// # Errors
-    /// [`TableError::Rejected`] if the table has 100 patterns; another [`TableError`] if a table
-    /// could not be used.
+    /// [`TableError::Rejected`] if the table has 100 patterns.
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -156,9 +150,6 @@ impl Maintenance {
     }
 
     /// What stands against arming keys of the main table. Look at it first: docs/adopting.md.
-    ///
-    /// # Errors
-    /// [`TableError`] if the table cannot be described.
     pub async fn arming_obstacles(&self) -> Result<Vec<ArmingObstacle>, TableError> {
         self.table.engine().arming_obstacles(self.until()).await
     }
@@ -168,39 +159,19 @@ impl Maintenance {
     ///
     /// # Errors
     /// [`TableError::ConditionFailed`] if there is no such pattern, or it counts, or will within two
-    /// minutes; another [`TableError`] if the metadata table could not be used.
+    /// minutes.
     pub async fn disarm(&self, pattern: &KeyPattern) -> Result<(), TableError> {
         self.table.engine().disarm(pattern, self.until()).await
     }
 
     /// Begins to disarm a pattern that counts: it loses its time. Stop all processes of the product
-    /// before. [`disarm_page`](Self::disarm_page) removes what the product has stored in the items of
-    /// its keys, and [`end_disarming`](Self::end_disarming) removes the pattern.
+    /// before. From [`Disarming::may_continue_at`] on, 18 minutes later, call
+    /// [`disarm_page`](Self::disarm_page) for each page: it removes what the product has stored in
+    /// the items of its keys. Then [`end_disarming`](Self::end_disarming) removes the pattern.
     ///
     /// # Errors
     /// [`TableError::ConditionFailed`] if there is no such pattern; [`TableError::Rejected`] if one of
-    /// its keys has grown; another [`TableError`] if the metadata table could not be used.
-    ///
-    /// ```no_run
-    /// # async fn disarm(
-    /// #     table: dynamodb_write_sharding::ShardedTable,
-    /// # ) -> Result<(), Box<dyn std::error::Error>> {
-    /// let maintenance = table.maintenance();
-    /// let disarming = maintenance.begin_disarming(&"key:acme".parse()?).await?;
-    /// // 18 minutes later, from `disarming.may_continue_at` on:
-    /// let mut after = None;
-    /// loop {
-    ///     let (page, next) = maintenance.disarm_page(&disarming, after.as_ref()).await?;
-    ///     println!("{} items changed", page.changed);
-    ///     after = next;
-    ///     if after.is_none() {
-    ///         break;
-    ///     }
-    /// }
-    /// maintenance.end_disarming(disarming).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// its keys has grown.
     pub async fn begin_disarming(&self, pattern: &KeyPattern) -> Result<Disarming, TableError> {
         self.table.engine().begin_disarming(pattern, self.until()).await
     }
@@ -210,8 +181,7 @@ impl Maintenance {
     ///
     /// # Errors
     /// [`TableError::Rejected`] before [`Disarming::may_continue_at`], or if an item shows that a key
-    /// has grown or that a process still writes; another [`TableError`] if the table could not be
-    /// used.
+    /// has grown or that a process still writes.
     pub async fn disarm_page(
         &self,
         disarming: &Disarming,
@@ -224,16 +194,13 @@ impl Maintenance {
     ///
     /// # Errors
     /// [`TableError::ConditionFailed`] if the pattern was armed again; [`TableError::Rejected`] if
-    /// one of its keys has grown; another [`TableError`] if the metadata table could not be used.
+    /// one of its keys has grown.
     pub async fn end_disarming(&self, disarming: Disarming) -> Result<(), TableError> {
         self.table.engine().end_disarming(disarming, self.until()).await
     }
 
     /// The table's patterns, each with the epoch second from which it counts; `None` if it was not
     /// given a time, because its process stopped: arm it again.
-    ///
-    /// # Errors
-    /// [`TableError`] if the metadata table could not be read.
     pub async fn armed(&self) -> Result<Vec<(KeyPattern, Option<u64>)>, TableError> {
         let armed = self.table.engine().armed(self.until()).await?;
         Ok(armed.patterns().map(|(pattern, from)| (pattern.clone(), from)).collect())
@@ -241,9 +208,6 @@ impl Maintenance {
 
     /// Whether a key is armed: `None` if it is; otherwise the epoch second from which a pattern
     /// counts that matches it, if there is one.
-    ///
-    /// # Errors
-    /// [`TableError`] if the metadata table could not be read.
     pub async fn not_armed_before(
         &self,
         key: &PartitionKey,
@@ -253,9 +217,6 @@ impl Maintenance {
 
     /// A page of the keys that have metadata, in no order, and the key to continue after. One
     /// request. A key that is registered meanwhile may be missing.
-    ///
-    /// # Errors
-    /// [`TableError`] if the metadata could not be read.
     pub async fn list(
         &self,
         after: Option<&PartitionKey>,
@@ -265,22 +226,19 @@ impl Maintenance {
 
     /// The events of this process's changes of shards from now on, in order. A slow receiver misses
     /// old ones.
-    #[must_use]
     pub fn events(&self) -> broadcast::Receiver<ScalingEvent> {
         self.table.engine().scaling_events()
     }
 
-    /// What is due for a key now. `is_calm` says that the key was not throttled
-    /// lately; only a calm key shrinks.
-    #[must_use]
+    /// What is due for a key now. `is_calm` says that the key was not throttled lately; only a calm
+    /// key shrinks.
     pub fn due(
         &self,
         metadata: &ShardMetadata,
         plan: &ShrinkAndSettle,
         is_calm: bool,
     ) -> Option<Due> {
-        let now = self.table.engine().epoch_seconds();
-        plan.due(self.table.config(), metadata, is_calm, now)
+        plan.due(self.table.config(), metadata, is_calm, self.table.engine().epoch_seconds())
     }
 
     /// Begins what is due for a key. [`drain`](Self::drain) does the rest.
@@ -334,10 +292,7 @@ impl Maintenance {
 
     /// Continues a key's drain until it is done, has to wait, or the deadline is near, within these
     /// budgets besides the configured pace. It also removes the tombstones of a settled key, a
-    /// while later. Any process may call it at any time.
-    ///
-    /// # Errors
-    /// [`TableError`] if the tables could not be used. The work so far is kept.
+    /// while later. Any process may call it at any time. After an error, the work so far is kept.
     pub async fn drain(
         &self,
         key: &PartitionKey,
@@ -347,9 +302,6 @@ impl Maintenance {
     }
 
     /// Finishes a change of a key's shards whose process stopped halfway.
-    ///
-    /// # Errors
-    /// [`TableError`] if the tables could not be used.
     pub async fn finish_change(&self, key: &PartitionKey) -> Result<ScaleOutcome, TableError> {
         self.table.engine().finish_change(key, self.until()).await
     }
@@ -357,9 +309,6 @@ impl Maintenance {
     /// Decides by the policy about a key that a report names as throttled, such as an alarm's.
     /// Changes nothing. `warm` is the table's warm throughput if the caller knows it; otherwise the
     /// [published](Self::publish_warm_throughput) one counts.
-    ///
-    /// # Errors
-    /// [`TableError`] if the metadata could not be read.
     pub async fn reported<'a>(
         &'a self,
         key: &'a PartitionKey,
@@ -370,18 +319,12 @@ impl Maintenance {
 
     /// Publishes the table's warm throughput to all its processes: the lowest of the main table and
     /// its indexes. Writers then know the table's partitions, and how many shards help.
-    ///
-    /// # Errors
-    /// [`TableError`] if the metadata table could not be used: publish it again.
     pub async fn publish_warm_throughput(&self, warm: WarmThroughput) -> Result<(), TableError> {
         self.table.engine().publish_warm_throughput(warm, self.until()).await
     }
 
     /// The table's warm throughput, from the key's page of the directory. `None` if it was not
     /// published.
-    ///
-    /// # Errors
-    /// [`TableError`] if the metadata table could not be read.
     pub async fn warm_throughput(
         &self,
         key: &PartitionKey,
@@ -394,26 +337,19 @@ impl Maintenance {
     /// number changes nothing.
     ///
     /// # Errors
-    /// [`TableError::Rejected`] for a number that is not allowed; another [`TableError`] if the
-    /// metadata table could not be used: run it again.
+    /// [`TableError::Rejected`] for a number that is not allowed.
     pub async fn raise_directory_copies(&self, copies: u32) -> Result<(), TableError> {
         self.table.engine().raise_directory_copies(copies, self.until()).await
     }
 
     /// Compares the directory with the metadata, and writes what is missing, because a process may
     /// have died between the two. Returns the number of entries that were behind.
-    ///
-    /// # Errors
-    /// [`TableError`] if the metadata table could not be used: run it again.
     pub async fn repair_directory(&self) -> Result<u64, TableError> {
         self.table.engine().repair_directory(self.until()).await
     }
 
     /// Adds to the survey the keys whose metadata cannot be parsed, or would hide items; from a page
     /// of the metadata table. Returns the key to continue after. The first step of a rebuild.
-    ///
-    /// # Errors
-    /// [`TableError`] if the metadata table could not be read.
     pub async fn survey_metadata_page(
         &self,
         survey: &mut Survey,
@@ -424,9 +360,6 @@ impl Maintenance {
 
     /// Reads a page of the main table, strongly consistent, and adds it to the survey. One request.
     /// The second step of a rebuild.
-    ///
-    /// # Errors
-    /// [`TableError`] if the table could not be read.
     pub async fn survey_page(
         &self,
         survey: &mut Survey,
@@ -437,9 +370,6 @@ impl Maintenance {
 
     /// Changes a key's metadata so that it covers every item that was found. It never removes a
     /// shard. The third step of a rebuild, for each key of the survey.
-    ///
-    /// # Errors
-    /// [`TableError`] if the metadata could not be read or written: run it again.
     pub async fn rebuild(
         &self,
         key: &PartitionKey,
@@ -452,9 +382,6 @@ impl Maintenance {
     /// recreates lost pages, and the items that are older than their entries. If the patterns of
     /// armed keys were lost, every key is armed again, unless the survey found an item of another
     /// program. Returns the number of entries that were behind, and of items that were recreated.
-    ///
-    /// # Errors
-    /// [`TableError`] if the metadata table could not be used: run it again.
     pub async fn rebuild_directory(&self, survey: &Survey) -> Result<(u64, u64), TableError> {
         let engine = self.table.engine();
         let rebuilt = engine.rebuild_directory(self.until()).await?;

@@ -36,7 +36,6 @@ impl ScalingActors {
         [("writer", Self::Writer), ("alarm", Self::Alarm), ("both", Self::Both)];
 
     /// Whether a throttled writer scales its key.
-    #[must_use]
     pub const fn includes_writer(self) -> bool {
         matches!(self, Self::Writer | Self::Both)
     }
@@ -106,13 +105,12 @@ pub struct TableConfig {
     /// The longest time for one read. A value above [`LONGEST_READ`] counts as that. For lower
     /// values, see `append_lease`.
     pub longest_read: Duration,
-    /// `WRITES`: the writes that the table accepts. All functions of a table must agree.
+    /// `WRITES`. Default `items`.
     pub writes: Writes,
     /// `REGISTER_KEYS`: the first write of a key creates its metadata item. The product does not
     /// need it: a key without one has never grown.
     pub register_keys: bool,
-    /// `SCALING`: the functions that raise the number of shards. By default both writers and the
-    /// shard-scaler.
+    /// `SCALING`. Default `both`.
     #[doc(hidden)]
     pub scaling: ScalingActors,
     /// `READ_REPLICAS`: indexes with the table's own keys and all attributes. They share eventually
@@ -159,13 +157,6 @@ impl Writes {
 
 /// A missing or wrong setting. The process must not start. The text names the setting, its value
 /// and what is allowed.
-///
-/// ```
-/// use dynamodb_write_sharding::TableConfig;
-///
-/// let error = TableConfig::from_variables(|_| None).unwrap_err();
-/// assert!(error.to_string().starts_with("TABLE_NAME is not set"));
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -195,12 +186,6 @@ const SEPARATORS: &str = "1 to 16 bytes without a digit, and only in a table wit
 impl TableConfig {
     /// A configuration with the default of every optional setting. The names are not checked: if a
     /// table does not exist, the first request fails.
-    ///
-    /// ```
-    /// use dynamodb_write_sharding::TableConfig;
-    ///
-    /// assert_eq!(TableConfig::new("orders", "orders-metadata").sort_key_name, "sort_key");
-    /// ```
     #[must_use]
     pub fn new(table_name: &str, metadata_table_name: &str) -> Self {
         Self {
@@ -230,13 +215,6 @@ impl TableConfig {
     }
 
     /// The writes that the table accepts. With random placement, appends only.
-    ///
-    /// ```
-    /// use dynamodb_write_sharding::{TableConfig, Writes};
-    ///
-    /// assert_eq!(TableConfig::new("orders", "orders-metadata").writes(), Writes::Items);
-    /// ```
-    #[must_use]
     pub fn writes(&self) -> Writes {
         if self.placement.is_append_only() { Writes::Appends } else { self.writes }
     }
@@ -246,7 +224,6 @@ impl TableConfig {
         self.lease.min(MAX_LEASE)
     }
 
-    /// How long writes may use a view.
     pub(crate) fn write_lease(&self) -> Duration {
         match self.writes() {
             Writes::Items => self.lease(),
@@ -255,18 +232,14 @@ impl TableConfig {
     }
 
     pub(crate) fn waits(&self) -> Waits {
-        let pace = self.drain;
-        Waits {
-            lease: self.write_lease(),
-            reads: pace.wait_for_reads,
-            signatures: pace.wait_for_requests,
-        }
+        let DrainPace { wait_for_reads: reads, wait_for_requests: signatures, .. } = self.drain;
+        Waits { lease: self.write_lease(), reads, signatures }
     }
 
     /// How long after it was stored a pattern begins to count.
     pub(crate) fn arming_wait(&self) -> Duration {
-        let (wait, usual) = (self.drain.wait_for_requests, DrainPace::default().wait_for_requests);
-        if wait < usual { wait } else { ARMING_WAIT }
+        let wait = self.drain.wait_for_requests;
+        if wait < DrainPace::default().wait_for_requests { wait } else { ARMING_WAIT }
     }
 
     pub(crate) fn longest_read(&self) -> Duration {
@@ -276,7 +249,6 @@ impl TableConfig {
     /// Whether more shards of a key help against this limit. Read replicas have the table's own
     /// keys, so more shards help their hot partitions, too.
     #[doc(hidden)]
-    #[must_use]
     pub fn is_cured_by_shards(&self, scope: CapacityScope) -> bool {
         scope.is_cured_by_shards()
             || (scope == CapacityScope::IndexKeyRange && !self.read_replicas.is_empty())

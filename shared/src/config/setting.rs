@@ -124,7 +124,6 @@ pub fn read<C>(
 }
 
 /// A whole number within these bounds.
-#[must_use]
 pub fn number(value: &str, bounds: &RangeInclusive<u64>) -> Option<u64> {
     value.parse().ok().filter(|number| bounds.contains(number))
 }

@@ -48,7 +48,6 @@ impl WidthHistory {
     ///
     /// `read_at` is the instant *before* the request, and the read must be strongly consistent.
     #[doc(hidden)]
-    #[must_use]
     pub fn of(metadata: Option<&ShardMetadata>, config: &TableConfig, read_at: u64) -> Self {
         metadata.map_or_else(
             || Self::never_grown(config, read_at),
@@ -58,7 +57,6 @@ impl WidthHistory {
 
     /// From a key's metadata.
     #[doc(hidden)]
-    #[must_use]
     pub fn of_metadata(metadata: &ShardMetadata, read_at: u64) -> Self {
         let last = metadata.last_updated;
         let before = metadata.shard_history.entries().filter(|entry| entry.at < last);
@@ -73,7 +71,6 @@ impl WidthHistory {
     }
 
     /// For a key without a metadata item.
-    #[must_use]
     pub fn never_grown(config: &TableConfig, read_at: u64) -> Self {
         Self {
             era: FIRST_ERA,
@@ -93,14 +90,12 @@ impl WidthHistory {
 
     /// When the widths were read, in epoch seconds.
     #[doc(hidden)]
-    #[must_use]
     pub const fn read_at(&self) -> u64 {
         self.read_at
     }
 
     /// The state at an epoch second.
     #[doc(hidden)]
-    #[must_use]
     pub fn at(&self, seconds: u64) -> InForce {
         if let Some((era, _, width)) = self.eras().find(|(_, at, _)| *at <= seconds) {
             return InForce::Era { era, width };
@@ -115,14 +110,12 @@ impl WidthHistory {
 
     /// The width of an era, if it is known.
     #[doc(hidden)]
-    #[must_use]
     pub fn of_era(&self, era: u64) -> Option<ShardCount> {
         self.eras().find(|(of, ..)| *of == era).map(|(.., width)| width)
     }
 
     /// Whether a drain may have been active at an epoch second, or later.
     #[doc(hidden)]
-    #[must_use]
     pub fn may_have_been_drained(&self, seconds: u64) -> bool {
         self.is_draining || self.drained_at.is_some_and(|at| at >= seconds)
     }

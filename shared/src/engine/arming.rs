@@ -27,7 +27,7 @@ use crate::values::key::{PartitionKey, ShardKeys, SortKey};
 
 /// What this instance knows of the table item besides the size of the directory.
 #[derive(Debug)]
-pub(in crate::engine) struct Arming {
+pub(crate) struct Arming {
     known: Mutex<Option<Arc<ArmedView>>>,
     unclaimed: Mutex<Option<Arc<ArmedView>>>,
     /// Held while the item is read, so that concurrent requests share one read.
@@ -55,12 +55,8 @@ impl Default for Arming {
 }
 
 impl Arming {
-    pub(in crate::engine) fn known(&self) -> Option<Arc<ArmedView>> {
+    pub(crate) fn known(&self) -> Option<Arc<ArmedView>> {
         locked(&self.known).clone()
-    }
-
-    fn unclaimed(&self) -> Option<Arc<ArmedView>> {
-        locked(&self.unclaimed).clone()
     }
 
     fn learn(&self, view: ArmedView) {
@@ -73,10 +69,8 @@ impl Arming {
 
 impl Inner {
     /// Reads the table item, and learns what it says. `None` if the table has none yet.
-    ///
-    /// # Errors
     /// [`TableError::Unusable`] if this process is configured for another table.
-    pub(in crate::engine) async fn read_table_item(
+    pub(crate) async fn read_table_item(
         &self,
         deadline: Deadline,
     ) -> Result<Option<TableItem>, TableError> {
@@ -100,18 +94,18 @@ impl Inner {
     }
 
     /// A mark that no other arming has.
-    pub(in crate::engine) fn mark(&self) -> String {
+    pub(crate) fn mark(&self) -> String {
         uuid::Builder::from_random_bytes(self.environment.bytes()).into_uuid().to_string()
     }
 
     /// The patterns, as they are known within the lease, or as they are now.
-    pub(in crate::engine) async fn leased_patterns(
+    pub(crate) async fn leased_patterns(
         &self,
         deadline: Deadline,
     ) -> Result<Arc<ArmedView>, TableError> {
         let lease = self.config.pattern_lease;
         let known = || {
-            let view = self.arming.known().or_else(|| self.arming.unclaimed());
+            let view = self.arming.known().or_else(|| locked(&self.arming.unclaimed).clone());
             view.filter(|view| view.is_valid(self.environment.now(), lease))
         };
         if let Some(view) = known() {
@@ -139,14 +133,14 @@ impl Inner {
 
     /// Whether a result counts that was read under the lease of the patterns. Growth begins much
     /// later than a lease and the longest read.
-    pub(in crate::engine) fn is_still_native(&self, view: &View, began: Moment) -> bool {
+    pub(crate) fn is_still_native(&self, view: &View, began: Moment) -> bool {
         let now = self.environment.now();
         view.is_valid(began, self.config.pattern_lease)
             && now.since(began).is_some_and(|took| took <= self.config.longest_read())
     }
 
     /// Fails if the table item has shown that this process is configured for another table.
-    pub(in crate::engine) fn check_agreement(&self) -> Result<(), TableError> {
+    pub(crate) fn check_agreement(&self) -> Result<(), TableError> {
         match self.arming.disagrees.get() {
             Some(why) => Err(TableError::Unusable(why.as_str().into())),
             None => Ok(()),
@@ -170,7 +164,7 @@ impl KeyJob<'_> {
 
     /// For a read: the view of a key that no pattern matches, so that all its items are under the
     /// key itself. `None` if the key's page says where they are.
-    pub(in crate::engine) async fn native_view(&self) -> Result<Option<Arc<View>>, TableError> {
+    pub(crate) async fn native_view(&self) -> Result<Option<Arc<View>>, TableError> {
         self.inner.check_agreement()?;
         let (inner, key) = (self.inner, self.key);
         // Before the first look at the table, its page is always right.
@@ -198,7 +192,7 @@ impl KeyJob<'_> {
         hasher.finish()
     }
 
-    pub(in crate::engine) fn note_written(&self, sort_key: &SortKey) {
+    pub(crate) fn note_written(&self, sort_key: &SortKey) {
         if !self.is_ours_from_the_beginning() {
             self.inner.arming.written.insert(self.item(sort_key), ());
         }
@@ -206,7 +200,7 @@ impl KeyJob<'_> {
 
     /// Counts an item without a version if another program has stored it in the place of one that
     /// the product has written. A read that may lag may show what was there before.
-    pub(in crate::engine) fn note_plain(&self, sort_key: &SortKey, consistent: bool) {
+    pub(crate) fn note_plain(&self, sort_key: &SortKey, consistent: bool) {
         let is_key_first = self.inner.config.shard_keys == ShardKeys::KeyFirst;
         let was_written =
             || consistent && self.inner.arming.written.get(&self.item(sort_key)).is_some();
@@ -216,7 +210,7 @@ impl KeyJob<'_> {
     }
 
     /// Fails unless the key is armed: a pattern counts, or the directory lists it.
-    pub(in crate::engine) async fn check_armed(&self) -> Result<(), WriteErrorKind> {
+    pub(crate) async fn check_armed(&self) -> Result<(), WriteErrorKind> {
         match self.not_armed_before().await.map_err(WriteErrorKind::unchanged)? {
             None => Ok(()),
             Some(from) => Err(WriteErrorKind::NotArmed { from }),
@@ -225,9 +219,7 @@ impl KeyJob<'_> {
 
     /// `None` if the key is armed; otherwise the epoch second from which a pattern counts, if there
     /// is one.
-    pub(in crate::engine) async fn not_armed_before(
-        &self,
-    ) -> Result<Option<Option<u64>>, TableError> {
+    pub(crate) async fn not_armed_before(&self) -> Result<Option<Option<u64>>, TableError> {
         let (inner, key) = (self.inner, self.key);
         inner.check_agreement()?;
         let lease = inner.config.pattern_lease;
@@ -305,7 +297,7 @@ impl TableEngine {
 
     /// A key that the directory lists, and no pattern matches: reads of it would look at the key
     /// itself only.
-    pub(in crate::engine) async fn uncovered_key(
+    pub(crate) async fn uncovered_key(
         &self,
         armed: &Armed,
         deadline: Deadline,
@@ -372,9 +364,8 @@ impl TableEngine {
         if is_ours {
             // By then no process relies on patterns from before the loss.
             let from = removable_from(inner.environment.now(), inner.config.pattern_lease);
-            inner
-                .retrying(deadline, || inner.tables.settle_pattern(&all, mark, Some(from)))
-                .await?;
+            let count = || inner.tables.settle_pattern(&all, mark, Some(from));
+            inner.retrying(deadline, count).await?;
         }
         inner.read_table_item(deadline).await.map(drop)
     }

@@ -123,7 +123,7 @@ impl TableEngine {
     }
 
     /// Fails if a key has grown that none of these patterns matches.
-    pub(in crate::engine) async fn check_covered(
+    pub(crate) async fn check_covered(
         &self,
         left: &Armed,
         deadline: Deadline,

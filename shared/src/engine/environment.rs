@@ -65,7 +65,8 @@ impl SystemClock {
 pub struct Environment {
     clock: Box<dyn Clock>,
     rng: Mutex<StdRng>,
-    wait: Duration,
+    /// How long a closing waits before it opens.
+    pub(crate) opening_wait: Duration,
 }
 
 impl std::fmt::Debug for Environment {
@@ -76,33 +77,26 @@ impl std::fmt::Debug for Environment {
 
 impl Environment {
     /// The machine's clocks, and a generator seeded by the operating system.
-    #[must_use]
     #[expect(clippy::disallowed_methods, reason = "this is the edge where chance comes in")]
     pub fn system() -> Self {
         Self::of(SystemClock::default(), rand::make_rng())
     }
 
     /// A given clock and seed: the same inputs give the same run.
-    #[must_use]
     pub fn seeded(clock: impl Clock, seed: u64) -> Self {
         Self::of(clock, StdRng::seed_from_u64(seed))
     }
 
     fn of(clock: impl Clock, rng: StdRng) -> Self {
-        let wait = MAX_LEASE.saturating_add(DRIFT_MARGIN);
-        Self { clock: Box::new(clock), rng: Mutex::new(rng), wait }
+        let opening_wait = MAX_LEASE.saturating_add(DRIFT_MARGIN);
+        Self { clock: Box::new(clock), rng: Mutex::new(rng), opening_wait }
     }
 
     /// Breaks the protocol: a closing opens at once, while other instances use earlier views.
     #[cfg(feature = "test-switches")]
-    #[must_use]
     pub const fn without_waiting_for_views(mut self) -> Self {
-        self.wait = Duration::ZERO;
+        self.opening_wait = Duration::ZERO;
         self
-    }
-
-    pub(crate) const fn opening_wait(&self) -> Duration {
-        self.wait
     }
 
     pub(crate) fn now(&self) -> Moment {

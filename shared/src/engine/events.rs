@@ -2,7 +2,8 @@
 
 use tokio::sync::broadcast;
 
-use crate::engine::{Inner, TableEngine};
+use crate::engine::TableEngine;
+use crate::engine::views::keys::KeyJob;
 use crate::policy::decision::ScalingDecision;
 use crate::policy::pressure::Pressure;
 use crate::values::key::{PartitionKey, ShardCount};
@@ -57,24 +58,18 @@ pub enum ScalingStep {
 
 impl TableEngine {
     /// The events of this instance and its clones from now on, in order.
-    #[must_use]
     pub fn scaling_events(&self) -> broadcast::Receiver<ScalingEvent> {
         self.inner.scaling_events.subscribe()
     }
 }
 
-impl Inner {
-    pub(crate) fn report(
-        &self,
-        key: &PartitionKey,
-        from: ShardCount,
-        step: ScalingStep,
-        reason: ScalingReason,
-    ) {
-        if self.scaling_events.receiver_count() > 0 {
-            let event = ScalingEvent { partition_key: key.clone(), from, step, reason };
+impl KeyJob<'_> {
+    pub(crate) fn report(&self, from: ShardCount, step: ScalingStep, reason: ScalingReason) {
+        let events = &self.inner.scaling_events;
+        if events.receiver_count() > 0 {
+            let partition_key = self.key.clone();
             // The last receiver may be gone meanwhile.
-            let _ = self.scaling_events.send(event);
+            let _ = events.send(ScalingEvent { partition_key, from, step, reason });
         }
     }
 }

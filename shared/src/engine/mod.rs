@@ -67,13 +67,11 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl TableEngine {
     /// A table that is accessed with this client. The engine uses its own retries and attempt
     /// timeouts, and ignores those of the client.
-    #[must_use]
     pub fn new(client: &Client, config: TableConfig) -> Self {
         Self::with_environment(client, config, Environment::system())
     }
 
     /// As [`new`](Self::new), with this clock and random generator.
-    #[must_use]
     pub fn with_environment(
         client: &Client,
         config: TableConfig,
@@ -97,7 +95,6 @@ impl TableEngine {
     /// As [`with_environment`](Self::with_environment), but a model takes the place of the main
     /// table. Only puts work.
     #[cfg(feature = "test-switches")]
-    #[must_use]
     pub fn over_model(
         client: &Client,
         config: TableConfig,
@@ -112,7 +109,6 @@ impl TableEngine {
     }
 
     /// The configuration.
-    #[must_use]
     pub fn config(&self) -> &TableConfig {
         &self.inner.config
     }

@@ -17,7 +17,6 @@ const SLOW_DOUBLINGS: u32 = 3;
 
 /// Returns the longest pause before the next attempt, after this number of retries. The pause is
 /// drawn between zero and it: exponential back-off with full jitter.
-#[must_use]
 pub fn longest_pause(retries: u32) -> Duration {
     MAX_FIRST_PAUSE.saturating_mul(1 << retries.min(10)).min(MAX_PAUSE)
 }
@@ -54,7 +53,7 @@ impl Backoff {
 
 impl Inner {
     /// Repeats a request until it succeeds, fails permanently, or the deadline passes.
-    pub(in crate::engine) async fn retrying<T, F: Future<Output = Result<T, TableError>>>(
+    pub(crate) async fn retrying<T, F: Future<Output = Result<T, TableError>>>(
         &self,
         deadline: Deadline,
         mut request: impl FnMut() -> F,

@@ -11,7 +11,6 @@ use crate::engine::views::keys::KeyJob;
 use crate::engine::width::CHANGE_TIMEOUT;
 use crate::engine::{Deadline, TableEngine, telemetry};
 use crate::policy::capacity::CapacityScope;
-use crate::policy::pressure::Pressure;
 use crate::protocol::armed::ArmedView;
 use crate::protocol::drain::Waits;
 use crate::protocol::layout::Places;
@@ -31,16 +30,6 @@ pub enum FailedWrite {
     Failed,
 }
 
-impl FailedWrite {
-    fn name(self) -> &'static str {
-        match self {
-            Self::NoCapacity => "no-capacity",
-            Self::Unknown => "unknown",
-            Self::Failed => "failed",
-        }
-    }
-}
-
 /// The table's patterns of armed keys, under their lease.
 #[derive(Debug, Clone)]
 pub struct Patterns {
@@ -50,20 +39,17 @@ pub struct Patterns {
 
 impl Patterns {
     /// Whether a pattern matches the key.
-    #[must_use]
     pub fn matches(&self, key: &PartitionKey) -> bool {
         self.view.matches(key)
     }
 
     /// Whether no key is armed.
-    #[must_use]
     pub fn are_none(&self) -> bool {
         self.view.armed.patterns().len() == 0
     }
 
     /// Whether they may still be relied on. A request about a key that none matches is sent only
     /// then.
-    #[must_use]
     pub fn last(&self) -> bool {
         let inner = &self.engine.inner;
         self.view.is_valid(inner.environment.now(), inner.config.pattern_lease)
@@ -82,14 +68,13 @@ impl TableEngine {
     }
 
     /// Begins a request about a key.
-    #[must_use]
     pub fn session<'a>(&'a self, key: &'a PartitionKey, deadline: Deadline) -> KeySession<'a> {
         let job = self.inner.job(key, deadline);
-        KeySession { engine: self, job, backoff: Backoff::default(), count: 0, throttled: None }
+        let backoff = Backoff::default();
+        KeySession { engine: self, job, backoff, count: 0, first_throttled: None }
     }
 
     /// The present instant.
-    #[must_use]
     pub fn now(&self) -> Moment {
         self.inner.environment.now()
     }
@@ -102,14 +87,8 @@ pub struct KeySession<'a> {
     backoff: Backoff,
     /// The attempts of a write so far.
     count: u32,
-    /// When the first one was throttled, and the last limit.
-    throttled: Option<(Instant, CapacityScope)>,
-}
-
-impl std::fmt::Debug for KeySession<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("KeySession").field("key", self.job.key).finish_non_exhaustive()
-    }
+    /// When one was throttled for the first time.
+    first_throttled: Option<Instant>,
 }
 
 impl KeySession<'_> {
@@ -154,19 +133,16 @@ impl KeySession<'_> {
     }
 
     /// The waits of the table's drains.
-    #[must_use]
     pub fn waits(&self) -> Waits {
         self.job.inner.config.waits()
     }
 
     /// A random tie-breaker for the versions of one write.
-    #[must_use]
     pub fn tie_breaker(&self) -> u32 {
         self.job.inner.environment.below(TIE_BREAKERS)
     }
 
     /// The places of an item.
-    #[must_use]
     pub fn places(&self, sort_key: &SortKey, view: &View) -> Places {
         self.job.inner.places(self.job.key, sort_key, view)
     }
@@ -188,41 +164,23 @@ impl KeySession<'_> {
     /// Counts an attempt of a write of this many write units.
     pub fn attempted(
         &mut self,
-        (shard, width): (ShardNumber, ShardCount),
+        at: (ShardNumber, ShardCount),
         sort_key: &SortKey,
         units: u64,
         throttled: Option<CapacityScope>,
     ) {
         self.count += 1;
-        let (inner, state) = (self.job.inner, &self.job.state);
-        let now = inner.environment.now();
-        let is_cured = throttled.is_none_or(|scope| inner.config.is_cured_by_shards(scope));
-        if is_cured {
-            let attempt = match self.count {
-                1 => Pressure::first_attempt(units, throttled.is_some()),
-                _ => Pressure::repetition(units, throttled.is_some()),
-            };
-            let mut known = state.known();
-            known.pressure.record(width, attempt, now.monotonic);
-            if self.count == 1 && throttled.is_some() {
-                known.pressure.record_item(sort_key);
-            }
+        if throttled.is_some() {
+            self.first_throttled.get_or_insert_with(Instant::now);
         }
-        let Some(scope) = throttled else { return };
-        let first = self.throttled.map_or_else(Instant::now, |(first, _)| first);
-        self.throttled = Some((first, scope));
-        telemetry::throttled(scope);
-        if is_cured {
-            state.note_throttled(shard, now);
-            self.job.relieve();
-        }
+        self.job.note_attempt(at, sort_key, (self.count, units), throttled);
     }
 
     /// Waits before the next attempt. `false` if the write has been throttled for too long, or if
     /// the deadline comes first.
     pub async fn pause(&mut self) -> bool {
         let patience = self.job.inner.config.throttled_for;
-        let until = self.throttled.map(|(first, _)| first + patience);
+        let until = self.first_throttled.map(|first| first + patience);
         let deadline = until.map_or(self.job.deadline, |until| until.min(self.job.deadline));
         self.backoff.pause(&self.job.inner.environment, deadline).await
     }
@@ -239,7 +197,11 @@ impl KeySession<'_> {
     /// Notes that a write was not acknowledged.
     pub fn failed(&self, outcome: FailedWrite) {
         telemetry::retried(self.count);
-        telemetry::failed(outcome.name());
+        telemetry::failed(match outcome {
+            FailedWrite::NoCapacity => "no-capacity",
+            FailedWrite::Unknown => "unknown",
+            FailedWrite::Failed => "failed",
+        });
         if outcome != FailedWrite::Failed {
             telemetry::missed_deadline();
         }

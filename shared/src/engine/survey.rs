@@ -3,13 +3,11 @@
 
 use std::sync::Arc;
 
-use tokio::time::sleep;
-
 use crate::engine::events::ScalingReason;
 use crate::engine::views::keys::KeyJob;
 use crate::engine::width::ScaleOutcome;
-use crate::engine::{Deadline, Inner, TableEngine};
-use crate::protocol::layout::{Layout, MAX_GENERATION};
+use crate::engine::{Deadline, TableEngine};
+use crate::protocol::layout::Layout;
 use crate::protocol::metadata::{Change, ShardMetadata};
 use crate::protocol::survey::{KeyFindings, Known, Place, Survey, Surveyed};
 use crate::protocol::view::View;
@@ -64,16 +62,18 @@ impl TableEngine {
             let logical = item.logical_key.as_deref();
             let place = Place::of(&config.shard_keys, &item.stored_key, logical);
             let shard = if let Place::Of(_, shard) = &place { *shard } else { ShardNumber::FIRST };
-            let seen = Surveyed {
-                sort_key: &item.sort_key,
-                shard,
-                version: item.version,
-                width: item.width,
-            };
-            if let Some(key) =
-                survey.asks_for((config.placement, config.adopt_shards), &place, &seen)
-            {
-                survey.know(key, inner.known_metadata(key, deadline).await?, config.adopt_shards);
+            let (sort_key, version, width) = (&item.sort_key, item.version, item.width);
+            let seen = Surveyed { sort_key, shard, version, width };
+            let unsharded = (config.placement, config.adopt_shards);
+            if let Some(key) = survey.asks_for(unsharded, &place, &seen) {
+                let read = inner.retrying(deadline, || inner.tables.get_metadata(key)).await;
+                let known = match read {
+                    Ok(Some(metadata)) => Known::Is(Box::new(metadata)),
+                    Ok(None) => Known::Absent,
+                    Err(TableError::Damaged(_)) => Known::Damaged,
+                    Err(error) => return Err(error),
+                };
+                survey.know(key, known, config.adopt_shards);
             }
             survey.observe(config.placement, always, place, &seen);
         }
@@ -124,21 +124,15 @@ impl TableEngine {
                 return Ok(Rebuilt::Kept);
             }
             if let Some(draining) = seen.as_ref().filter(|metadata| metadata.draining().is_some()) {
-                job.change(Some(draining), &Change::StopDrain { unmovable: false }).await?;
+                let stop = Change::StopDrain { unmovable: false };
+                job.change_from(draining, (Some(draining), None), &stop).await?;
                 continue;
             }
             let damaged = read.filter(|_| seen.is_none());
             let nothing = ShardMetadata::unregistered_with(inner.config.adopt_shards);
             let known = match (&seen, &damaged) {
                 (Some(metadata), _) => metadata.clone(),
-                // The parts of damaged metadata that can be parsed.
-                (None, Some(raw)) => ShardMetadata {
-                    read_shards: nothing.read_shards.max(raw.widest().unwrap_or(ShardCount::ONE)),
-                    generation: raw.generation().unwrap_or_default().min(MAX_GENERATION / 2),
-                    era: raw.era().unwrap_or(nothing.era),
-                    shard_history: raw.history(),
-                    ..nothing
-                },
+                (None, Some(raw)) => raw.readable_parts(nothing),
                 (None, None) => nothing,
             };
             let (width, most) = (findings.width(), inner.config.policy.max_shards);
@@ -165,7 +159,6 @@ impl TableEngine {
             let rebuild = Change::Rebuild { to, history, era: findings.era() };
             let stored = (seen.as_ref(), damaged.as_ref());
             let Some(closed) = job.change_from(&known, stored, &rebuild).await? else { continue };
-            sleep(inner.environment.opening_wait()).await;
             return Ok(match job.open(&closed, ScalingReason::Asked).await? {
                 ScaleOutcome::Superseded => Rebuilt::Superseded,
                 ScaleOutcome::Scaled { .. } | ScaleOutcome::Unchanged(_) if seen.is_some() => {
@@ -178,29 +171,15 @@ impl TableEngine {
     }
 }
 
-impl Inner {
-    async fn known_metadata(
-        &self,
-        key: &PartitionKey,
-        deadline: Deadline,
-    ) -> Result<Known, TableError> {
-        match self.retrying(deadline, || self.tables.get_metadata(key)).await {
-            Ok(Some(metadata)) => Ok(Known::Is(Box::new(metadata))),
-            Ok(None) => Ok(Known::Absent),
-            Err(TableError::Damaged(_)) => Ok(Known::Damaged),
-            Err(error) => Err(error),
-        }
-    }
-}
-
 impl KeyJob<'_> {
     /// The key's entry in its page, if it has one.
     async fn listed_view(&self) -> Result<Arc<View>, TableError> {
         let asked_at = self.inner.environment.now();
-        let nothing =
-            Arc::new(View { layout: Layout::unlisted(self.inner.config.adopt_shards), asked_at });
         let page = self.inner.read_page(self.digest(), |_| false, self.deadline).await?;
-        Ok(page.and_then(|page| page.view_of(self.digest())).unwrap_or(nothing))
+        Ok(page.and_then(|page| page.view_of(self.digest())).unwrap_or_else(|| {
+            let layout = Layout::unlisted(self.inner.config.adopt_shards);
+            Arc::new(View { layout, asked_at })
+        }))
     }
 
     /// Before metadata is created for a key: only if it is certain that none is lost.

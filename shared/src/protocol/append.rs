@@ -20,8 +20,6 @@ pub struct Append {
     /// The shard of an attempt without a response, and when the view that led there was requested;
     /// `None` for shard 1 without a view.
     unanswered: Option<(ShardNumber, Option<Moment>)>,
-    /// Some attempt got no response. The item may be stored, whatever happens later.
-    is_in_doubt: bool,
     over: Option<Outcome>,
 }
 
@@ -38,10 +36,9 @@ impl Append {
     /// Begins an append. An append that its client may repeat takes the lowest version, because no
     /// other write uses its sort key.
     pub fn new(lease: Duration, tie_breaker: u32, may_be_repeated: bool, now: Moment) -> Self {
-        let micros = u64::try_from(now.wall.as_micros()).unwrap_or(u64::MAX);
-        let version =
-            if may_be_repeated { Version::LOWEST } else { Version::new(0, micros, tie_breaker) };
-        Self { version, lease, unanswered: None, is_in_doubt: false, over: None }
+        let of_now = Version::new(0, now.epoch_micros(), tie_breaker);
+        let version = if may_be_repeated { Version::LOWEST } else { of_now };
+        Self { version, lease, unanswered: None, over: None }
     }
 
     /// The next step. Without a view, `home` is shard 1. A repetition goes to the same shard as
@@ -71,11 +68,6 @@ impl Append {
         self.version
     }
 
-    /// Whether an attempt may have been applied.
-    pub const fn is_in_doubt(&self) -> bool {
-        self.is_in_doubt
-    }
-
     /// Records the result of an attempt on a shard.
     pub fn answered(&mut self, shard: ShardNumber, view: Option<&View>, answer: &Answer) {
         match answer {
@@ -86,7 +78,6 @@ impl Append {
             // version are one item.
             Answer::Rejected => self.unanswered = None,
             Answer::Unanswered => {
-                self.is_in_doubt = true;
                 self.unanswered.get_or_insert((shard, view.map(|view| view.asked_at)));
             }
         }

@@ -124,6 +124,7 @@ pub(crate) const fn youngest_too_old(once: Once) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::values::value::Value;
 
     fn once(id: u8, sent_at: u64) -> Once {
         Once { id: UpdateId::from_bytes([id; 8]), sent_at }
@@ -133,24 +134,18 @@ mod tests {
     fn an_update_is_known_for_at_least_a_minute() {
         let first = Applied::with(None, once(1, 1_000), 1_000);
         assert!(first.contains(once(1, 0).id) && !first.takes(once(1, 61_000)));
-        assert!(
-            first.takes(once(2, 61_000)) && !first.takes(once(2, 60_999)),
-            "by another clock, it may be from before"
-        );
+        // By another clock, it may be from before.
+        assert!(first.takes(once(2, 61_000)) && !first.takes(once(2, 60_999)));
         let second = Applied::with(Some(&first), once(2, 120_999), 120_999);
         assert!(second.contains(once(1, 0).id) && second.contains(once(2, 0).id));
-        assert!(
-            second.takes(once(3, 120_999)) && !second.takes(once(3, 121_000)),
-            "the generation has ended"
-        );
+        // The generation has ended.
+        assert!(second.takes(once(3, 120_999)) && !second.takes(once(3, 121_000)));
         let third = Applied::with(Some(&second), once(3, 121_000), 121_000);
         assert!(third.contains(once(1, 0).id) && third.takes(once(4, 61_000)));
         let fourth = Applied::with(Some(&third), once(4, 241_000), 241_000);
         assert!(!fourth.contains(once(1, 0).id) && fourth.contains(once(3, 0).id));
-        assert!(
-            !fourth.takes(once(5, 180_999)),
-            "an attempt from then may have been applied and forgotten"
-        );
+        // An attempt from then may have been applied and forgotten.
+        assert!(!fourth.takes(once(5, 180_999)));
     }
 
     #[test]
@@ -184,16 +179,14 @@ mod tests {
 
     #[test]
     fn an_id_is_of_the_key_and_the_content() {
-        let key = |text: &str| IdempotencyKey::new(text).unwrap();
-        let content =
-            |name: &str| Attributes::from([(name.to_owned(), crate::values::value::Value::Null)]);
-        let id = UpdateId::of(&key("a"), "add", &content("x"));
-        assert_eq!(id, UpdateId::of(&key("a"), "add", &content("x")));
-        let others = [("b", "add", "x"), ("a", "merge", "x"), ("a", "add", "y")];
-        assert!(
-            others
-                .iter()
-                .all(|(of, kind, name)| UpdateId::of(&key(of), kind, &content(name)) != id)
-        );
+        let of = |key, kind, name: &str| {
+            let content = Attributes::from([(name.to_owned(), Value::Null)]);
+            UpdateId::of(&IdempotencyKey::new(key).unwrap(), kind, &content)
+        };
+        let id = of("a", "add", "x");
+        assert_eq!(id, of("a", "add", "x"));
+        for other in [of("b", "add", "x"), of("a", "merge", "x"), of("a", "add", "y")] {
+            assert_ne!(id, other);
+        }
     }
 }

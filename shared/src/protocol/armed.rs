@@ -104,27 +104,23 @@ pub enum Standing {
 
 impl Armed {
     /// The patterns of a table in which every key is armed from the beginning.
-    #[must_use]
     pub fn all() -> Self {
         Self::default().with(KeyPattern::All, Some(0))
     }
 
     /// The patterns of a table whose patterns are lost. Reads look at the page of every key, and no
     /// key is armed that the directory does not list.
-    #[must_use]
     pub fn lost() -> Self {
         Self::default().with(KeyPattern::All, None)
     }
 
     /// Adds a pattern.
-    #[must_use]
     pub fn with(mut self, pattern: KeyPattern, from: Option<u64>) -> Self {
         self.0.insert(pattern, from);
         self
     }
 
     /// Leaves a pattern out.
-    #[must_use]
     pub fn without(mut self, pattern: &KeyPattern) -> Self {
         self.0.remove(pattern);
         self
@@ -136,7 +132,6 @@ impl Armed {
     }
 
     /// What the patterns say of a key. Of patterns that overlap, the earliest counts.
-    #[must_use]
     pub fn standing(&self, key: &PartitionKey) -> Standing {
         let mut matching = self.0.iter().filter(|(pattern, _)| pattern.matches(key)).peekable();
         if matching.peek().is_none() {
@@ -168,47 +163,39 @@ pub enum MayGrow {
 
 impl ArmedView {
     /// Whether the patterns may be relied on under this lease.
-    #[must_use]
     pub fn is_valid(&self, now: Moment, lease: Duration) -> bool {
         now.since(self.asked_at).is_some_and(|age| age < lease)
     }
 
     /// Whether a pattern matches the key, so that its page says where its items are.
-    #[must_use]
     pub fn matches(&self, key: &PartitionKey) -> bool {
         self.armed.standing(key) != Standing::NotArmed
     }
 
     /// Whether a process may write a key and let it grow. What counted when it was read counts for
     /// ever, because such a pattern is never removed while processes run.
-    #[must_use]
     pub fn may_grow(&self, key: &PartitionKey, now: Moment, lease: Duration) -> MayGrow {
-        let from = match self.armed.standing(key) {
-            Standing::NotArmed => None,
-            Standing::From(from) => from,
-        };
-        if from.is_some_and(|from| from <= self.asked_at.epoch_seconds()) {
-            return MayGrow::Yes;
-        }
-        if !self.is_valid(now, lease) {
-            return MayGrow::Look;
-        }
-        match from {
-            Some(from) if from <= now.epoch_seconds() => MayGrow::Yes,
-            from => MayGrow::NotBefore(from),
+        let from = if let Standing::From(from) = self.armed.standing(key) { from } else { None };
+        let counts_at = |at: Moment| from.is_some_and(|from| from <= at.epoch_seconds());
+        if counts_at(self.asked_at) {
+            MayGrow::Yes
+        } else if !self.is_valid(now, lease) {
+            MayGrow::Look
+        } else if counts_at(now) {
+            MayGrow::Yes
+        } else {
+            MayGrow::NotBefore(from)
         }
     }
 }
 
 /// The epoch second from which a pattern counts that is stored now.
-#[must_use]
 pub const fn counts_from(now: Moment, wait: Duration) -> u64 {
     now.epoch_seconds().saturating_add(wait.as_secs()).saturating_add(1)
 }
 
 /// A pattern may be removed while processes run if it does not count before this epoch second by
 /// any clock, even for those that have not seen that it is gone.
-#[must_use]
 pub fn removable_from(now: Moment, lease: Duration) -> u64 {
     now.epoch_seconds().saturating_add((lease.min(PATTERN_LEASE) + CLOCK_MARGIN).as_secs())
 }
@@ -216,11 +203,8 @@ pub fn removable_from(now: Moment, lease: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::view::tests::at;
     use crate::values::key::tests::key;
-
-    fn at(seconds: u64) -> Moment {
-        Moment { monotonic: Duration::from_secs(seconds), wall: Duration::from_secs(seconds) }
-    }
 
     fn armed(patterns: &[(&str, Option<u64>)]) -> Armed {
         patterns
@@ -252,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_pattern_counts_from_its_time_and_its_absence_for_a_lease() {
-        let view = |patterns: &[_]| ArmedView { armed: armed(patterns), asked_at: at(1_000) };
+        let view = |patterns: &[_]| ArmedView { armed: armed(patterns), asked_at: at(1_000_000) };
         type Patterns<'a> = &'a [(&'a str, Option<u64>)];
         let rows: [(Patterns<'_>, u64, MayGrow); 9] = [
             (&[], 1_059, MayGrow::NotBefore(None)),
@@ -267,7 +251,7 @@ mod tests {
             (&[("*", Some(1_001))], 9_999, MayGrow::Look),
         ];
         for (patterns, now, expected) in rows {
-            let may = view(patterns).may_grow(&key("a"), at(now), PATTERN_LEASE);
+            let may = view(patterns).may_grow(&key("a"), at(1_000 * now), PATTERN_LEASE);
             assert_eq!(may, expected, "{patterns:?} at {now}");
         }
     }

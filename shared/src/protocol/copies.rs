@@ -46,19 +46,17 @@ impl Condition {
     /// Whether the condition holds for this copy. `table` sends the same condition to DynamoDB as
     /// an expression.
     pub fn holds(&self, stored: Option<&Copy>) -> bool {
-        match (self, stored) {
-            (Self::AbsentOrBelow(_) | Self::Buries { .. } | Self::Unchanged(None), None) => true,
-            (Self::AbsentOrBelow(version), Some(copy)) => copy.version < *version,
-            (Self::Buries { version, write_id }, Some(copy)) => {
-                copy.version < *version && copy.write_id == *write_id
+        match self {
+            Self::AbsentOrBelow(version) => stored.is_none_or(|copy| copy.version < *version),
+            Self::Buries { version, write_id } => {
+                stored.is_none_or(|copy| copy.version < *version && copy.write_id == *write_id)
             }
-            (Self::Unchanged(version), stored) => stored.map(|copy| copy.version) == *version,
-            (Self::AtLeast { .. }, None) => false,
-            (Self::AtLeast { from, once }, Some(copy)) => {
-                let takes =
-                    |once: &Once| copy.applied.as_ref().is_some_and(|applied| applied.takes(*once));
-                !copy.is_tombstone && copy.version >= *from && once.as_ref().is_none_or(takes)
-            }
+            Self::Unchanged(version) => stored.map(|copy| copy.version) == *version,
+            Self::AtLeast { from, once } => stored.is_some_and(|copy| {
+                let applied = copy.applied.as_ref();
+                let takes = |once| applied.is_some_and(|applied| applied.takes(once));
+                !copy.is_tombstone && copy.version >= *from && once.is_none_or(takes)
+            }),
         }
     }
 }

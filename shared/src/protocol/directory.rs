@@ -40,15 +40,13 @@ pub struct KeyDigest([u8; DIGEST_BYTES]);
 
 impl KeyDigest {
     /// The digest of a key.
-    #[must_use]
     pub fn of(key: &PartitionKey) -> Self {
-        let (hash, mut digest) = (Sha256::digest(key.as_str()), [0; DIGEST_BYTES]);
-        digest.iter_mut().zip(hash).for_each(|(byte, of_hash)| *byte = of_hash);
+        let mut digest = [0; DIGEST_BYTES];
+        digest.copy_from_slice(&Sha256::digest(key.as_str())[..DIGEST_BYTES]);
         Self(digest)
     }
 
     /// Parses the text of a digest. `None` if it is something else.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         URL_SAFE_NO_PAD.decode(text).ok()?.try_into().ok().map(Self)
     }
@@ -73,7 +71,6 @@ pub struct Division {
 
 impl Division {
     /// The page of a key, from 0.
-    #[must_use]
     pub fn page_of(self, key: KeyDigest) -> u32 {
         let hash =
             Sha256::new().chain_update(self.seed.to_be_bytes()).chain_update(key.0).finalize();
@@ -82,7 +79,6 @@ impl Division {
     }
 
     /// Twice as many pages. `None` if that is over [`MAX_PAGES`].
-    #[must_use]
     pub fn doubled(self) -> Option<Self> {
         let pages = self.pages.checked_mul(2).filter(|pages| *pages <= MAX_PAGES)?;
         Some(Self { pages, ..self })
@@ -91,7 +87,6 @@ impl Division {
 
 /// Whether an entry may replace this one. An entry changes to a higher generation only. `table`
 /// gives DynamoDB the same condition.
-#[must_use]
 pub fn supersedes(new: &Layout, stored: Option<&Layout>) -> bool {
     stored.is_none_or(|stored| stored.generation < new.generation)
 }
@@ -106,20 +101,17 @@ pub struct Publication {
 impl Publication {
     /// The number of copies to write, in all divisions. It is read after the item has changed,
     /// because an actor that adds a copy fills it from the items.
-    #[must_use]
     pub fn new(layout: Layout, copies: u32) -> Self {
         Self { layout, missing: (0..copies).collect() }
     }
 
     /// The layout to write.
-    #[must_use]
     pub const fn layout(&self) -> &Layout {
         &self.layout
     }
 
     /// The copies that are not yet known to have this layout or a later one. While there are any,
     /// no actor may rely on the publication.
-    #[must_use]
     pub const fn missing(&self) -> &BTreeSet<u32> {
         &self.missing
     }
@@ -176,10 +168,8 @@ mod tests {
 
     #[test]
     fn the_pages_double_up_to_their_limit() {
-        let divisions =
-            std::iter::successors(Some(Division { pages: PAGES, seed: 7 }), |division| {
-                division.doubled()
-            });
+        let first = Division { pages: PAGES, seed: 7 };
+        let divisions = std::iter::successors(Some(first), |division| division.doubled());
         let pages: Vec<u32> = divisions.map(|division| division.pages).collect();
         assert_eq!(pages, [4, 8, 16, 32, 64, 128, 256]);
     }

@@ -29,8 +29,7 @@ pub fn sources(
     metadata: &ShardMetadata,
     keep_first: bool,
 ) -> impl Iterator<Item = ShardNumber> + use<> {
-    let kept = move |shard: &ShardNumber| !(keep_first && *shard == ShardNumber::FIRST);
-    metadata.read_shards.shards().filter(kept)
+    metadata.read_shards.shards().skip(usize::from(keep_first))
 }
 
 /// The epoch second from which on an actor may begin. It waits for the requests of a cancelled
@@ -221,6 +220,8 @@ impl<K: Ord + Clone, C> Pass<K, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::view::tests::at;
+    use crate::protocol::write::tests::item;
     use crate::values::key::tests::shard;
 
     const WAITS: Waits = Waits {
@@ -231,10 +232,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_waited_for_and_taken_in_parts() {
-        let at = |seconds| Moment {
-            monotonic: Duration::from_secs(seconds),
-            wall: Duration::from_secs(seconds),
-        };
+        let at = |seconds: u64| at(1_000 * seconds);
         let mut pass = Pass::begin(&ShardMetadata::unregistered(), false);
         assert_eq!(pass.wait_for_reads(&WAITS, at(5)), Duration::ZERO, "there is nothing");
         for sort_key in ["a", "b", "c"] {
@@ -269,13 +267,8 @@ mod tests {
         };
         assert_eq!(may_leave_nothing_at(&settled.layout(), &WAITS), Some(1_002));
         let slow_reads = Waits { reads: Duration::from_secs(2_000), ..WAITS };
-        let at_100 = |late_until| Copy {
-            version: Version::new(2, 100_000_000, 0),
-            is_tombstone: true,
-            write_id: None,
-            applied: None,
-            late_until,
-        };
+        let of_100 = item(Version::new(2, 100_000_000, 0));
+        let at_100 = |late_until| Copy { is_tombstone: true, late_until, ..of_100.clone() };
         for (late_until, old_at) in [(None, 1_002), (Some(1_500), 1_500)] {
             let is_young = |now| is_young(&at_100(late_until), &WAITS, now);
             assert_eq!([old_at - 1, old_at].map(is_young), [true, false]);

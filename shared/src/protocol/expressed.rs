@@ -3,9 +3,10 @@
 
 mod request;
 
-use crate::protocol::copies::{Answer, Copy};
+use crate::protocol::copies::{Answer, Copy, Marks};
 use crate::protocol::drain::Waits;
 use crate::protocol::layout::Places;
+use crate::protocol::progress::{self, Progress};
 use crate::protocol::version::Version;
 use crate::protocol::view::{Moment, View};
 use crate::values::key::ShardNumber;
@@ -92,7 +93,7 @@ pub enum Action {
 pub struct Request {
     pub action: Action,
     pub base: Base,
-    /// The mark that a put or a tombstone stores. See [`Marks`](crate::protocol::copies::Marks).
+    /// The mark that a put or a tombstone stores. See [`Marks`].
     pub late_until: Option<u64>,
     /// A stored mark above this epoch second refuses the request.
     pub lost_until: u64,
@@ -101,35 +102,15 @@ pub struct Request {
 impl Request {
     /// Whether our part of the condition holds.
     pub fn holds(&self, stored: Option<&Copy>) -> bool {
-        let id = stored.and_then(|copy| copy.write_id.as_ref());
-        let hides = if let Action::Bury { write_id, .. } = &self.action {
-            stored.is_none() || write_id.as_ref() == id
-        } else {
-            true
-        };
-        let mark = stored.and_then(|copy| copy.late_until);
-        self.base.holds(stored) && hides && mark.is_none_or(|until| until <= self.lost_until)
+        let hides_another = matches!(&self.action, Action::Bury { write_id, .. }
+            if stored.is_some_and(|copy| copy.write_id != *write_id));
+        let marks = Marks { late_until: self.late_until, lost_until: self.lost_until };
+        self.base.holds(stored) && !hides_another && marks.allow(stored)
     }
 }
 
 /// The driver's next step.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Next {
-    /// Get a view that is within its lease and, if an instant is given, was requested at or after
-    /// it.
-    Look(Option<Moment>),
-    /// Read the key's own item, make its page equal, and get a view that was requested at or after
-    /// this instant.
-    Verify(Moment),
-    /// The key's width is changing. Wait for the next era, then get a view.
-    Pause,
-    /// Read all places of the item, strongly consistent.
-    Read,
-    /// Send this to the item's home, if the view's lease is still valid then.
-    Send(Request),
-    /// The write has ended.
-    Done(Outcome),
-}
+pub type Next = progress::Next<Request, Outcome>;
 
 /// How a write ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -148,83 +129,44 @@ pub enum Outcome {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Newest {
     None,
-    /// At home.
-    Item(Copy),
-    /// At home.
-    Tombstone(Copy),
-    Elsewhere(Elsewhere),
-}
-
-/// The newest copy, at another place than home.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Elsewhere {
-    shard: ShardNumber,
-    copy: Copy,
-    home: Option<Copy>,
+    AtHome(Copy),
+    Elsewhere { shard: ShardNumber, copy: Copy, home: Option<Copy> },
 }
 
 /// One write with its attempts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ExpressedWrite {
     operation: Operation,
-    waits: Waits,
-    /// Drawn once.
-    tie_breaker: u32,
+    progress: Progress<Outcome>,
     era: Option<u64>,
-    /// The version to send must be above this one.
-    above: Option<Version>,
-    /// The mark of the copy at home, as far as it is known.
-    mark: Option<u64>,
     /// The newest copy, and the view under which it was found.
     found: Option<((Moment, u64), Newest)>,
     /// The newest copy may be at another place than home.
     must_read: bool,
-    /// A view must be requested at or after this instant, because a copy was of this era.
-    look_after: Option<(Moment, u64)>,
-    verified: bool,
-    /// A response that was processed after its view had expired. It counts if the era still lasts.
-    late: Option<(Moment, u64, Outcome)>,
-    over: Option<Outcome>,
 }
 
 impl ExpressedWrite {
     /// Begins a write.
     pub const fn new(operation: Operation, waits: Waits, tie_breaker: u32) -> Self {
-        Self {
-            operation,
-            waits,
-            tie_breaker,
-            era: None,
-            above: None,
-            mark: None,
-            found: None,
-            must_read: false,
-            look_after: None,
-            verified: false,
-            late: None,
-            over: None,
-        }
+        let progress = Progress::new(waits, tie_breaker);
+        Self { operation, progress, era: None, found: None, must_read: false }
     }
 
     /// Whether nothing more is sent.
     pub const fn is_over(&self) -> bool {
-        self.over.is_some() || self.late.is_some()
+        self.progress.is_over()
     }
 
     /// The next step, under this view.
     pub fn next(&mut self, view: &View, places: &Places, now: Moment) -> Next {
-        if let Some(outcome) = self.over {
-            return Next::Done(outcome);
-        }
-        if let Some(next) = self.newer_view(view, now) {
+        let outcomes = (Outcome::Unknown, Outcome::Lost);
+        if let Some(next) = self.progress.next(view, now, outcomes) {
             return next;
-        }
-        if !view.is_valid(now, self.waits.lease) {
-            return Next::Look(None);
         }
         let era = view.layout.era;
         if self.era != Some(era) {
-            (self.era, self.above, self.mark, self.must_read) = (Some(era), None, None, false);
+            (self.progress.above, self.progress.mark) = (None, None);
+            (self.era, self.must_read) = (Some(era), false);
         }
         if view.layout.closing.is_some() {
             return Next::Pause;
@@ -237,29 +179,6 @@ impl ExpressedWrite {
         Next::Send(self.request(view, places, now))
     }
 
-    fn newer_view(&mut self, view: &View, now: Moment) -> Option<Next> {
-        let era = view.layout.era;
-        if let Some((since, of_era, outcome)) = self.late {
-            if !view.is_asked_since(since, now) {
-                return Some(Next::Look(Some(since)));
-            }
-            // The page may be behind: it still has the closing, but the next era may have begun.
-            let lasts = era == of_era && view.layout.closing.is_none();
-            return Some(Next::Done(if lasts { outcome } else { Outcome::Unknown }));
-        }
-        if let Some((since, of_era)) = self.look_after {
-            if !view.is_asked_since(since, now) || (era < of_era && !self.verified) {
-                self.verified = true;
-                return Some(Next::Verify(since));
-            }
-            if era < of_era {
-                return Some(Next::Done(Outcome::Lost));
-            }
-            (self.look_after, self.verified) = (None, false);
-        }
-        None
-    }
-
     /// Takes the copies at the item's places: the response to [`Next::Read`].
     pub fn read(
         &mut self,
@@ -268,28 +187,18 @@ impl ExpressedWrite {
         view: &View,
         now: Moment,
     ) {
-        // After the lease, a drain may have moved and purged an item between two of the reads.
-        if !view.is_valid(now, self.waits.lease) {
-            return;
-        }
-        let home = copies.iter().find(|(shard, _)| *shard == places.home).map(|(_, copy)| copy);
+        let Some(home) = self.progress.read(copies, places, view, now) else { return };
         // Of equal copies, a drain has made one: home counts.
         let newest =
             copies.iter().max_by_key(|(shard, copy)| (copy.version, *shard == places.home));
-        if newest.is_some_and(|(_, copy)| self.is_of_later_era(copy, view, now)) {
-            return;
-        }
-        self.mark = home.and_then(|copy| copy.late_until);
         let newest = match newest {
             None => Newest::None,
-            Some((shard, copy)) if *shard == places.home => at_home(copy),
+            Some((shard, copy)) if *shard == places.home => Newest::AtHome(copy.clone()),
             // It hides nothing but copies at other places, where nobody writes.
             Some((_, copy)) if copy.is_tombstone && home.is_none() => Newest::None,
-            Some((shard, copy)) => Newest::Elsewhere(Elsewhere {
-                shard: *shard,
-                copy: copy.clone(),
-                home: home.cloned(),
-            }),
+            Some((shard, copy)) => {
+                Newest::Elsewhere { shard: *shard, copy: copy.clone(), home: home.cloned() }
+            }
         };
         self.find(newest, view);
     }
@@ -305,18 +214,17 @@ impl ExpressedWrite {
     ) {
         match (answer, &request.action) {
             (Answer::Applied, Action::Pull(_, version)) => {
-                let found = self.found.take();
-                if let Some((_, Newest::Elsewhere(Elsewhere { copy, .. }))) = found {
-                    self.mark = copy.late_until;
-                    self.find(at_home(&Copy { version: *version, ..copy }), view);
+                if let Some((_, Newest::Elsewhere { copy, .. })) = self.found.take() {
+                    self.progress.mark = copy.late_until;
+                    self.find(Newest::AtHome(Copy { version: *version, ..copy }), view);
                 }
             }
             (Answer::Applied, _) => {
                 let on_item = !matches!(request.base, Base::Absent | Base::Tombstone(_));
-                self.ends(Outcome::Applied { on_item }, view, now);
+                self.progress.end(Outcome::Applied { on_item }, view, now);
             }
             (Answer::Rejected, _) => {}
-            (Answer::Unanswered, _) => self.over = Some(Outcome::Unknown),
+            (Answer::Unanswered, _) => self.progress.over = Some(Outcome::Unknown),
             (Answer::Refused(stored), _) => self.refused(request, stored, places, view, now),
         }
     }
@@ -330,16 +238,16 @@ impl ExpressedWrite {
         now: Moment,
     ) {
         if let Some(copy) = &stored
-            && self.is_of_later_era(copy, view, now)
+            && self.progress.is_of_later_era(copy.version, view, now)
         {
             return;
         }
         self.found = None;
-        self.mark = stored.as_ref().and_then(|copy| copy.late_until);
+        self.progress.mark = stored.as_ref().and_then(|copy| copy.late_until);
         let is_pull = matches!(request.action, Action::Pull(..));
         if !is_pull && request.holds(stored.as_ref()) {
             let on_item = stored.is_some_and(|copy| !copy.is_tombstone);
-            self.ends(Outcome::Refused { on_item }, view, now);
+            self.progress.end(Outcome::Refused { on_item }, view, now);
             return;
         }
         let is_of_this_era =
@@ -347,40 +255,16 @@ impl ExpressedWrite {
         // A copy of this era at home is the newest one.
         self.must_read = is_pull || !(places.old.is_empty() || is_of_this_era);
         if !self.must_read {
-            let newest = stored.as_ref().map_or(Newest::None, at_home);
-            self.find(newest, view);
+            self.find(stored.map_or(Newest::None, Newest::AtHome), view);
         }
     }
 
     fn find(&mut self, newest: Newest, view: &View) {
-        if let Newest::Item(copy) | Newest::Tombstone(copy) = &newest {
-            self.above = self.above.max(Some(copy.version));
+        if let Newest::AtHome(copy) = &newest {
+            self.progress.go_above(copy.version);
         }
         self.found = Some((view.identity(), newest));
     }
-
-    /// A statement about stored copies is valid under the lease only. After it, a newer view must
-    /// confirm that the era still lasts.
-    fn ends(&mut self, outcome: Outcome, view: &View, now: Moment) {
-        if view.is_valid(now, self.waits.lease) {
-            self.over = Some(outcome);
-        } else {
-            self.late = Some((now, view.layout.era, outcome));
-        }
-    }
-
-    /// Whether a copy shows that the view is out of date.
-    fn is_of_later_era(&mut self, copy: &Copy, view: &View, now: Moment) -> bool {
-        let is_later = copy.version.era() > view.layout.era;
-        if is_later {
-            self.look_after = Some((now, copy.version.era()));
-        }
-        is_later
-    }
-}
-
-fn at_home(copy: &Copy) -> Newest {
-    if copy.is_tombstone { Newest::Tombstone(copy.clone()) } else { Newest::Item(copy.clone()) }
 }
 
 #[cfg(test)]

@@ -38,15 +38,11 @@ impl ShardHistory {
     pub fn parse<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<Self, HistoryError> {
         let read = |entry: &str| {
             let (at, count) = entry.split_once(':')?;
-            Some(HistoryEntry {
-                at: at.parse().ok()?,
-                count: ShardCount::new(count.parse().ok()?)?,
-            })
+            let (at, count) = (at.parse().ok()?, ShardCount::new(count.parse().ok()?)?);
+            Some(HistoryEntry { at, count })
         };
-        let entries = entries
-            .into_iter()
-            .map(|entry| read(entry).ok_or_else(|| HistoryError(entry.to_owned())));
-        entries.collect::<Result<_, _>>().map(Self)
+        let parsed = |entry: &str| read(entry).ok_or_else(|| HistoryError(entry.to_owned()));
+        entries.into_iter().map(parsed).collect::<Result<_, _>>().map(Self)
     }
 
     /// Adds one entry.

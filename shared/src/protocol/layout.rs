@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::protocol::metadata::ShardMetadata;
 use crate::values::key::{ShardCount, ShardNumber};
 
 /// The era of a key that has never changed its width.
@@ -14,16 +15,14 @@ pub const FIRST_ERA: u64 = 1;
 /// secondary indexes".)
 pub const MAX_INDEX_LAG_SECONDS: u64 = 900;
 
-/// Where the items of a key may be stored.
+/// Where the items of a key may be stored. A field that is also one of [`ShardMetadata`] has the
+/// same meaning.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Layout {
-    /// The generation of the metadata that this is a part of. 0 for a key that is not listed.
+    /// 0 for a key that is not listed.
     pub generation: u64,
-    /// 1 plus the number of changes of the write width.
     pub era: u64,
-    /// The write width: writers place items on shards 1 to this.
     pub number_of_shards: ShardCount,
-    /// The read width: readers query shards 1 to this. It is never below the write width.
     pub read_shards: ShardCount,
     /// The width of the next era, while writers wait for it.
     pub closing: Option<ShardCount>,
@@ -32,15 +31,11 @@ pub struct Layout {
     pub opens_at: Option<u64>,
     /// A drain is moving items home.
     pub draining: bool,
-    /// Every item is at home: a drain has ended, and the width has not changed since.
     pub settled: bool,
     /// Every width under which an item may be stored, including the write width.
     pub widths: BTreeSet<ShardCount>,
-    /// Epoch seconds of the last change of the width.
     pub last_updated: u64,
-    /// Epoch seconds at which a drain was last cancelled, if none has ended since.
     pub drain_stopped_at: Option<u64>,
-    /// Epoch seconds at which a drain last ended or was cancelled.
     pub drained_at: Option<u64>,
 }
 
@@ -51,29 +46,14 @@ const GENERATION_DIGITS: usize = 12;
 pub const MAX_GENERATION: u64 = 999_999_999_999;
 
 impl Layout {
-    /// The layout of a key that is not listed. `shards` is one, except in an adopted table that was
-    /// sharded before.
-    #[must_use]
+    /// The layout of a key that is not listed: that of a key without metadata. `shards` is one,
+    /// except in an adopted table that was sharded before.
     pub fn unlisted(shards: ShardCount) -> Self {
-        Self {
-            generation: 0,
-            era: FIRST_ERA,
-            number_of_shards: shards,
-            read_shards: shards,
-            closing: None,
-            opens_at: None,
-            draining: false,
-            settled: false,
-            widths: BTreeSet::from([shards]),
-            last_updated: 0,
-            drain_stopped_at: None,
-            drained_at: None,
-        }
+        ShardMetadata::unregistered_with(shards).layout()
     }
 
     /// Whether this differs from the layout of a key that is not listed. A listed key stays listed,
     /// because its era never decreases.
-    #[must_use]
     pub fn is_listed(&self, unlisted: ShardCount) -> bool {
         self.era > FIRST_ERA
             || self.closing.is_some()
@@ -101,14 +81,12 @@ impl Layout {
     /// layout.drained_at = Some(1_000);
     /// assert!(layout.may_lag_in_indexes(1_899) && !layout.may_lag_in_indexes(1_900));
     /// ```
-    #[must_use]
     pub fn may_lag_in_indexes(&self, now_seconds: u64) -> bool {
         let lags = |at: u64| now_seconds < at.saturating_add(MAX_INDEX_LAG_SECONDS);
         self.draining || self.drained_at.is_some_and(lags)
     }
 
     /// The beginning of the entry.
-    #[must_use]
     pub fn entry_generation(&self) -> String {
         format!("{:0GENERATION_DIGITS$}", self.generation)
     }
@@ -117,7 +95,6 @@ impl Layout {
     /// read_shards state settled last_updated drain_stopped_at drained_at widths"`, with `-` for a
     /// value that is not set. The state is `open`, `draining` or `closing:width:opens_at`. Of two
     /// entries of a key, the one with the higher generation is the greater string.
-    #[must_use]
     pub fn to_entry(&self) -> String {
         let at = |at: Option<u64>| at.map_or_else(|| "-".to_owned(), |at| at.to_string());
         let state = match (self.closing, self.draining) {
@@ -141,21 +118,10 @@ impl Layout {
     }
 
     /// Parses the result of [`to_entry`](Self::to_entry). `None` if the text is something else.
-    #[must_use]
     pub fn from_entry(entry: &str) -> Option<Self> {
         let words: Vec<&str> = entry.split(' ').collect();
-        let [
-            generation,
-            era,
-            written,
-            read,
-            state,
-            settled,
-            last_updated,
-            stopped,
-            drained,
-            widths,
-        ] = words[..]
+        let [generation, era, written, read, state, settled, updated, stopped, drained, widths] =
+            words[..]
         else {
             return None;
         };
@@ -179,7 +145,7 @@ impl Layout {
             draining,
             settled: settled == "settled",
             widths: widths.split(',').map(count).collect::<Option<_>>()?,
-            last_updated: last_updated.parse().ok()?,
+            last_updated: updated.parse().ok()?,
             drain_stopped_at: at(stopped)?,
             drained_at: at(drained)?,
         })
@@ -226,6 +192,7 @@ mod tests {
 
     #[test]
     fn an_entry_is_read_as_it_was_written() {
+        let closing = || Layout { closing: Some(count(16)), ..grown() };
         let rows = [
             (grown(), "000000000012 3 8 16 open - 1700000000 - - 1,8,16"),
             (
@@ -233,16 +200,11 @@ mod tests {
                 "000000000012 3 8 16 draining settled 1700000000 - - 1,8,16",
             ),
             (
-                Layout { closing: Some(count(16)), opens_at: Some(1_700_000_001_120), ..grown() },
+                Layout { opens_at: Some(1_700_000_001_120), ..closing() },
                 "000000000012 3 8 16 closing:16:1700000001120 - 1700000000 - - 1,8,16",
             ),
             (
-                Layout {
-                    closing: Some(count(16)),
-                    drain_stopped_at: Some(7),
-                    drained_at: Some(9),
-                    ..grown()
-                },
+                Layout { drain_stopped_at: Some(7), drained_at: Some(9), ..closing() },
                 "000000000012 3 8 16 closing:16:- - 1700000000 7 9 1,8,16",
             ),
             (Layout::unlisted(count(5)), "000000000000 1 5 5 open - 0 - - 5"),
@@ -281,31 +243,22 @@ mod tests {
     #[test]
     fn a_key_is_listed_once_it_has_begun_to_grow() {
         let one = ShardCount::ONE;
+        let new = || Layout::unlisted(one);
         let rows = [
-            (Layout::unlisted(one), false),
+            (new(), false),
             // Registered, or drained without a change of its width.
-            (
-                Layout {
-                    generation: 4,
-                    draining: true,
-                    drained_at: Some(9),
-                    ..Layout::unlisted(one)
-                },
-                false,
-            ),
-            (Layout { generation: 1, closing: Some(count(2)), ..Layout::unlisted(one) }, true),
-            (Layout { generation: 9, era: 2, ..Layout::unlisted(one) }, true),
+            (Layout { generation: 4, draining: true, drained_at: Some(9), ..new() }, false),
+            (Layout { generation: 1, closing: Some(count(2)), ..new() }, true),
+            (Layout { generation: 9, era: 2, ..new() }, true),
             // Another program has stored its width.
             (Layout { generation: 1, ..Layout::unlisted(count(2)) }, true),
-            (Layout { widths: BTreeSet::from([one, count(3)]), ..Layout::unlisted(one) }, true),
+            (Layout { widths: BTreeSet::from([one, count(3)]), ..new() }, true),
         ];
         for (layout, is_listed) in rows {
             assert_eq!(layout.is_listed(one), is_listed, "{layout:?}");
         }
-        assert!(
-            !Layout::unlisted(count(10)).is_listed(count(10)),
-            "a table that has had ten shards from the beginning"
-        );
+        // A table that has had ten shards from the beginning.
+        assert!(!Layout::unlisted(count(10)).is_listed(count(10)));
     }
 
     #[test]
@@ -313,10 +266,8 @@ mod tests {
         // Under each width, the highest shard is home.
         let home = |width: ShardCount| shard(width.get());
         let places = grown().places(home);
-        assert_eq!(
-            (places.home, places.all()),
-            (shard(8), BTreeSet::from([shard(1), shard(8), shard(16)]))
-        );
+        let all = BTreeSet::from([shard(1), shard(8), shard(16)]);
+        assert_eq!((places.home, places.all()), (shard(8), all));
         let closing = Layout { closing: Some(count(20)), ..grown() };
         assert!(closing.places(home).contains(shard(20)) && !places.contains(shard(20)));
     }

@@ -34,18 +34,6 @@ const MAX_MINUTES_AHEAD: u64 = 5;
 
 impl Load {
     /// Judges the recorded minute by the width under which it was written.
-    ///
-    /// ```
-    /// use dynamodb_write_sharding::internal::protocol::load::Load;
-    /// use dynamodb_write_sharding::ShardCount;
-    /// let eight = ShardCount::new(8).unwrap();
-    /// // 8,000 units a minute and shard were seen before; now there are 2,500 on each.
-    /// let load = Load { minute: 100, units: 20_000, per_shard: 8_000, busy_at: 0 };
-    /// assert_eq!(load.judged(eight).busy_at, 0);
-    /// // With 4,000 on each, four shards would have to take 8,000 each.
-    /// let load = Load { units: 32_000, ..load };
-    /// assert_eq!(load.judged(eight).busy_at, 101 * 60);
-    /// ```
     #[must_use]
     pub fn judged(self, width: ShardCount) -> Self {
         let now = self.units / u64::from(width.get());
@@ -111,27 +99,19 @@ mod tests {
 
     #[test]
     fn what_was_counted_under_another_width_is_no_measure_for_ever() {
-        let load = Load { minute: 100, units: 800_000, per_shard: 50_000, busy_at: 0 }.next(
-            count(1),
-            101,
-            700_000,
-        );
+        let load = Load { minute: 100, units: 800_000, per_shard: 50_000, busy_at: 0 };
+        let load = load.next(count(1), 101, 700_000);
         assert_eq!(load.per_shard, 60_000);
-        assert_eq!(
-            load.next(count(16), 102, 0).busy_at,
-            102 * 60,
-            "43,750 a shard is more than 8 shards take"
-        );
+        // 43,750 a shard is more than 8 shards take.
+        assert_eq!(load.next(count(16), 102, 0).busy_at, 102 * 60);
     }
 
     #[test]
     fn a_clock_that_is_far_ahead_does_not_count() {
         let load = Load { minute: 1_000, units: 900_000, per_shard: 10, busy_at: 60_060 };
         assert!(load.takes(997) && load.takes(1_000) && !load.takes(1_001) && !load.takes(900));
-        assert_eq!(
-            load.next(count(2), 900, 7),
-            Load { minute: 900, units: 7, per_shard: 10, busy_at: 54_000 }
-        );
+        let next = Load { minute: 900, units: 7, per_shard: 10, busy_at: 54_000 };
+        assert_eq!(load.next(count(2), 900, 7), next);
     }
 
     proptest! {

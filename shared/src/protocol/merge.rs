@@ -93,12 +93,9 @@ pub(crate) struct Forecast {
 impl Forecast {
     fn until(&self, order: Order, after: Option<&SortKey>, wanted: usize) -> Option<SortKey> {
         let until = self.spacing.forecast(order, after?, wanted)?;
-        let inside = self.end.as_ref().is_none_or(|end| order.compare(&until, end).is_lt());
-        let prefixed = self
-            .prefix
-            .as_ref()
-            .is_none_or(|prefix| until.to_string().starts_with(prefix.as_str()));
-        (inside && prefixed).then_some(until)
+        let is_inside = !ends_at(order, self.end.as_ref(), &until);
+        let has_prefix = |prefix: &String| until.to_string().starts_with(prefix);
+        (is_inside && self.prefix.as_ref().is_none_or(has_prefix)).then_some(until)
     }
 }
 
@@ -133,7 +130,6 @@ enum Rank<K> {
 
 impl<T> PageMerge<T> {
     /// Adds a predicted end of the page, so that each shard is queried for exactly its part.
-    #[must_use]
     pub(crate) fn with_forecast(mut self, forecast: Forecast) -> Self {
         self.foreseen = forecast.until(self.order, self.start.as_ref(), self.limit);
         self.end = forecast.end;
@@ -143,7 +139,6 @@ impl<T> PageMerge<T> {
 
 impl<T, K: Ord + Clone> PageMerge<T, K> {
     /// An empty page of at most `limit` items that starts after `start`.
-    #[must_use]
     pub fn new(limit: usize, order: Order, start: Option<K>) -> Self {
         Self {
             limit,
@@ -164,7 +159,6 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
 
     /// The number of items that the smallest billed amount pays for, as far as it is known.
     /// Requests are rounded up to it.
-    #[must_use]
     pub fn with_items_per_unit(mut self, items_per_unit: f64) -> Self {
         self.items_per_unit = items_per_unit;
         self
@@ -172,7 +166,6 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
 
     /// Limits the number of items that are requested at a time, because more would not fit into
     /// memory or into the page.
-    #[must_use]
     pub fn sharing_at_most(mut self, items: usize) -> Self {
         self.most = items.max(1);
         self
@@ -187,11 +180,10 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
                 .entry(shard)
                 .or_insert(Shard { source: Source::Fresh, waiting: VecDeque::new() });
         }
-        self.look_out();
+        self.update_horizon();
     }
 
     /// The number of shards so far.
-    #[must_use]
     pub fn shard_count(&self) -> usize {
         self.shards.len()
     }
@@ -254,7 +246,7 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
         if !had_head {
             self.raise_head(number);
         }
-        self.look_out();
+        self.update_horizon();
     }
 
     /// Moves items to the page until it is full, the order is not known any further, or `more`
@@ -281,20 +273,17 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
     }
 
     /// Whether the page is complete: it is full or closed, or every shard is at its end.
-    #[must_use]
     pub fn is_complete(&self) -> bool {
         self.is_full() || (self.heads.is_empty() && self.horizon == Horizon::Everything)
     }
 
     /// Whether anything was merged: the next page starts after it.
-    #[must_use]
     pub const fn has_begun(&self) -> bool {
         self.reached.is_some()
     }
 
     /// The page, each item with its version, and where the next page starts: after the last merged
     /// sort key, unless every shard is at its end.
-    #[must_use]
     pub fn finish(self) -> (Vec<(T, Version)>, Option<K>) {
         let last = self.reached;
         let is_copy = |stored: &Stored<T, K>| Some(&stored.sort_key) == last.as_ref();
@@ -340,7 +329,7 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
 
     /// Determines how far the order is known. A shard with an item in the heap hides nothing before
     /// that item.
-    fn look_out(&mut self) {
+    fn update_horizon(&mut self) {
         let mut nearest = None::<&K>;
         for shard in self.shards.values().filter(|shard| shard.waiting.is_empty()) {
             match &shard.source {
@@ -364,7 +353,7 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
     /// less far.
     fn raise_head(&mut self, number: ShardNumber) {
         let Some(next) = self.shards.get(&number).and_then(|shard| shard.waiting.front()) else {
-            return self.look_out();
+            return self.update_horizon();
         };
         let rank = match self.order {
             Order::Ascending => Rank::Ascending(Reverse(next.sort_key.clone())),
@@ -378,21 +367,15 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
     /// that have arrived up to its position) items.
     fn reach(&self, wanted: usize) -> (Option<K>, Option<K>) {
         // An older copy of the last merged item is not on the page.
-        let waiting = self
-            .shards
-            .values()
-            .flat_map(|shard| shard.waiting.iter().map(|stored| &stored.sort_key));
-        let mut arrived: Vec<&K> =
-            waiting.filter(|place| self.reached.as_ref() != Some(*place)).collect();
+        let is_new = |place: &&K| self.reached.as_ref() != Some(*place);
+        let waiting = self.shards.values().flat_map(|shard| &shard.waiting);
+        let mut arrived: Vec<&K> = waiting.map(|stored| &stored.sort_key).filter(is_new).collect();
         arrived.sort_unstable_by(|one, other| self.order.compare(one, other));
         arrived.dedup();
         let until = arrived.get(wanted - 1).map(|sort_key| (*sort_key).clone());
-        let mut ends: Vec<&K> = self
-            .shards
-            .values()
-            .filter_map(
-                |shard| if let Source::More { after } = &shard.source { Some(after) } else { None },
-            )
+        let sources = self.shards.values().map(|shard| &shard.source);
+        let mut ends: Vec<&K> = sources
+            .filter_map(|it| if let Source::More { after } = it { Some(after) } else { None })
             .collect();
         ends.sort_unstable_by(|one, other| self.order.compare(one, other));
         let shards = self.shards.len() as f64;
@@ -453,11 +436,8 @@ mod tests {
     /// Responds to the current requests of a page, each with at most `cap` items.
     fn answer(merge: &mut PageMerge<(u32, u32)>, table: &Table, cap: usize) {
         for request in merge.requests() {
-            assert!(request.after.as_ref().is_none_or(|after| !ends_at(
-                merge.order,
-                merge.end.as_ref(),
-                after
-            )));
+            let is_at_end = |after: &SortKey| ends_at(merge.order, merge.end.as_ref(), after);
+            assert!(!request.after.as_ref().is_some_and(is_at_end));
             let page = query(table, merge.order, &request, cap);
             merge.supply(request.shard, page);
         }
@@ -546,11 +526,9 @@ mod tests {
     #[test]
     fn a_page_that_ends_early_goes_on_where_it_stopped() {
         let table: Table = (0..40).map(|i| (i % 4 + 1, i, 1)).collect();
-        let mut merge = PageMerge::new(20, Order::Ascending, Some(number(3)));
-        assert_eq!(
-            PageMerge::<(u32, u32)>::new(20, Order::Ascending, Some(number(3))).finish().1,
-            None
-        );
+        let new = || PageMerge::new(20, Order::Ascending, Some(number(3)));
+        assert_eq!(new().finish().1, None);
+        let mut merge = new();
         merge.add_shards(count(4).shards());
         answer(&mut merge, &table, 2);
         let (page, next) = merge.finish();

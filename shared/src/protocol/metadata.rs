@@ -154,11 +154,8 @@ impl ShardMetadata {
         let marked = Drain { began: now, busy_until: None, in_doubt: false, emptied_at: None };
         // The first change records the current width.
         if next.shard_history.entries().all(|entry| entry.count != self.number_of_shards) {
-            let since = if self.generation == 0 && self.last_updated == 0 {
-                now
-            } else {
-                self.last_updated
-            };
+            let is_new = self.generation == 0 && self.last_updated == 0;
+            let since = if is_new { now } else { self.last_updated };
             next.shard_history = next.shard_history.with(since, self.number_of_shards);
             next.last_updated = since;
         }
@@ -206,13 +203,9 @@ impl ShardMetadata {
                 next.phase = Phase::Draining(Drain { busy_until: Some(*busy_until), ..drain });
             }
             (Change::Emptied, Phase::Draining(drain)) => {
-                let now = Some(now);
-                next.phase = Phase::Draining(Drain {
-                    busy_until: now,
-                    in_doubt: true,
-                    emptied_at: now,
-                    ..drain
-                });
+                let (busy_until, emptied_at) = (Some(now), Some(now));
+                next.phase =
+                    Phase::Draining(Drain { busy_until, emptied_at, in_doubt: true, ..drain });
             }
             (Change::BeginPurge, Phase::Open) if self.wants_purging() => {
                 next.phase = Phase::Draining(marked);
@@ -285,15 +278,6 @@ impl ShardMetadata {
     }
 
     /// The width of the next era, while writers wait for it.
-    ///
-    /// ```
-    /// use dynamodb_write_sharding::maintenance::{Phase, ShardMetadata};
-    /// use dynamodb_write_sharding::ShardCount;
-    /// let mut metadata = ShardMetadata::unregistered();
-    /// assert_eq!(metadata.closing(), None);
-    /// metadata.phase = Phase::Closing(ShardCount::ONE);
-    /// assert_eq!(metadata.closing(), Some(ShardCount::ONE));
-    /// ```
     #[must_use]
     pub const fn closing(&self) -> Option<ShardCount> {
         if let Phase::Closing(to) = self.phase { Some(to) } else { None }
@@ -372,11 +356,8 @@ mod tests {
             metadata = metadata
                 .apply(&change, now)
                 .unwrap_or_else(|| panic!("{change:?} does not fit {metadata:?}"));
-            assert_eq!(
-                (metadata.number_of_shards.get(), metadata.read_shards.get()),
-                widths,
-                "{change:?}"
-            );
+            let of_writes_and_reads = (metadata.number_of_shards.get(), metadata.read_shards.get());
+            assert_eq!(of_writes_and_reads, widths, "{change:?}");
             assert_eq!(metadata.drain_stopped_at, stopped_at, "{change:?}");
             assert_eq!(metadata.shard_history.to_strings().join(" "), history, "{change:?}");
         }

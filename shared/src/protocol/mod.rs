@@ -20,6 +20,7 @@ pub mod load;
 pub mod merge;
 pub mod metadata;
 pub mod names;
+pub mod progress;
 pub mod read;
 pub mod survey;
 pub mod tag;

@@ -46,25 +46,23 @@ pub fn read_end(
 
 #[cfg(test)]
 mod tests {
-    use super::super::layout::Layout;
     use super::*;
+    use crate::protocol::layout::Layout;
+    use crate::protocol::view::tests::at;
     use crate::values::key::ShardCount;
 
     #[test]
     fn a_view_knows_its_own_era_and_the_one_that_is_about_to_begin() {
-        let asked_at = Moment { monotonic: Duration::ZERO, wall: Duration::ZERO };
-        let open =
-            View { layout: Layout { era: 4, ..Layout::unlisted(ShardCount::ONE) }, asked_at };
-        let closing = Layout { closing: Some(ShardCount::ONE), ..open.layout.clone() };
-        let closing = View { layout: closing, asked_at };
+        let view = |closing| View {
+            layout: Layout { era: 4, closing, ..Layout::unlisted(ShardCount::ONE) },
+            asked_at: at(0),
+        };
+        let (open, closing) = (view(None), view(Some(ShardCount::ONE)));
         for (era, by_open, by_closing) in
             [(0, true, true), (4, true, true), (5, false, true), (6, false, false)]
         {
-            assert_eq!(
-                (knows_era(&open, era), knows_era(&closing, era)),
-                (by_open, by_closing),
-                "era {era}"
-            );
+            let known = (knows_era(&open, era), knows_era(&closing, era));
+            assert_eq!(known, (by_open, by_closing), "era {era}");
         }
     }
 }

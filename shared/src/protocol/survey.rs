@@ -107,15 +107,12 @@ impl KeyFindings {
             .chain(known)
             .chain(narrowest)
             .find(|width| explains(*width));
-        match width {
-            Some(width) => {
-                self.widths
-                    .entry(width)
-                    .and_modify(|first| *first = item.version.min(*first))
-                    .or_insert(item.version);
-            }
-            None => self.misplaced += 1,
-        }
+        let Some(width) = width else {
+            self.misplaced += 1;
+            return;
+        };
+        let first = self.widths.entry(width).or_insert(item.version);
+        *first = item.version.min(*first);
     }
 
     /// The number of shards that the items suggest: the width of the latest write. If all items of
@@ -290,12 +287,11 @@ mod tests {
         placement.home(&key("2014-07-09"), &sort_key(serial), count(width)).unwrap()
     }
 
-    /// Observes items of one key: the place, version, and write width of each.
-    fn survey(
-        placement: Placement,
-        known: &Known,
-        items: &[(ShardNumber, Version, u32)],
-    ) -> Survey {
+    /// The place, version, and write width of an item.
+    type Row = (ShardNumber, Version, u32);
+
+    /// Observes items of one key.
+    fn survey(placement: Placement, known: &Known, items: &[Row]) -> Survey {
         let mut survey = Survey::default();
         for (serial, &(shard, version, width)) in (0..).zip(items) {
             let item =
@@ -309,11 +305,7 @@ mod tests {
         survey
     }
 
-    fn findings(
-        placement: Placement,
-        known: &Known,
-        items: &[(ShardNumber, Version, u32)],
-    ) -> KeyFindings {
+    fn findings(placement: Placement, known: &Known, items: &[Row]) -> KeyFindings {
         survey(placement, known, items).keys().next().unwrap().1.clone()
     }
 
@@ -355,15 +347,10 @@ mod tests {
             let found = findings(placement, &Known::Absent, &written);
             assert_eq!(found.width(), count(16), "three items tell, wherever they are");
             assert_eq!((found.misplaced(), found.is_whole()), (0, false));
-            let (number_of_shards, read_shards, shard_history) =
-                (count(16), count(16), found.history());
-            let unregistered = ShardMetadata::unregistered();
-            let rebuilt =
-                ShardMetadata { number_of_shards, read_shards, shard_history, ..unregistered };
-            assert!(
-                findings(placement, &is(&rebuilt), &written).is_whole()
-                    && found.are_covered_by(&rebuilt)
-            );
+            let unregistered = ShardMetadata::unregistered_with(count(16));
+            let rebuilt = ShardMetadata { shard_history: found.history(), ..unregistered };
+            assert!(findings(placement, &is(&rebuilt), &written).is_whole());
+            assert!(found.are_covered_by(&rebuilt));
             for narrow in [
                 ShardMetadata { shard_history: ShardHistory::default(), ..rebuilt.clone() },
                 ShardMetadata { number_of_shards: count(2), read_shards: count(2), ..rebuilt },
@@ -378,26 +365,18 @@ mod tests {
     /// under fewer.
     #[test]
     fn metadata_that_tells_of_every_item_is_whole() {
-        let (number_of_shards, shard_history) =
-            (count(4), ShardHistory::default().with(1, count(4)));
-        let unregistered = ShardMetadata { settled: true, ..ShardMetadata::unregistered() };
         let settled = ShardMetadata {
-            number_of_shards,
-            read_shards: number_of_shards,
-            shard_history,
-            ..unregistered
+            shard_history: ShardHistory::default().with(1, count(4)),
+            settled: true,
+            ..ShardMetadata::unregistered_with(count(4))
         };
         let item = |serial| {
             let shard = home(Calculated, serial, 4);
-            (
-                shard,
-                Version::new(1, serial, 0),
-                if home(Calculated, serial, 2) == shard { 2 } else { 4 },
-            )
+            let width = if home(Calculated, serial, 2) == shard { 2 } else { 4 };
+            (shard, Version::new(1, serial, 0), width)
         };
-        assert!(
-            findings(Calculated, &is(&settled), &(0..200).map(item).collect::<Vec<_>>()).is_whole()
-        );
+        let items: Vec<_> = (0..200).map(item).collect();
+        assert!(findings(Calculated, &is(&settled), &items).is_whole());
     }
 
     #[test]
@@ -438,11 +417,8 @@ mod tests {
 
     #[test]
     fn keys_of_one_shard_take_no_memory() {
-        let survey = survey(
-            Calculated,
-            &Known::Absent,
-            &[(ShardNumber::FIRST, Version::new(1, 1, 0), 1); 100],
-        );
+        let items = [(ShardNumber::FIRST, Version::new(1, 1, 0), 1); 100];
+        let survey = survey(Calculated, &Known::Absent, &items);
         assert_eq!((survey.items(), survey.keys().len()), (100, 0));
     }
 }

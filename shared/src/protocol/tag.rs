@@ -84,13 +84,6 @@ impl fmt::Display for ETag {
 }
 
 /// The states that a condition names.
-///
-/// ```
-/// use dynamodb_write_sharding::{ETag, ETags};
-///
-/// let one_of_two = ETags::Of(vec![ETag::new("12"), ETag::new("15")]);
-/// # let _ = one_of_two;
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ETags {
@@ -102,11 +95,10 @@ pub enum ETags {
 
 impl ETags {
     fn name(&self, current: Option<&ETag>) -> bool {
-        match (self, current) {
-            (_, None) => false,
-            (Self::Any, Some(_)) => true,
-            (Self::Of(tags), Some(current)) => tags.contains(current),
-        }
+        current.is_some_and(|current| match self {
+            Self::Any => true,
+            Self::Of(tags) => tags.contains(current),
+        })
     }
 }
 
@@ -178,11 +170,8 @@ mod tests {
         }
         let version = Version::new(3, 7, 9);
         assert_eq!(ETag::of(version, &one).version(), Some(version));
-        assert_eq!(
-            ETag::new(&format!("0{version}")).version(),
-            None,
-            "another spelling is another tag"
-        );
+        // Another spelling is another tag.
+        assert_eq!(ETag::new(&format!("0{version}")).version(), None);
     }
 
     #[test]
@@ -199,9 +188,7 @@ mod tests {
         for (conditions, expected) in rows {
             assert_eq!(conditions.only_version(), expected, "{conditions:?}");
         }
-        assert!(
-            !Conditions { matches: of(vec![]), differs: None }.hold(Some(&tag(1))),
-            "a weak tag matches nothing"
-        );
+        // A weak tag matches nothing.
+        assert!(!Conditions { matches: of(vec![]), differs: None }.hold(Some(&tag(1))));
     }
 }

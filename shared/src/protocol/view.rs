@@ -55,16 +55,18 @@ impl Moment {
     /// assert_eq!(at(11, 3_610).since(at(10, 10)), Some(Duration::from_secs(3_600)));
     /// assert_eq!(at(11, 9).since(at(10, 10)), None);
     /// ```
-    #[must_use]
     pub fn since(self, earlier: Self) -> Option<Duration> {
         let wall = self.wall.checked_sub(earlier.wall)?;
         Some(wall.max(self.monotonic.saturating_sub(earlier.monotonic)))
     }
 
     /// Whole seconds since the Unix epoch.
-    #[must_use]
     pub const fn epoch_seconds(self) -> u64 {
         self.wall.as_secs()
+    }
+
+    pub(super) fn epoch_micros(self) -> u64 {
+        u64::try_from(self.wall.as_micros()).unwrap_or(u64::MAX)
     }
 }
 
@@ -80,13 +82,11 @@ pub struct View {
 impl View {
     /// Distinguishes any two views of a key. Two views that were requested at the same instant may
     /// contain different changes.
-    #[must_use]
     pub const fn identity(&self) -> (Moment, u64) {
         (self.asked_at, self.layout.generation)
     }
 
     /// Whether the view is still valid under this lease.
-    #[must_use]
     pub fn is_valid(&self, now: Moment, lease: Duration) -> bool {
         now.since(self.asked_at).is_some_and(|age| age < lease)
     }
@@ -108,7 +108,6 @@ impl View {
     /// as the later view. This is safe: if a copy of the page was read later and has a lower
     /// generation, then no change after the higher generation has reached every copy, and no actor
     /// opens before that.
-    #[must_use]
     pub fn joined(&self, other: &Self) -> Self {
         let newer = if other.layout.generation > self.layout.generation { other } else { self };
         Self { layout: newer.layout.clone(), asked_at: self.asked_at.max(other.asked_at) }
@@ -116,16 +115,18 @@ impl View {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::values::key::ShardCount;
 
+    /// An instant on two clocks that agree.
+    pub(crate) const fn at(millis: u64) -> Moment {
+        Moment { monotonic: Duration::from_millis(millis), wall: Duration::from_millis(millis) }
+    }
+
     fn view(generation: u64, asked_at: u64) -> View {
-        let asked_at = Moment {
-            monotonic: Duration::from_secs(asked_at),
-            wall: Duration::from_secs(asked_at),
-        };
-        View { layout: Layout { generation, ..Layout::unlisted(ShardCount::ONE) }, asked_at }
+        let layout = Layout { generation, ..Layout::unlisted(ShardCount::ONE) };
+        View { layout, asked_at: at(asked_at) }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::protocol::applied::Once;
 use crate::protocol::copies::Request;
 use crate::protocol::drain::Waits;
 use crate::protocol::layout::Places;
+use crate::protocol::progress::{self, Progress};
 use crate::protocol::version::Version;
 use crate::protocol::view::{Moment, View};
 use crate::protocol::write_id::WriteId;
@@ -64,24 +65,7 @@ pub struct Update {
 }
 
 /// The driver's next step.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Next {
-    /// Get a view that is within its lease and, if an instant is given, was requested at or after
-    /// it.
-    Look(Option<Moment>),
-    /// Read the key's own item, make its page equal, and get a view that was requested at or after
-    /// this instant.
-    Verify(Moment),
-    /// The key's width is changing. Wait for the next era, then get a view.
-    Pause,
-    /// Read all places of the item, strongly consistent. For an update, examine the newest copy
-    /// then, and report a refusal by [`declined`](Write::declined).
-    Read,
-    /// Send this to the item's home, if the view's lease is still valid then.
-    Send(Request),
-    /// The write has ended.
-    Done(Outcome),
-}
+pub type Next = progress::Next<Request, Outcome>;
 
 /// How a write ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -115,20 +99,13 @@ const SUPERSEDED_ATTEMPT: &str = "an attempt arrived late, below a later write o
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Write {
     kind: Kind,
-    /// How long its views are valid, and how long requests may be in flight.
-    waits: Waits,
-    /// Drawn once.
-    tie_breaker: u32,
+    progress: Progress<Outcome>,
     /// Kept in its era while an attempt may still arrive. A throttled attempt does not.
     version: Option<Version>,
-    /// The version to send must be above this one.
-    above: Option<Version>,
     /// An attempt of this era got no response. It may still be applied.
     unanswered: bool,
     /// Several attempts of this era got no response.
     several: bool,
-    /// The mark of the copy at home, as far as it is known.
-    mark: Option<u64>,
     /// The first attempt has stored this version, which needs a mark, because another attempt may
     /// still arrive.
     to_mark: Option<Version>,
@@ -143,14 +120,6 @@ pub struct Write {
     base: Option<Version>,
     /// The version that this write has stored, or that refused it.
     stored: Option<Version>,
-    /// A view must be requested at or after this instant, because a copy was of a later era than
-    /// the last view.
-    look_after: Option<(Moment, u64)>,
-    /// The key's item was requested.
-    verified: bool,
-    /// A response that was processed after its view had expired. It counts if the era still lasts.
-    late: Option<(Moment, u64, Outcome)>,
-    over: Option<Outcome>,
 }
 
 /// The stored copies of an item.
@@ -167,23 +136,16 @@ impl Write {
     pub const fn new(kind: Kind, waits: Waits, tie_breaker: u32) -> Self {
         Self {
             kind,
-            waits,
-            tie_breaker,
+            progress: Progress::new(waits, tie_breaker),
             version: None,
-            above: None,
             unanswered: false,
             several: false,
-            mark: None,
             to_mark: None,
             found: None,
             buried_id: None,
             must_read: false,
             base: None,
             stored: None,
-            look_after: None,
-            verified: false,
-            late: None,
-            over: None,
         }
     }
 
@@ -200,27 +162,22 @@ impl Write {
 
     /// Whether nothing more is sent.
     pub const fn is_over(&self) -> bool {
-        self.over.is_some() || self.late.is_some()
+        self.progress.is_over()
     }
 
     /// The next step, under this view.
     pub fn next(&mut self, view: &View, places: &Places, now: Moment) -> Next {
-        if let Some(outcome) = self.over {
-            return Next::Done(outcome);
-        }
-        if let Some(next) = self.newer_view(view, now) {
+        let outcomes = (Outcome::Unknown(LATE_RESPONSE), Outcome::Lost);
+        if let Some(next) = self.progress.next(view, now, outcomes) {
             return next;
-        }
-        if !view.is_valid(now, self.waits.lease) {
-            return Next::Look(None);
         }
         let era = view.layout.era;
         if self.version.is_some_and(|version| version.era() != era) {
             if self.unanswered {
                 return Next::Done(Outcome::Unknown(ERA_CHANGED));
             }
-            (self.version, self.above, self.buried_id, self.mark) = (None, None, None, None);
-            (self.must_read, self.base) = (false, None);
+            (self.progress.above, self.progress.mark) = (None, None);
+            (self.version, self.base, self.buried_id, self.must_read) = (None, None, None, false);
         }
         if view.layout.closing.is_some() {
             return Next::Pause;
@@ -234,68 +191,18 @@ impl Write {
             && self.found.is_none()
         {
             self.base = Some(version);
-            self.go_above(version);
+            self.progress.go_above(version);
         }
-        let version = self.take_version(era, now);
-        match self.request(version, places, view, now) {
-            Some(request) => Next::Send(request),
-            None => self.ends(Outcome::Done, view, now),
-        }
-    }
-
-    /// The step before anything else while a newer view must confirm an outcome, or show the era of
-    /// a copy.
-    fn newer_view(&mut self, view: &View, now: Moment) -> Option<Next> {
-        let era = view.layout.era;
-        if let Some((since, of_era, outcome)) = self.late {
-            if !view.is_asked_since(since, now) {
-                return Some(Next::Look(Some(since)));
-            }
-            // The page may be behind: it still has the closing, but the next era may have begun.
-            let lasts = era == of_era && view.layout.closing.is_none();
-            return Some(Next::Done(if lasts { outcome } else { Outcome::Unknown(LATE_RESPONSE) }));
-        }
-        if let Some((since, of_era)) = self.look_after {
-            if !view.is_asked_since(since, now) || (era < of_era && !self.verified) {
-                self.verified = true;
-                return Some(Next::Verify(since));
-            }
-            if era < of_era {
-                return Some(Next::Done(Outcome::Lost));
-            }
-            (self.look_after, self.verified) = (None, false);
-        }
-        None
-    }
-
-    /// A statement about stored copies is valid under the lease only. After it, a newer view must
-    /// confirm that the era still lasts.
-    fn ends(&mut self, outcome: Outcome, view: &View, now: Moment) -> Next {
-        if view.is_valid(now, self.waits.lease) {
-            self.over = Some(outcome);
-            Next::Done(outcome)
-        } else {
-            self.late = Some((now, view.layout.era, outcome));
-            Next::Look(Some(now))
-        }
-    }
-
-    fn take_version(&mut self, era: u64, now: Moment) -> Version {
-        let micros = u64::try_from(now.wall.as_micros()).unwrap_or(u64::MAX);
-        let own = self.version.unwrap_or_else(|| Version::new(era, micros, self.tie_breaker));
-        let version = match self.above {
-            // Above an earlier era, the present era is enough.
-            Some(above) if own <= above => above.raised(self.tie_breaker),
-            _ => own,
-        };
+        let version = self.progress.version(self.version, era, now);
         self.version = Some(version);
-        version
-    }
-
-    fn go_above(&mut self, version: Version) {
-        self.above = self.above.max(Some(version));
+        if let Some(request) = self.request(version, places, view, now) {
+            return Next::Send(request);
+        }
+        // There is nothing to delete, and the view is within its lease.
+        self.progress.end(Outcome::Done, view, now);
+        Next::Done(Outcome::Done)
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -44,9 +44,7 @@ impl WriteId {
 
     /// How an item with this write id relates to the write.
     pub fn relation(&self, stored: Option<&str>) -> WriteRelation {
-        let key = |id: &str| {
-            id.strip_prefix(REQUEST_PREFIX)?.split_once(':').map(|(_, key)| key.to_owned())
-        };
+        let key = |id: &str| Some(id.strip_prefix(REQUEST_PREFIX)?.split_once(':')?.1.to_owned());
         match stored {
             Some(stored) if stored == self.0 => WriteRelation::Same,
             Some(stored) if key(stored).is_some() && key(stored) == key(&self.0) => {

@@ -15,11 +15,15 @@ use crate::protocol::names::{
 };
 use crate::protocol::version::Version;
 use crate::table::error::TableError;
-use crate::table::place::Place;
-use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey, SortKeyType};
+use crate::table::items::Place;
+use crate::values::key::{PartitionKey, ShardCount, SortKey, SortKeyType};
 use crate::values::value::{Item, Value};
 
 pub(crate) type SdkItem = HashMap<String, AttributeValue>;
+
+pub(super) fn number(n: impl ToString) -> AttributeValue {
+    AttributeValue::N(n.to_string())
+}
 
 pub(crate) fn to_sdk(value: Value) -> AttributeValue {
     match value {
@@ -67,7 +71,7 @@ pub(crate) fn from_sdk(value: AttributeValue) -> Result<Value, TableError> {
 pub(crate) fn sort_key_to_sdk(sort_key: &SortKey) -> AttributeValue {
     match sort_key {
         SortKey::String(text) => AttributeValue::S(text.to_string()),
-        SortKey::Number(number) => AttributeValue::N(number.to_string()),
+        SortKey::Number(of) => number(of),
     }
 }
 
@@ -109,14 +113,12 @@ pub(super) fn item_to_sdk(
         }
         None => drop(stored.insert(DELETED.to_owned(), AttributeValue::Bool(true))),
     }
-    stored.insert(config.partition_key_name.clone(), AttributeValue::S(shard_key));
     stored.insert(config.sort_key_name.clone(), sort_key_to_sdk(place.sort_key));
-    set_logical_key(config, &mut stored, (place.partition_key, place.shard));
-    stored.insert(VERSION.into(), AttributeValue::N(version.to_string()));
+    set_place(config, &mut stored, place, shard_key);
+    stored.insert(VERSION.into(), number(version));
     if let Some(write_id) = write_id {
         stored.insert(WRITE_ID.into(), AttributeValue::S(write_id.to_owned()));
     }
-    set_width(config, &mut stored, place.width);
     stored
 }
 
@@ -128,31 +130,31 @@ pub(super) fn set_mark(
     late_until: u64,
     effect: &Effect,
 ) {
-    let until = AttributeValue::N(late_until.to_string());
+    let until = number(late_until);
     if let (Some(ttl), Effect::Bury { may_expire: true, .. }) = (&config.ttl_attribute, effect) {
         stored.insert(ttl.clone(), until.clone());
     }
     stored.insert(LATE_UNTIL.to_owned(), until);
 }
 
-/// Stores the logical key, unless the stored key is the same.
-pub(super) fn set_logical_key(
+/// Stores the key of the shard, the logical key unless it is the same, and the width.
+pub(super) fn set_place(
     config: &TableConfig,
     stored: &mut SdkItem,
-    (key, shard): (&PartitionKey, ShardNumber),
+    place: Place<'_>,
+    shard_key: String,
 ) {
-    if config.shard_keys.is_key_itself(shard) {
+    stored.insert(config.partition_key_name.clone(), AttributeValue::S(shard_key));
+    if config.shard_keys.is_key_itself(place.shard) {
         stored.remove(LOGICAL_KEY);
     } else {
-        stored.insert(LOGICAL_KEY.into(), AttributeValue::S(key.as_str().to_owned()));
+        let key = place.partition_key.as_str().to_owned();
+        stored.insert(LOGICAL_KEY.into(), AttributeValue::S(key));
     }
-}
-
-pub(crate) fn set_width(config: &TableConfig, stored: &mut SdkItem, width: ShardCount) {
-    if width == config.adopt_shards {
+    if place.width == config.adopt_shards {
         stored.remove(WIDTH);
     } else {
-        stored.insert(WIDTH.into(), AttributeValue::N(width.to_string()));
+        stored.insert(WIDTH.into(), number(place.width));
     }
 }
 
@@ -200,10 +202,9 @@ fn set_applied(stored: &mut SdkItem, applied: &Applied) {
     let ids = |ids: &BTreeSet<UpdateId>| {
         AttributeValue::Bs(ids.iter().map(|id| Blob::new(id.bytes())).collect())
     };
-    let millis = |at: u64| AttributeValue::N(at.to_string());
     let mut before = HashMap::from([
-        (BEGAN.to_owned(), millis(applied.began)),
-        (KNOWN_SINCE.to_owned(), millis(applied.known_since)),
+        (BEGAN.to_owned(), number(applied.began)),
+        (KNOWN_SINCE.to_owned(), number(applied.known_since)),
     ]);
     // A set in DynamoDB has at least one member.
     if !applied.old.is_empty() {

@@ -16,7 +16,7 @@ use crate::protocol::names::{
 };
 use crate::protocol::version::Version;
 use crate::table::Tables;
-use crate::table::attributes::{self, SdkItem};
+use crate::table::attributes::{self, SdkItem, number};
 use crate::values::key::{PartitionKey, ShardKeys, ShardNumber};
 use crate::values::value::Attributes;
 
@@ -47,7 +47,7 @@ impl Expression {
     }
 
     fn version(self, version: Version) -> Self {
-        self.name("#v", VERSION).value(":v", AttributeValue::N(version.to_string()))
+        self.name("#v", VERSION).value(":v", number(version))
     }
 
     fn and(mut self, other: Self) -> Self {
@@ -82,10 +82,9 @@ impl Expression {
 
     /// No mark that must stay.
     fn allowing(marks: Marks) -> Option<Self> {
-        let lost_until = AttributeValue::N(marks.lost_until.to_string());
         let allowing = Self::of("attribute_not_exists(#m) OR #m <= :m")
             .name("#m", LATE_UNTIL)
-            .value(":m", lost_until);
+            .value(":m", number(marks.lost_until));
         (marks.lost_until < u64::MAX).then_some(allowing)
     }
 
@@ -96,14 +95,13 @@ impl Expression {
         let Some(once) = once else { return is_stored };
         let taken =
             "#o.#b > :b AND #o.#s <= :s AND NOT contains(#y, :id) AND NOT contains(#o.#i, :id)";
-        let millis = |at: u64| AttributeValue::N(at.to_string());
         let taken = Self::of(taken)
             .name("#y", APPLIED)
             .name("#o", APPLIED_BEFORE)
             .name("#b", BEGAN)
-            .value(":b", millis(youngest_too_old(once)))
+            .value(":b", number(youngest_too_old(once)))
             .name("#s", KNOWN_SINCE)
-            .value(":s", millis(once.sent_at))
+            .value(":s", number(once.sent_at))
             .name("#i", IDS)
             .value(":id", AttributeValue::B(Blob::new(once.id.bytes())));
         is_stored.and(taken)
@@ -188,7 +186,7 @@ impl Expression {
         let added = additions.iter();
         let added = added.map(|(name, value)| (name.as_str(), attributes::to_sdk(value.clone())));
         let (mut add, mut condition) = self.adding(added);
-        condition.values.insert(":step".to_owned(), AttributeValue::N(Version::STEP.to_string()));
+        condition.values.insert(":step".to_owned(), number(Version::STEP));
         if let Some(once) = once {
             let ids = AttributeValue::Bs(vec![Blob::new(once.id.bytes())]);
             condition.values.insert(":ids".to_owned(), ids);
@@ -248,7 +246,7 @@ mod tests {
         let version = Version::new(2, 3, 4);
         let demanded = |condition: &Condition| Expression::demanded(condition, "key");
         let once = Once { id: UpdateId::from_bytes([7; 8]), sent_at: 9 };
-        let nine = AttributeValue::N("9".into());
+        let nine = number(9);
         let marks = Marks { late_until: None, lost_until: 9 };
         let same =
             Expression::exactly(version).and_same([("expires", Some(&nine)), ("closing", None)]);
@@ -299,7 +297,7 @@ mod tests {
 
     #[test]
     fn an_update_sets_what_has_a_value_and_removes_the_rest() {
-        let one = || Some(AttributeValue::N("1".into()));
+        let one = || Some(number(1));
         let (update, absent) =
             Expression::absent("key").update([("a", one()), ("b", None), ("c", one())]);
         assert_eq!(update, "SET #u0 = :u0, #u2 = :u2 REMOVE #u1");

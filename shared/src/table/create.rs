@@ -84,8 +84,7 @@ async fn status(client: &Client, table: &str) -> Result<Option<TableStatus>, Tab
         }
         Err(error) => error,
     };
-    let refused = error.as_service_error();
-    if refused.is_some_and(DescribeTableError::is_resource_not_found_exception) {
+    if error.as_service_error().is_some_and(DescribeTableError::is_resource_not_found_exception) {
         return Ok(None);
     }
     Err(TableError::from_sdk(error).about(&format!("the table {table} cannot be described")))

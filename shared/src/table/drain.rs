@@ -6,12 +6,12 @@ use crate::protocol::copies::{Copy, Effect};
 use crate::protocol::drain;
 use crate::protocol::names::{LOGICAL_KEY, VERSION, WIDTH};
 use crate::protocol::version::Version;
-use crate::table::attributes::{self, SdkItem};
+use crate::table::attributes::{self, SdkItem, number};
 use crate::table::condition::Expression;
 use crate::table::error::TableError;
-use crate::table::place::{At, Place};
+use crate::table::items::Place;
 use crate::table::writes::{LeaseLasts, Sent};
-use crate::table::{Table, Tables, sending};
+use crate::table::{Table, Tables};
 use crate::values::key::{PartitionKey, ShardNumber, SortKey};
 use crate::values::value::{value_size, write_units};
 
@@ -70,8 +70,7 @@ impl Tables {
             .consistent_read(true)
             .limit(i32::try_from(limit).unwrap_or(i32::MAX))
             .set_exclusive_start_key(after.map(|after| self.key(shard_key, after)));
-        let answer =
-            sending(query.send()).await.map_err(|error| self.failed(Table::Main, error))?;
+        let answer = self.ask(Table::Main, query.send()).await?;
         let next =
             answer.last_evaluated_key.as_ref().map(|item| self.sort_key(item)).transpose()?;
         let copies = self.ours(answer.items, key, shard).map(|stored| self.stored_copy(stored));
@@ -93,23 +92,19 @@ impl Tables {
         home: Place<'_>,
         lasts: LeaseLasts,
     ) -> Result<Sent, TableError> {
-        let Place { partition_key: key, sort_key, shard: home, width } = home;
         if copy.stored.is_empty() {
             let why = "a copy of which only the version is remembered cannot be moved";
             return Err(TableError::Rejected(why.into()));
         }
         let mut stored = copy.stored.clone();
-        let shard_key = AttributeValue::S(self.shard_key(key, home)?);
-        stored.insert(self.config.partition_key_name.clone(), shard_key);
-        attributes::set_logical_key(&self.config, &mut stored, (key, home));
-        attributes::set_width(&self.config, &mut stored, width);
+        let shard_key = self.shard_key(home.partition_key, home.shard)?;
+        attributes::set_place(&self.config, &mut stored, home, shard_key);
         let request = drain::copy_home(&copy.copy);
         if let Effect::Put { version, .. } = request.effect {
-            stored.insert(VERSION.into(), AttributeValue::N(version.to_string()));
+            stored.insert(VERSION.into(), number(version));
         }
-        let condition = self.expression(&request.condition, home);
-        let at = At { partition_key: key, sort_key, shard: home };
-        self.put(at, stored, condition, Some(lasts)).await
+        let condition = self.expression(&request.condition, home.shard);
+        self.put(home, stored, condition, Some(lasts)).await
     }
 
     /// Deletes a copy if it is unchanged: its version, or all its attributes if it has no version;
@@ -117,26 +112,24 @@ impl Tables {
     /// version.
     pub(crate) async fn delete_copy(
         &self,
-        key: &PartitionKey,
         copy: &StoredCopy,
-        shard: ShardNumber,
+        at: Place<'_>,
         lasts: LeaseLasts,
     ) -> Result<Sent, TableError> {
         // The attributes that the key gives a copy, or that a move changes.
         let not_compared: [&str; 4] =
             [&self.config.partition_key_name, &self.config.sort_key_name, LOGICAL_KEY, WIDTH];
-        let (same, compared) = match copy.copy.version {
-            Version::NONE => (Expression::unversioned(self.proof(shard)), Some(&copy.stored)),
-            version => (Expression::exactly(version), None),
+        let has_version = copy.copy.version != Version::NONE;
+        let same = if has_version {
+            Expression::exactly(copy.copy.version)
+        } else {
+            Expression::unversioned(self.proof(at.shard))
         };
-        let compared = compared
-            .into_iter()
-            .flatten()
-            .filter(|(name, _)| !not_compared.contains(&name.as_str()));
+        let is_compared = |name: &str| !has_version && !not_compared.contains(&name);
+        let compared = copy.stored.iter().filter(|(name, _)| is_compared(name));
         let ttl = self.config.ttl_attribute.as_ref().zip(copy.ttl.as_ref());
         let all = ttl.into_iter().chain(compared).map(|(name, value)| (name.as_str(), Some(value)));
         let condition = same.and_same(all);
-        let at = At { partition_key: key, sort_key: &copy.sort_key, shard };
         self.delete(at, condition, Some(lasts)).await
     }
 
@@ -156,7 +149,7 @@ mod tests {
     #[test]
     fn what_is_remembered_of_a_copy_is_enough_to_delete_it() {
         let stored = SdkItem::from([("text".to_owned(), AttributeValue::S("x".repeat(2_000)))]);
-        let (version, ttl) = (Version::new(1, 2, 3), Some(AttributeValue::N("9".into())));
+        let (version, ttl) = (Version::new(1, 2, 3), Some(number(9)));
         let write_id = Some("id".into());
         let copy = Copy { version, is_tombstone: false, write_id, applied: None, late_until: None };
         let read = StoredCopy { sort_key: text("order-1"), copy, ttl, stored, units: None };

@@ -21,10 +21,6 @@ impl Cause {
     pub(crate) fn by(why: impl Into<String>, source: impl Error + Send + Sync + 'static) -> Self {
         Self { why: why.into(), code: None, source: Some(Box::new(source)) }
     }
-
-    pub(super) fn about(self, what: &str) -> Self {
-        Self { why: format!("{what}: {}", self.why), ..self }
-    }
 }
 
 impl<T: Into<String>> From<T> for Cause {
@@ -161,6 +157,16 @@ impl TableError {
                 Self::Unusable(Cause { code: Some(code), ..Cause::by(why, error) })
             }
         }
+    }
+}
+
+/// `None` if the condition did not hold, where that is no failure: it is there already, or
+/// superseded.
+pub(crate) fn unless_refused<T>(written: Result<T, TableError>) -> Result<Option<T>, TableError> {
+    match written {
+        Ok(written) => Ok(Some(written)),
+        Err(TableError::ConditionFailed) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -14,16 +14,15 @@ use crate::protocol::names::{
     ACCEPTED, ADDED_ITEMS, ATTEMPTS, BEGUN, FIRST_WRITES, GENERATION, ITEMS, RATE,
     SHORT_GENERATION, SHORT_UNTIL, THROTTLED, THROTTLES,
 };
-use crate::table::attributes::SdkItem;
+use crate::table::attributes::{SdkItem, number};
 use crate::table::condition::Expression;
-use crate::table::error::TableError;
-use crate::table::metadata_item::number;
-use crate::table::{Table, Tables, sending};
+use crate::table::error::{TableError, unless_refused};
+use crate::table::{Table, Tables};
 use crate::values::key::PartitionKey;
 
 /// An instance that would begin a new pool within this time of another instance adds to the
 /// existing one.
-const MAX_ATTEMPTS: u32 = 2;
+const MAX_ATTEMPTS: usize = 2;
 /// A set has at least one member. This one, which is no hash, stands for none.
 const NO_ITEM: &str = "-1";
 
@@ -136,19 +135,16 @@ impl Tables {
             let pool = Expression::of(condition).name("#g", GENERATION).name("#b", BEGUN);
             pool.value(":g", number(generation)).value(":o", number(oldest))
         };
-        for _ in 0..MAX_ATTEMPTS {
-            let added = pool("#g = :g AND #b >= :o").adding(observed.clone());
-            match self.update_evidence(&item, generation, added).await {
-                Err(TableError::ConditionFailed) => {}
-                result => return result,
-            }
-            let begun = [(GENERATION, number(generation)), (BEGUN, number(now))];
-            let begun = begun.into_iter().chain(observed.clone());
-            let begun = pool("attribute_not_exists(#g) OR #g < :g OR #b < :o")
-                .update(begun.map(|(name, value)| (name, Some(value))));
-            match self.update_evidence(&item, generation, begun).await {
-                Err(TableError::ConditionFailed) => {}
-                result => return result,
+        let begun = [(GENERATION, number(generation)), (BEGUN, number(now))];
+        let begun = begun.into_iter().chain(observed.clone());
+        let begun = pool("attribute_not_exists(#g) OR #g < :g OR #b < :o")
+            .update(begun.map(|(name, value)| (name, Some(value))));
+        let changes = [pool("#g = :g AND #b >= :o").adding(observed), begun];
+        for change in changes.iter().cycle().take(2 * MAX_ATTEMPTS) {
+            if let Some(pool) =
+                unless_refused(self.update_evidence(&item, generation, change.clone()).await)?
+            {
+                return Ok(pool);
             }
         }
         // Other instances know a later generation.
@@ -173,11 +169,8 @@ impl Tables {
                 .value(":s", number(until))
                 .value(":h", number(generation));
         let claimed = ("SET #s = :s, #h = :h".to_owned(), unclaimed);
-        match self.update_evidence(&item, generation, claimed).await {
-            Ok(_) => Ok(true),
-            Err(TableError::ConditionFailed) => Ok(false),
-            Err(error) => Err(error),
-        }
+        let claimed = self.update_evidence(&item, generation, claimed).await;
+        Ok(unless_refused(claimed)?.is_some())
     }
 
     /// Reads the pooled observations of a key under a generation, strongly consistent.
@@ -200,8 +193,7 @@ impl Tables {
         let request = self
             .update(Table::Metadata, self.metadata_key(item), update, condition)
             .return_values(ReturnValue::AllNew);
-        let answer =
-            sending(request.send()).await.map_err(|error| self.failed(Table::Metadata, error))?;
+        let answer = self.ask(Table::Metadata, request.send()).await?;
         Ok(together(&answer.attributes.unwrap_or_default(), generation))
     }
 }

@@ -9,8 +9,8 @@ use crate::protocol::merge::{ShardPage, ShardPageRequest, Stored};
 use crate::protocol::names::{DELETED, LOGICAL_KEY, VERSION, WIDTH};
 use crate::table::attributes::{self, SdkItem};
 use crate::table::error::{Cause, TableError};
-use crate::table::{Table, Tables, sending};
-use crate::values::key::{PartitionKey, ShardNumber, SortKey};
+use crate::table::{Table, Tables};
+use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::values::query::{Order, PageQuery};
 use crate::values::value::Item;
 
@@ -32,6 +32,16 @@ pub(crate) struct GetTarget<'a> {
     pub(crate) consistent: bool,
 }
 
+/// Where a write finds or puts an item.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) partition_key: &'a PartitionKey,
+    pub(crate) sort_key: &'a SortKey,
+    pub(crate) shard: ShardNumber,
+    /// The write width under which the item is placed. Items and tombstones store it.
+    pub(crate) width: ShardCount,
+}
+
 /// The copy at a place, with its attributes.
 #[derive(Debug, Clone)]
 pub(crate) struct RawCopy {
@@ -42,13 +52,6 @@ pub(crate) struct RawCopy {
 /// The copies at the item's places, and the shards that were not read because capacity was missing.
 type Found<T> = (Vec<(ShardNumber, T)>, Vec<ShardNumber>);
 
-pub(crate) fn newer(
-    one: Option<Stored<Item>>,
-    other: Option<Stored<Item>>,
-) -> Option<Stored<Item>> {
-    [one, other].into_iter().flatten().max_by_key(|copy| copy.version)
-}
-
 impl Tables {
     /// Queries one shard for its part of a page, on the table or on an index with the table's own
     /// keys.
@@ -58,19 +61,19 @@ impl Tables {
         request: &ShardPageRequest,
         index: Option<&str>,
     ) -> Result<ShardQueryPage, TableError> {
-        let shard_key = self.shard_key(&query.partition_key, request.shard)?;
+        let key = &query.partition_key;
+        let shard_key = self.shard_key(key, request.shard)?;
+        let start = request.after.as_ref().map(|after| self.key(shard_key.clone(), after));
         let (condition, bounds) = key_condition(query, request);
         let mut call = self
-            .query(shard_key.clone())
+            .query(shard_key)
             .key_condition_expression(condition)
             .set_index_name(index.map(str::to_owned))
             .scan_index_forward(query.order == Order::Ascending)
             .consistent_read(query.consistent)
             .return_consumed_capacity(ReturnConsumedCapacity::Total)
             .limit(i32::try_from(request.limit).unwrap_or(i32::MAX))
-            .set_exclusive_start_key(
-                request.after.as_ref().map(|after| self.key(shard_key, after)),
-            );
+            .set_exclusive_start_key(start);
         if !bounds.is_empty() {
             call = call.expression_attribute_names("#s", &self.config.sort_key_name);
         }
@@ -80,7 +83,7 @@ impl Tables {
         if let Some(fields) = &query.fields {
             // The attributes that distinguish copies are read, too.
             let own = [LOGICAL_KEY, VERSION, DELETED, self.config.sort_key_name.as_str()];
-            let mut terms = Vec::with_capacity(fields.len() + own.len());
+            let mut terms = Vec::new();
             let names = own.into_iter().chain(fields.iter().map(String::as_str));
             for (index, name) in names.enumerate() {
                 let placeholder = format!("#f{index}");
@@ -89,15 +92,13 @@ impl Tables {
             }
             call = call.projection_expression(terms.join(", "));
         }
-        let answer = sending(call.send()).await.map_err(|error| self.failed(Table::Main, error))?;
+        let answer = self.ask(Table::Main, call.send()).await?;
         let next = answer.last_evaluated_key.as_ref().map(|key| self.sort_key(key)).transpose()?;
-        let ours = self.ours(answer.items, &query.partition_key, request.shard);
-        let items =
-            ours.map(|item| attributes::item_from_sdk(&self.config, &query.partition_key, item));
-        let items = items.collect::<Result<_, _>>()?;
+        let ours = self.ours(answer.items, key, request.shard);
+        let items = ours.map(|item| attributes::item_from_sdk(&self.config, key, item));
+        let page = ShardPage { items: items.collect::<Result<_, _>>()?, next };
         let consumed = answer.consumed_capacity.and_then(|consumed| consumed.capacity_units);
-        let consumed = consumed.unwrap_or_default();
-        Ok(ShardQueryPage { page: ShardPage { items, next }, consumed })
+        Ok(ShardQueryPage { page, consumed: consumed.unwrap_or_default() })
     }
 
     /// The items of a shard's page that belong to the key.
@@ -110,20 +111,18 @@ impl Tables {
         page.unwrap_or_default().into_iter().filter(move |item| self.counts(item, key, shard))
     }
 
-    /// Reads one item from one shard, or from several in one request. Returns the key's newest
-    /// copy, which may be a tombstone, and the shards that were not read.
-    pub(crate) async fn get_newest(
+    /// Reads one item from one shard, or from several in one request. Returns its copies, which may
+    /// be tombstones, and the shards that were not read.
+    pub(crate) async fn get_copies(
         &self,
         target: GetTarget<'_>,
         shards: &[ShardNumber],
-    ) -> Result<(Option<Stored<Item>>, Vec<ShardNumber>), TableError> {
+    ) -> Result<(Vec<Stored<Item>>, Vec<ShardNumber>), TableError> {
         let (found, unprocessed) = self.get_all(target, shards).await?;
-        let mut newest = None;
-        for (_, item) in found {
-            let stored = attributes::item_from_sdk(&self.config, target.partition_key, item)?;
-            newest = newer(newest, Some(stored));
-        }
-        Ok((newest, unprocessed))
+        let items = found.into_iter().map(|(_, item)| item);
+        let copies =
+            items.map(|item| attributes::item_from_sdk(&self.config, target.partition_key, item));
+        Ok((copies.collect::<Result<_, _>>()?, unprocessed))
     }
 
     /// The copies at an item's places, strongly consistent; and each item as it is stored.
@@ -168,16 +167,12 @@ impl Tables {
                 places.insert(self.shard_key(target.partition_key, *shard)?, *shard);
             }
             let keys = places.keys().map(|key| self.key(key.clone(), target.sort_key)).collect();
-            let wanted = KeysAndAttributes::builder()
-                .set_keys(Some(keys))
-                .consistent_read(target.consistent)
-                .build();
-            let unbuilt =
-                |error| TableError::Rejected(Cause::by("the request could not be made", error));
-            let wanted = wanted.map_err(unbuilt)?;
+            let wanted = KeysAndAttributes::builder().set_keys(Some(keys));
+            let wanted = wanted.consistent_read(target.consistent).build().map_err(|error| {
+                TableError::Rejected(Cause::by("the request could not be made", error))
+            })?;
             let call = self.client.batch_get_item().request_items(&self.config.table_name, wanted);
-            let answer =
-                sending(call.send()).await.map_err(|error| self.failed(Table::Main, error))?;
+            let answer = self.ask(Table::Main, call.send()).await?;
             let shard_of = |item: &SdkItem| places.get(item.get(name)?.as_s().ok()?).copied();
             let left = answer.unprocessed_keys.unwrap_or_default();
             unprocessed

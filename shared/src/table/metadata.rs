@@ -9,10 +9,10 @@ use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailur
 use crate::protocol::load::Load;
 use crate::protocol::metadata::ShardMetadata;
 use crate::protocol::names::{GENERATION, LOAD_MINUTE, LOAD_UNITS, NUMBER_OF_SHARDS};
-use crate::table::attributes::SdkItem;
+use crate::table::attributes::{SdkItem, number};
 use crate::table::condition::Expression;
 use crate::table::error::TableError;
-use crate::table::metadata_item::{LOAD_ATTRIBUTES, RawMetadata, attributes, number};
+use crate::table::metadata_item::{LOAD_ATTRIBUTES, RawMetadata, attributes};
 use crate::table::{Table, Tables, sending};
 use crate::values::key::{KeyError, PartitionKey};
 
@@ -28,8 +28,7 @@ impl Tables {
         self.get_raw_metadata(key).await?.map(|raw| raw.parse()).transpose()
     }
 
-    /// Reads a key's metadata item as it is stored, valid or not. As
-    /// [`get_metadata`](Self::get_metadata) otherwise.
+    /// As [`get_metadata`](Self::get_metadata), as it is stored, valid or not.
     pub(crate) async fn get_raw_metadata(
         &self,
         key: &PartitionKey,
@@ -59,8 +58,8 @@ impl Tables {
                 .table_name(&self.config.metadata_table_name)
                 .limit(MAX_LISTED_KEYS)
                 .consistent_read(true);
-            let sent = sending(scan.set_exclusive_start_key(start).send());
-            let answer = sent.await.map_err(|error| self.failed(Table::Metadata, error))?;
+            let scan = scan.set_exclusive_start_key(start);
+            let answer = self.ask(Table::Metadata, scan.send()).await?;
             for item in answer.items.unwrap_or_default() {
                 if let Some(key) = self.logical_key(&item)? {
                     keys.push((key, RawMetadata(item)));
@@ -128,8 +127,6 @@ impl Tables {
     /// Writes a transition as one compare-and-set. The stored item must still have the generation
     /// of `seen`; without `seen` there must be no item; or it must be the given damaged item. The
     /// recorded load is kept, unless the whole item is written anew.
-    ///
-    /// # Errors
     /// [`TableError::ConditionFailed`] if another actor was first. After [`TableError::Transient`]
     /// the transition may have been applied.
     pub(crate) async fn write_metadata(
@@ -163,10 +160,7 @@ impl Tables {
         self.change_metadata(key.as_str(), condition.update(stored)).await
     }
 
-    /// Changes an item if the condition holds.
-    ///
-    /// # Errors
-    /// [`TableError::ConditionFailed`] if it does not.
+    /// Changes an item if the condition holds. [`TableError::ConditionFailed`] if it does not.
     pub(super) async fn change_metadata(
         &self,
         key: &str,
@@ -177,7 +171,7 @@ impl Tables {
     }
 
     /// As [`change_metadata`](Self::change_metadata), but returns the stored item if the condition
-    /// does not hold. The error is for one that the server does not return, or that is not there.
+    /// does not hold, unless the server does not return it, or there is none.
     async fn update_metadata(
         &self,
         key: &str,

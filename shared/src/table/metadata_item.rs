@@ -12,7 +12,7 @@ use crate::protocol::names::{
     GENERATION, LAST_UPDATED, LOAD_MINUTE, LOAD_PER_SHARD, LOAD_UNITS, NUMBER_OF_SHARDS,
     READ_SHARDS, REJECTED_PERCENT, SETTLED, SHARD_HISTORY, SHRUNK_AT, UNMOVABLE_AT, UNPURGED,
 };
-use crate::table::attributes::SdkItem;
+use crate::table::attributes::{SdkItem, number};
 use crate::table::error::TableError;
 use crate::values::key::ShardCount;
 
@@ -31,11 +31,8 @@ pub(crate) struct RawMetadata(pub(super) SdkItem);
 
 impl RawMetadata {
     /// The metadata. An item that another program stored may have only the widths and their
-    /// history.
-    ///
-    /// # Errors
-    /// [`TableError::Damaged`] if an attribute cannot be parsed, or if attributes contradict each
-    /// other.
+    /// history. [`TableError::Damaged`] if an attribute cannot be parsed, or if attributes
+    /// contradict each other.
     pub(crate) fn parse(&self) -> Result<ShardMetadata, TableError> {
         let number = |name| Ok::<_, TableError>(self.number(name)?.unwrap_or_default());
         let small = |name| u32::try_from(number(name)?).map_err(|_| damaged(name));
@@ -84,24 +81,22 @@ impl RawMetadata {
         Ok(metadata)
     }
 
-    pub(crate) fn widest(&self) -> Option<ShardCount> {
-        let width = |name| self.count(name).ok().flatten();
-        width(NUMBER_OF_SHARDS).max(width(READ_SHARDS)).max(width(CLOSING))
-    }
-
-    pub(crate) fn history(&self) -> ShardHistory {
+    /// The parts of a damaged item that can be parsed, with `nothing` for the others. A rebuild
+    /// begins a later generation and era.
+    pub(crate) fn readable_parts(&self, nothing: ShardMetadata) -> ShardMetadata {
+        let widths = [NUMBER_OF_SHARDS, READ_SHARDS, CLOSING];
+        let widths = widths.into_iter().filter_map(|name| self.count(name).ok()?);
+        let number = |name| self.number(name).ok().flatten();
+        let era = number(ERA).filter(|era| (FIRST_ERA..MAX_ERA).contains(era));
         let entries = self.entries().unwrap_or_default().iter().map(String::as_str);
-        ShardHistory::parse(entries.filter(|entry| ShardHistory::parse([*entry]).is_ok()))
-            .unwrap_or_default()
-    }
-
-    pub(crate) fn generation(&self) -> Option<u64> {
-        self.number(GENERATION).ok().flatten()
-    }
-
-    /// The era, if it can be parsed. A rebuild begins a later one.
-    pub(crate) fn era(&self) -> Option<u64> {
-        self.number(ERA).ok().flatten().filter(|era| (FIRST_ERA..MAX_ERA).contains(era))
+        let entries = entries.filter(|entry| ShardHistory::parse([*entry]).is_ok());
+        ShardMetadata {
+            read_shards: widths.fold(nothing.read_shards, ShardCount::max),
+            generation: number(GENERATION).unwrap_or_default().min(MAX_GENERATION / 2),
+            era: era.unwrap_or(nothing.era),
+            shard_history: ShardHistory::parse(entries).unwrap_or_default(),
+            ..nothing
+        }
     }
 
     /// The attributes that identify a damaged item, with their values. It may have no generation to
@@ -133,10 +128,6 @@ impl RawMetadata {
 
 fn damaged(name: &str) -> TableError {
     TableError::Damaged(format!("the metadata attribute {name} is missing or unusable"))
-}
-
-pub(super) fn number(n: impl ToString) -> AttributeValue {
-    AttributeValue::N(n.to_string())
 }
 
 /// Every attribute of a key's metadata with its value; `None` for an attribute that must be absent.
@@ -270,16 +261,7 @@ mod tests {
             assert_eq!(drain_to_string(drain), text);
             assert_eq!(drain_from_str(text), Some(drain));
         }
-        for text in [
-            "",
-            "10",
-            "10 20",
-            "- 20 -",
-            "10 20 x",
-            "10 20 30 40",
-            "10  20 30",
-            "shrink@10 mark 20",
-        ] {
+        for text in ["", "10 20", "- 20 -", "10 20 x", "10 20 30 40", "10  20 30"] {
             assert_eq!(drain_from_str(text), None, "{text}");
         }
     }
@@ -330,9 +312,9 @@ mod tests {
         damaged.insert(READ_SHARDS.to_owned(), AttributeValue::S("x".into()));
         damaged
             .insert(SHARD_HISTORY.to_owned(), AttributeValue::Ss(vec!["20:4".into(), "x".into()]));
-        let raw = RawMetadata(damaged);
-        assert!(raw.parse().is_err());
-        assert_eq!((raw.widest(), raw.era()), (Some(shards(8)), Some(4)));
-        assert_eq!((raw.generation(), raw.history().to_strings()), (Some(7), vec!["20:4".into()]));
+        assert!(parse(&damaged).is_err());
+        let read = RawMetadata(damaged).readable_parts(ShardMetadata::unregistered());
+        assert_eq!((read.read_shards, read.era, read.generation), (shards(8), 4, 7));
+        assert_eq!(read.shard_history.to_strings(), ["20:4"]);
     }
 }

@@ -13,7 +13,6 @@ pub(crate) mod obstacles;
 mod page;
 #[cfg(feature = "test-switches")]
 pub(crate) mod partition_model;
-mod place;
 mod plain;
 mod scan;
 mod table_item;
@@ -41,10 +40,9 @@ use error::{Cause, TableError};
 pub(crate) use attributes::Content;
 pub(crate) use drain::StoredCopy;
 pub(crate) use evidence::{Evidence, Shortage, Together};
-pub(crate) use items::{GetTarget, RawCopy, ShardQueryPage, newer};
+pub(crate) use items::{GetTarget, Place, RawCopy, ShardQueryPage};
 pub(crate) use metadata_item::RawMetadata;
 pub(crate) use page::{PageCopy, StoredPage};
-pub(crate) use place::Place;
 pub use scan::ScanPosition;
 pub(crate) use table_item::{Mode, TABLE_KEY, TableItem};
 pub(crate) use writes::{LeaseLasts, Sent};
@@ -106,7 +104,7 @@ impl Tables {
             .table_name(self.name(table))
             .set_key(Some(key))
             .consistent_read(consistent);
-        Ok(sending(get.send()).await.map_err(|error| self.failed(table, error))?.item)
+        Ok(self.ask(table, get.send()).await?.item)
     }
 
     fn name(&self, table: Table) -> &str {
@@ -114,6 +112,18 @@ impl Tables {
             Table::Main => &self.config.table_name,
             Table::Metadata => &self.config.metadata_table_name,
         }
+    }
+
+    /// Sends a request to a table, as [`sending`], and names the table in its error.
+    fn ask<'a, T: 'a, E>(
+        &'a self,
+        table: Table,
+        request: impl Future<Output = Result<T, SdkError<E, HttpResponse>>> + Send + 'a,
+    ) -> Pin<Box<dyn Future<Output = Result<T, TableError>> + Send + 'a>>
+    where
+        E: ProvideErrorMetadata + Error + Send + Sync + 'static,
+    {
+        sending(async move { request.await.map_err(|error| self.failed(table, error)) })
     }
 
     fn failed<E>(&self, table: Table, error: SdkError<E, HttpResponse>) -> TableError
@@ -131,7 +141,7 @@ impl Tables {
             Table::Metadata => "metadata",
         };
         let what = format!("the {role} table {} cannot be used", self.name(table));
-        TableError::Unusable(why.into().about(&what))
+        TableError::Unusable(why.into()).about(&what)
     }
 
     /// An update of an item, if the condition holds. The caller can add to it.

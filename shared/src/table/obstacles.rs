@@ -4,7 +4,7 @@ use aws_sdk_dynamodb::types::builders::TagBuilder;
 use aws_sdk_dynamodb::types::{KeyType, TableDescription, Tag};
 
 use crate::table::error::TableError;
-use crate::table::{Table, Tables, sending};
+use crate::table::{Table, Tables};
 
 /// The tag of the main table that names its metadata table.
 const METADATA_TAG: &str = "dynamodb-write-sharding:metadata-table";
@@ -76,14 +76,13 @@ impl Tables {
         let Some(arn) = described.and_then(|table| table.table_arn) else { return Ok(()) };
         let tag = metadata_tag(&self.config.metadata_table_name);
         let tag = tag.build().map_err(|error| TableError::Rejected(error.to_string().into()))?;
-        let tagged = sending(self.client.tag_resource().resource_arn(arn).tags(tag).send()).await;
-        tagged.map(|_| ()).map_err(|error| self.failed(Table::Main, error))
+        let tag = self.client.tag_resource().resource_arn(arn).tags(tag);
+        self.ask(Table::Main, tag.send()).await.map(drop)
     }
 
     async fn described(&self) -> Result<Option<TableDescription>, TableError> {
         let describe = self.client.describe_table().table_name(&self.config.table_name);
-        let described = sending(describe.send()).await;
-        Ok(described.map_err(|error| self.failed(Table::Main, error))?.table)
+        Ok(self.ask(Table::Main, describe.send()).await?.table)
     }
 
     /// The metadata table that the main table's tag names.
@@ -92,10 +91,8 @@ impl Tables {
         let mut next = None;
         loop {
             let list = self.client.list_tags_of_resource().resource_arn(arn).set_next_token(next);
-            let listed = sending(list.send()).await;
-            let listed = listed.map_err(|error| self.failed(Table::Main, error))?;
-            let found = listed.tags().iter().find(|tag| tag.key() == METADATA_TAG);
-            if let Some(tag) = found {
+            let listed = self.ask(Table::Main, list.send()).await?;
+            if let Some(tag) = listed.tags().iter().find(|tag| tag.key() == METADATA_TAG) {
                 return Ok(Some(tag.value().to_owned()));
             }
             next = listed.next_token;

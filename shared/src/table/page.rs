@@ -7,11 +7,10 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use crate::protocol::directory::{Division, KeyDigest};
 use crate::protocol::layout::Layout;
 use crate::protocol::names::{COPIES, ENTRY_PREFIX, MOVED_TO, SEED, WARM_THROUGHPUT};
-use crate::table::attributes::SdkItem;
+use crate::table::attributes::{SdkItem, number};
 use crate::table::condition::Expression;
-use crate::table::error::{Cause, TableError};
-use crate::table::metadata_item::number;
-use crate::table::{Table, Tables, sending};
+use crate::table::error::{Cause, TableError, unless_refused};
+use crate::table::{Table, Tables};
 use crate::values::throughput::WarmThroughput;
 
 const PAGE_PREFIX: &str = "_sharding:page:";
@@ -41,7 +40,7 @@ impl PageCopy {
     }
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct StoredPage {
     /// How many copies may be read. `None` if the page is not complete: then a key that it does not
     /// list may have grown.
@@ -59,14 +58,8 @@ pub(crate) struct StoredPage {
 
 impl StoredPage {
     fn of(item: SdkItem) -> Self {
-        let mut page = Self {
-            copies: None,
-            seed: None,
-            moved_to: None,
-            entries: HashMap::with_capacity(item.len()),
-            warm: None,
-            bytes: 0,
-        };
+        let entries = HashMap::with_capacity(item.len());
+        let mut page = Self { entries, ..Self::default() };
         for (name, value) in item {
             let text = value.as_s().map_or("", String::as_str);
             page.bytes += name.len() + text.len();
@@ -85,14 +78,6 @@ impl StoredPage {
             }
         }
         page
-    }
-}
-
-/// A condition that does not hold is no failure: it is there already, or superseded.
-pub(super) fn unless_refused(written: Result<(), TableError>) -> Result<(), TableError> {
-    match written {
-        Err(TableError::ConditionFailed) => Ok(()),
-        written => written,
     }
 }
 
@@ -127,8 +112,7 @@ impl Tables {
                 .expression_attribute_values(":p", AttributeValue::S(PAGE_PREFIX.to_owned()))
                 .consistent_read(true)
                 .set_exclusive_start_key(start);
-            let answer =
-                sending(scan.send()).await.map_err(|error| self.failed(Table::Metadata, error))?;
+            let answer = self.ask(Table::Metadata, scan.send()).await?;
             for item in answer.items.unwrap_or_default() {
                 let at = PageCopy::parse(&self.stored_key(&item)?);
                 pages.extend(at.map(|at| (at, StoredPage::of(item))));
@@ -148,7 +132,7 @@ impl Tables {
         key: KeyDigest,
         layout: &Layout,
     ) -> Result<(), TableError> {
-        unless_refused(self.update_entries(at, &[(key, layout)]).await)
+        unless_refused(self.update_entries(at, &[(key, layout)]).await).map(drop)
     }
 
     /// As [`put_entry`](Self::put_entry), of many entries in few requests: each costs the units of
@@ -159,14 +143,11 @@ impl Tables {
         entries: &[(KeyDigest, &Layout)],
     ) -> Result<(), TableError> {
         for entries in entries.chunks(ENTRIES_PER_UPDATE) {
-            match self.update_entries(at, entries).await {
+            if unless_refused(self.update_entries(at, entries).await)?.is_none() {
                 // Another actor has written one of them.
-                Err(TableError::ConditionFailed) => {
-                    for (key, layout) in entries {
-                        self.put_entry(at, *key, layout).await?;
-                    }
+                for (key, layout) in entries {
+                    self.put_entry(at, *key, layout).await?;
                 }
-                written => written?,
             }
         }
         Ok(())
@@ -201,7 +182,8 @@ impl Tables {
         let fewer = Expression::of("attribute_not_exists(#u0) OR #u0 < :u0 OR #u1 <> :u1");
         let warm = warm.map(|warm| (WARM_THROUGHPUT, Some(AttributeValue::S(warm_to_text(warm)))));
         let marks = [(COPIES, Some(number(copies))), (SEED, Some(number(division.seed)))];
-        unless_refused(self.update_page(at, fewer.update(marks.into_iter().chain(warm))).await)
+        let marked = self.update_page(at, fewer.update(marks.into_iter().chain(warm))).await;
+        unless_refused(marked).map(drop)
     }
 
     /// Marks a page as moved: its entries are on the pages of a larger directory, which are complete.
@@ -230,7 +212,7 @@ impl Tables {
         let differs = "attribute_exists(#c) AND (attribute_not_exists(#u0) OR #u0 <> :u0)";
         let differs = Expression::of(differs).name("#c", COPIES);
         let warm = (WARM_THROUGHPUT, Some(AttributeValue::S(warm_to_text(warm))));
-        unless_refused(self.update_page(at, differs.update([warm])).await)
+        unless_refused(self.update_page(at, differs.update([warm])).await).map(drop)
     }
 
     async fn update_page(
@@ -240,7 +222,7 @@ impl Tables {
     ) -> Result<(), TableError> {
         let key = self.metadata_key(&at.key());
         let request = self.update(Table::Metadata, key, update, condition);
-        match sending(request.send()).await.map_err(|error| self.failed(Table::Metadata, error)) {
+        match self.ask(Table::Metadata, request.send()).await {
             Ok(_) => Ok(()),
             // Neither the caller's request nor an item of the key is at fault: the page has reached
             // the largest size of an item.
@@ -271,37 +253,26 @@ mod tests {
         }
     }
 
-    fn page(attributes: &[(&str, AttributeValue)]) -> StoredPage {
-        StoredPage::of(
-            attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
-        )
-    }
-
     #[test]
-    fn what_the_table_can_serve_is_read_as_written_and_is_no_entry() {
+    fn warm_throughput_is_read_as_written_and_is_no_entry() {
         let warm = WarmThroughput { write_units: 24_000, read_units: 12_000 };
         assert_eq!(warm_to_text(warm), "24000 12000");
         let layout = Layout { generation: 2, ..Layout::unlisted(count(4)) };
-        let entry = AttributeValue::S(layout.to_entry());
         let digest = KeyDigest::of(&key("warm_throughput"));
-        let name = format!("key:{digest}");
-        let listed = [("copies", number(2)), (name.as_str(), entry)];
-        let unknown = page(&listed);
-        assert_eq!((unknown.copies, unknown.warm, unknown.entries.len()), (Some(2), None, 1));
-        let [copies, entry] = listed;
-        let stored = ("warm_throughput", AttributeValue::S(warm_to_text(warm)));
-        let known = page(&[copies, entry, stored]);
-        assert_eq!((known.copies, known.warm), (Some(2), Some(warm)));
-        assert_eq!(known.entries, unknown.entries);
-        assert!(known.entries.contains_key(&digest), "a key of that name is another attribute");
-    }
-
-    #[test]
-    fn what_cannot_be_read_of_it_is_not_known() {
-        let texts = ["", "4000", "4000 ", "-1 5", "4000 x", "1 2 3"];
-        let texts = texts.map(|text| AttributeValue::S(text.to_owned()));
-        for damaged in texts.into_iter().chain([number(4_000)]) {
-            assert_eq!(page(&[("warm_throughput", damaged.clone())]).warm, None, "{damaged:?}");
+        let entry = (format!("key:{digest}"), AttributeValue::S(layout.to_entry()));
+        let listed = SdkItem::from([("copies".to_owned(), number(2)), entry]);
+        let entries = StoredPage::of(listed.clone()).entries;
+        assert!(entries.contains_key(&digest), "a key of that name is another attribute");
+        let text = |text: &str| Some(AttributeValue::S(text.to_owned()));
+        let damaged = ["", "4000", "4000 ", "-1 5", "4000 x", "1 2 3"].map(text);
+        let damaged = damaged.into_iter().chain([Some(number(4_000)), None]);
+        let rows = damaged.map(|stored| (stored, None)).chain([(text("24000 12000"), Some(warm))]);
+        for (stored, expected) in rows {
+            let mut item = listed.clone();
+            item.extend(stored.clone().map(|stored| ("warm_throughput".to_owned(), stored)));
+            let page = StoredPage::of(item);
+            assert_eq!((page.copies, page.warm), (Some(2), expected), "{stored:?}");
+            assert_eq!(page.entries, entries);
         }
     }
 }

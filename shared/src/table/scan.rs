@@ -6,7 +6,7 @@ use crate::protocol::names::{DELETED, LOGICAL_KEY, VERSION, WIDTH};
 use crate::protocol::version::Version;
 use crate::table::attributes::{self, SdkItem};
 use crate::table::error::TableError;
-use crate::table::{Table, Tables, sending};
+use crate::table::{Table, Tables};
 use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 
 /// The largest number of items in one page of a scan. A page is also limited to one megabyte.
@@ -62,7 +62,7 @@ impl Tables {
             .return_consumed_capacity(ReturnConsumedCapacity::Total)
             .limit(MAX_SCANNED_ITEMS)
             .set_exclusive_start_key(start);
-        let answer = sending(scan.send()).await.map_err(|error| self.failed(Table::Main, error))?;
+        let answer = self.ask(Table::Main, scan.send()).await?;
         let next = answer.last_evaluated_key.as_ref().map(|key| {
             let (stored_key, sort_key) = (self.stored_key(key)?, self.sort_key(key)?);
             Ok::<_, TableError>(ScanPosition { stored_key, sort_key })
@@ -90,8 +90,7 @@ impl Tables {
                 .expression_attribute_names("#k", LOGICAL_KEY)
                 .limit(PROBED_ITEMS)
                 .set_exclusive_start_key(after);
-            let answer =
-                sending(probe.send()).await.map_err(|error| self.failed(Table::Main, error))?;
+            let answer = self.ask(Table::Main, probe.send()).await?;
             after = answer.last_evaluated_key;
             if self.ours(answer.items, key, shard).next().is_some() {
                 return Ok(true);

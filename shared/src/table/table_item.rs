@@ -9,11 +9,9 @@ use crate::protocol::names::{
     ARMED, COPIES, DIRECTORY_MADE, KEYS, LAYOUT, NEXT_PAGES, PAGES, PLACEMENT, PROTOCOL,
     REBUILDING, SEED, WRITES,
 };
-use crate::table::attributes::SdkItem;
+use crate::table::attributes::{SdkItem, number};
 use crate::table::condition::Expression;
-use crate::table::error::TableError;
-use crate::table::metadata_item::number;
-use crate::table::page::unless_refused;
+use crate::table::error::{TableError, unless_refused};
 use crate::table::{PageCopy, Table, Tables};
 
 /// The prefix is reserved: no [`PartitionKey`](crate::values::key::PartitionKey) has it.
@@ -88,22 +86,17 @@ impl Tables {
         let small = |name: &str| {
             number(name).and_then(|number| u32::try_from(number).ok()).unwrap_or_default()
         };
-        let mode = text(WRITES).zip(number(PROTOCOL)).map(|(writes, protocol)| Mode {
-            writes,
-            protocol,
-            layout: text(LAYOUT).unwrap_or_default(),
-            placement: text(PLACEMENT).unwrap_or_default(),
-            keys: text(KEYS).unwrap_or_default(),
-        });
         let armed = armed_from(&item)?;
-        let damaged = || {
+        let (Some(writes), Some(protocol)) = (text(WRITES), number(PROTOCOL)) else {
             let why = format!("the item {TABLE_KEY} has no usable {WRITES} and {PROTOCOL}");
-            TableError::Damaged(why)
+            return Err(TableError::Damaged(why));
         };
+        let [layout, placement, keys] =
+            [LAYOUT, PLACEMENT, KEYS].map(|name| text(name).unwrap_or_default());
         let seed = number(SEED);
         let pages = if seed.is_some() { small(PAGES) } else { 0 };
         Ok(Some(TableItem {
-            mode: mode.ok_or_else(damaged)?,
+            mode: Mode { writes, protocol, layout, placement, keys },
             armed,
             division: Division { pages, seed: seed.unwrap_or_default() },
             next_pages: Some(small(NEXT_PAGES)).filter(|pages| *pages > 0),
@@ -113,10 +106,7 @@ impl Tables {
         }))
     }
 
-    /// Stores the item in a table that has none.
-    ///
-    /// # Errors
-    /// [`TableError::ConditionFailed`] if the table has one.
+    /// Stores the item. [`TableError::ConditionFailed`] if the table has one.
     pub(crate) async fn store_table_item(&self, table: &TableItem) -> Result<(), TableError> {
         let Mode { writes, protocol, layout, placement, keys } = &table.mode;
         let text = |text: &String| Some(AttributeValue::S(text.clone()));
@@ -141,34 +131,25 @@ impl Tables {
         self.change_metadata(TABLE_KEY, stored).await
     }
 
-    /// Stores a pattern without a time, under this mark. It must have this time before, or none.
-    ///
-    /// # Errors
-    /// [`TableError::ConditionFailed`] if it has another time.
+    /// Stores a pattern without a time, under this mark. [`TableError::ConditionFailed`] if it has
+    /// another time than this one.
     pub(crate) async fn mark_pattern(
         &self,
         pattern: &KeyPattern,
         mark: &str,
         before: Option<u64>,
     ) -> Result<(), TableError> {
+        let of_mark = |text| of_mark(text, pattern, mark);
         let same = match before {
-            None => Expression::of("attribute_not_exists(#a.#p) OR attribute_type(#a.#p, :s)")
+            None => of_mark("attribute_not_exists(#a.#p) OR attribute_type(#a.#p, :s)")
                 .value(":s", AttributeValue::S("S".to_owned())),
             // A repetition finds its own mark.
-            Some(from) => {
-                Expression::of("#a.#p = :from OR #a.#p = :mark").value(":from", number(from))
-            }
+            Some(from) => of_mark("#a.#p = :from OR #a.#p = :mark").value(":from", number(from)),
         };
-        let same = same
-            .name("#a", ARMED)
-            .name("#p", &pattern.to_string())
-            .value(":mark", AttributeValue::S(mark.to_owned()));
         self.change_metadata(TABLE_KEY, ("SET #a.#p = :mark".to_owned(), same)).await
     }
 
     /// Gives the time to a pattern that has this mark, or removes it.
-    ///
-    /// # Errors
     /// [`TableError::ConditionFailed`] if it has another mark, or a time.
     pub(crate) async fn settle_pattern(
         &self,
@@ -176,10 +157,7 @@ impl Tables {
         mark: &str,
         from: Option<u64>,
     ) -> Result<(), TableError> {
-        let marked = Expression::of("#a.#p = :mark")
-            .name("#a", ARMED)
-            .name("#p", &pattern.to_string())
-            .value(":mark", AttributeValue::S(mark.to_owned()));
+        let marked = of_mark("#a.#p = :mark", pattern, mark);
         let (update, marked) = match from {
             Some(from) => ("SET #a.#p = :t", marked.value(":t", number(from))),
             None => ("REMOVE #a.#p", marked),
@@ -195,10 +173,8 @@ impl Tables {
         self.change_metadata(TABLE_KEY, exists.update([made, (REBUILDING, None)])).await
     }
 
-    /// Begins to write the pages of a larger directory, too.
-    ///
-    /// # Errors
-    /// [`TableError::ConditionFailed`] if another process was first.
+    /// Begins to write the pages of a larger directory, too. [`TableError::ConditionFailed`] if
+    /// another process was first.
     pub(crate) async fn begin_pages(&self, pages: u32, next: u32) -> Result<(), TableError> {
         let begun = Expression::of("attribute_not_exists(#u0) AND #n = :n")
             .name("#n", PAGES)
@@ -208,8 +184,6 @@ impl Tables {
     }
 
     /// Ends the writing of the pages that every copy says are moved.
-    ///
-    /// # Errors
     /// [`TableError::ConditionFailed`] if another process was first, or has added copies.
     pub(crate) async fn end_pages(&self, table: &TableItem, next: u32) -> Result<(), TableError> {
         let ended = Expression::of("#u0 = :n AND #u1 = :u0 AND #c = :c")
@@ -228,14 +202,22 @@ impl Tables {
     ) -> Result<(), TableError> {
         let raised = Expression::of("#u0 < :u0")
             .update([(PAGES, Some(number(pages))), (NEXT_PAGES, next.map(number))]);
-        unless_refused(self.change_metadata(TABLE_KEY, raised).await)
+        unless_refused(self.change_metadata(TABLE_KEY, raised).await).map(drop)
     }
 
     /// Raises the number of copies that are written. A lower number changes nothing.
     pub(crate) async fn raise_copies(&self, copies: u32) -> Result<(), TableError> {
         let raised = Expression::of("#u0 < :u0").update([(COPIES, Some(number(copies)))]);
-        unless_refused(self.change_metadata(TABLE_KEY, raised).await)
+        unless_refused(self.change_metadata(TABLE_KEY, raised).await).map(drop)
     }
+}
+
+/// A condition on the time or the mark of a pattern.
+fn of_mark(text: &str, pattern: &KeyPattern, mark: &str) -> Expression {
+    Expression::of(text)
+        .name("#a", ARMED)
+        .name("#p", &pattern.to_string())
+        .value(":mark", AttributeValue::S(mark.to_owned()))
 }
 
 /// The patterns of the table item. A pattern that cannot be parsed must not be overlooked.

@@ -19,8 +19,7 @@ use crate::protocol::merge::Stored;
 use crate::table::attributes::{self, Content, SdkItem};
 use crate::table::condition::Expression;
 use crate::table::error::TableError;
-use crate::table::items::GetTarget;
-use crate::table::place::{At, Place};
+use crate::table::items::{GetTarget, Place};
 use crate::table::{Table, Tables, sending};
 use crate::values::value::{Attributes, Item};
 
@@ -107,8 +106,6 @@ macro_rules! send {
 impl Tables {
     /// Sends one conditional request about an item. `content` is the content of a put. With a
     /// lease, the request is sent only if the lease is still valid once the request is signed.
-    ///
-    /// # Errors
     /// [`TableError::Transient`] if there was no response: the request may have been applied, or
     /// may be applied later. After all other errors it was not applied, and repeating it does not
     /// help.
@@ -119,42 +116,35 @@ impl Tables {
         content: Option<Content<'_>>,
         lasts: Option<LeaseLasts>,
     ) -> Result<Sent, TableError> {
-        let Place { partition_key, sort_key, shard, .. } = place;
-        let at = At { partition_key, sort_key, shard };
-        let condition = self.expression_of(request, shard);
+        let condition = self.expression_of(request, place.shard);
         let (version, write_id, content) = match (&request.effect, content) {
-            (Effect::Put { version, write_id }, Some(content)) => {
-                (*version, write_id.as_deref(), Some(content))
-            }
             (Effect::Put { .. }, None) => {
                 return Err(TableError::Rejected("a put without an item".into()));
             }
+            (Effect::Put { version, write_id }, item) => (*version, write_id.as_deref(), item),
             (Effect::Bury { version, write_id, .. }, _) => (*version, write_id.as_deref(), None),
-            (Effect::Remove, _) => return self.delete(at, condition, lasts).await,
+            (Effect::Remove, _) => return self.delete(place, condition, lasts).await,
             (Effect::Add { .. }, _) => {
                 return Err(TableError::Rejected("an addition without what is added".into()));
             }
         };
         debug_assert!(
-            content.is_none_or(|it| it.item.sort_key == *sort_key),
+            content.is_none_or(|it| it.item.sort_key == *place.sort_key),
             "a request is about one item"
         );
+        let shard_key = self.shard_key(place.partition_key, place.shard)?;
         #[cfg(feature = "test-switches")]
         if let (Some(model), Some(content)) = (&self.model, content) {
-            let shard_key = self.shard_key(partition_key, shard)?;
             let is_open = model.write(shard_key, content.item.write_units()).await;
-            return Ok(if is_open {
-                Sent::Applied
-            } else {
-                Sent::Throttled(CapacityScope::KeyRange)
-            });
+            let throttled = Sent::Throttled(CapacityScope::KeyRange);
+            return Ok(if is_open { Sent::Applied } else { throttled });
         }
-        let place = (place, self.shard_key(partition_key, shard)?);
-        let mut stored = attributes::item_to_sdk(&self.config, content, place, (version, write_id));
+        let at = (place, shard_key);
+        let mut stored = attributes::item_to_sdk(&self.config, content, at, (version, write_id));
         if let Some(late_until) = request.marks.late_until {
             attributes::set_mark(&self.config, &mut stored, late_until, &request.effect);
         }
-        self.put(at, stored, condition, lasts).await
+        self.put(place, stored, condition, lasts).await
     }
 
     /// Adds to an item in place. Returns the item after the addition, if it was applied.
@@ -189,12 +179,12 @@ impl Tables {
         if matches!(refused, Ok(None)) {
             return Ok((Sent::Refused(None), None));
         }
-        Ok((self.conclude(At { partition_key, sort_key, shard }, refused).await?, None))
+        Ok((self.conclude(place, refused).await?, None))
     }
 
     pub(super) async fn put(
         &self,
-        at: At<'_>,
+        at: Place<'_>,
         stored: SdkItem,
         condition: Expression,
         lasts: Option<LeaseLasts>,
@@ -206,7 +196,7 @@ impl Tables {
 
     pub(super) async fn delete(
         &self,
-        at: At<'_>,
+        at: Place<'_>,
         condition: Expression,
         lasts: Option<LeaseLasts>,
     ) -> Result<Sent, TableError> {
@@ -221,22 +211,22 @@ impl Tables {
     /// protocol does, so this reads the copy if necessary.
     async fn conclude(
         &self,
-        at: At<'_>,
+        at: Place<'_>,
         refused: Result<Option<SdkItem>, TableError>,
     ) -> Result<Sent, TableError> {
         let stored = match refused {
             Ok(None) => {
-                let At { partition_key, sort_key, shard } = at;
+                let Place { partition_key, sort_key, shard, .. } = at;
                 self.get_one(GetTarget { partition_key, sort_key, consistent: true }, shard).await
             }
             shown_or_failed => shown_or_failed,
         };
         match stored {
-            Ok(None) => Ok(Sent::Refused(None)),
-            Ok(Some(stored)) if self.counts(&stored, at.partition_key, at.shard) => {
-                Ok(Sent::Refused(Some(attributes::copy_from_sdk(&stored)?)))
+            Ok(stored) => {
+                let ours = stored.filter(|it| self.counts(it, at.partition_key, at.shard));
+                let copy = ours.as_ref().map(attributes::copy_from_sdk).transpose()?;
+                Ok(Sent::Refused(copy))
             }
-            Ok(Some(_)) => Ok(Sent::Refused(None)),
             Err(TableError::Capacity(scope)) => Ok(Sent::Throttled(scope)),
             Err(TableError::Conflict) => Ok(Sent::Conflict),
             Err(error) => Err(error),

@@ -14,9 +14,11 @@ use crate::values::key::{SortKey, SortKeyType};
 use crate::values::placement::first_u64;
 use crate::values::query::PageQuery;
 
-/// The kinds of cursors: forward after a position, backward before a position, and those of the two
-/// ends.
-const FORMATS: [u8; 4] = [1, 2, 3, 4];
+/// The kinds of cursors, by their positions.
+const AFTER: u8 = 1;
+const BEFORE: u8 = 2;
+const FIRST: u8 = 3;
+const LAST: u8 = 4;
 const CHECKSUM: usize = 8;
 /// The longest possible cursor: 1,024 bytes of sort key and its frame, in base64.
 pub const MAX_CURSOR_CHARS: usize = 1_400;
@@ -51,13 +53,12 @@ pub enum Position {
 }
 
 /// Encodes the cursor of a page of a query.
-#[must_use]
 pub fn encode(query: &PageQuery, position: &Position) -> String {
     let (format, at) = match position {
-        Position::After(at) => (FORMATS[0], at.to_string()),
-        Position::Before(at) => (FORMATS[1], at.to_string()),
-        Position::First => (FORMATS[2], String::new()),
-        Position::Last => (FORMATS[3], String::new()),
+        Position::After(at) => (AFTER, at.to_string()),
+        Position::Before(at) => (BEFORE, at.to_string()),
+        Position::First => (FIRST, String::new()),
+        Position::Last => (LAST, String::new()),
     };
     let body = [[format].as_slice(), &query_binding(query), at.as_bytes()].concat();
     URL_SAFE_NO_PAD.encode([body.as_slice(), &checksum(&body)].concat())
@@ -81,21 +82,21 @@ pub fn decode(
         return Err(CursorError::Broken);
     }
     let (format, rest) = body.split_first().ok_or(CursorError::Broken)?;
-    if !FORMATS.contains(format) {
+    if !(AFTER..=LAST).contains(format) {
         return Err(CursorError::Version);
     }
     let (binding, position) = rest.split_first_chunk::<CHECKSUM>().ok_or(CursorError::Broken)?;
     if *binding != query_binding(query) {
         return Err(CursorError::OtherQuery);
     }
-    let is_first = *format == FORMATS[2];
-    if is_first || *format == FORMATS[3] {
-        let end = if is_first { Position::First } else { Position::Last };
-        return if position.is_empty() { Ok(end) } else { Err(CursorError::Broken) };
-    }
-    let text = std::str::from_utf8(position).map_err(|_| CursorError::Broken)?;
-    let at = SortKey::parse(key_type, text).map_err(|_| CursorError::Broken)?;
-    Ok(if *format == FORMATS[0] { Position::After(at) } else { Position::Before(at) })
+    let at = || SortKey::parse(key_type, std::str::from_utf8(position).ok()?).ok();
+    let position = match *format {
+        AFTER => at().map(Position::After),
+        BEFORE => at().map(Position::Before),
+        FIRST => position.is_empty().then_some(Position::First),
+        _ => position.is_empty().then_some(Position::Last),
+    };
+    position.ok_or(CursorError::Broken)
 }
 
 fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {

@@ -12,15 +12,6 @@ use crate::values::value::Attributes;
 const MAX_CHARS: usize = 255;
 
 /// The client's own name for one request, the same in every repetition.
-///
-/// ```
-/// use dynamodb_write_sharding::{Attributes, IdempotencyKey, PartitionKey};
-/// let (key, partition_key) = (IdempotencyKey::new("order-1147")?, PartitionKey::new("orders")?);
-/// let sort_key = |equals_before| key.sort_key(&partition_key, &Attributes::new(), equals_before);
-/// assert_eq!(sort_key(0), sort_key(0));
-/// assert_ne!(sort_key(0), sort_key(1));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct IdempotencyKey(String);
 
@@ -51,7 +42,6 @@ impl IdempotencyKey {
     ///
     /// A UUID of version 8, which is not ordered by time. If the idempotency key itself is a UUID
     /// of version 7, the result is one, too, with the same time.
-    #[must_use]
     pub fn sort_key(
         &self,
         partition_key: &PartitionKey,
@@ -83,7 +73,6 @@ impl IdempotencyKey {
     }
 
     /// The id by which a create-only write recognises its own earlier attempt.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

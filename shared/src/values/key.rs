@@ -1,5 +1,6 @@
 //! Logical keys, shards, and the shard keys that the table stores.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::fmt;
 use std::num::NonZeroU32;
@@ -10,8 +11,7 @@ use crate::values::number::{Number, NumberError};
 /// The largest size of a stored partition key in bytes. (DynamoDB developer guide, "Quotas in
 /// Amazon DynamoDB".)
 pub const MAX_PARTITION_KEY_BYTES: usize = 2_048;
-/// The largest size of a sort key in bytes. (DynamoDB developer guide, "Quotas in Amazon
-/// DynamoDB".)
+/// The largest size of a sort key in bytes. (The same page.)
 pub const MAX_SORT_KEY_BYTES: usize = 1_024;
 /// The largest size of the partition key of a key that can grow: the longest suffix of a shard still
 /// fits.
@@ -23,12 +23,6 @@ const SUFFIX: &str = "\u{1f}s";
 const RESERVED_PREFIX: &str = "_sharding:";
 
 /// Why a key is invalid. The text says what is allowed.
-///
-/// ```
-/// use dynamodb_write_sharding::{KeyError, PartitionKey};
-///
-/// assert_eq!(PartitionKey::new(""), Err(KeyError::Empty));
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
@@ -67,14 +61,6 @@ impl From<Infallible> for KeyError {
 /// The caller's own partition key: 1 to 2,048 bytes of UTF-8 that do not begin with `_sharding:`.
 /// With the suffix of a shard, it must still fit into 2,048 bytes, and it must not contain the
 /// character that begins such a suffix, U+001F; each request checks that.
-///
-/// ```
-/// use dynamodb_write_sharding::PartitionKey;
-///
-/// let key: PartitionKey = "2014-07-09".try_into()?;
-/// assert_eq!(key.as_str(), "2014-07-09");
-/// # Ok::<(), dynamodb_write_sharding::KeyError>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartitionKey(Arc<str>);
 
@@ -92,7 +78,6 @@ impl PartitionKey {
     }
 
     /// The key as the caller wrote it.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -172,13 +157,6 @@ pub enum SortKey {
 impl SortKey {
     /// Parses a sort key of the given type.
     ///
-    /// ```
-    /// use dynamodb_write_sharding::{SortKey, SortKeyType};
-    ///
-    /// assert_eq!(SortKey::parse(SortKeyType::Number, "1e2")?, SortKey::from(100));
-    /// # Ok::<(), dynamodb_write_sharding::KeyError>(())
-    /// ```
-    ///
     /// # Errors
     /// [`KeyError`] if the text is empty or over 1,024 bytes, or if a number is required and the
     /// text is not one.
@@ -194,11 +172,10 @@ impl SortKey {
 
     /// The text that the placements hash: one text per value.
     #[doc(hidden)]
-    #[must_use]
-    pub fn canonical(&self) -> std::borrow::Cow<'_, str> {
+    pub fn canonical(&self) -> Cow<'_, str> {
         match self {
-            Self::String(text) => std::borrow::Cow::Borrowed(text),
-            Self::Number(number) => std::borrow::Cow::Owned(number.canonical()),
+            Self::String(text) => Cow::Borrowed(text),
+            Self::Number(number) => Cow::Owned(number.canonical()),
         }
     }
 }
@@ -238,24 +215,20 @@ impl ShardNumber {
     pub const FIRST: Self = Self(1);
 
     /// `None` for 0, because shards are numbered from 1.
-    #[must_use]
     pub const fn new(number: u32) -> Option<Self> {
         if number == 0 { None } else { Some(Self(number)) }
     }
 
     /// The shard at a zero-based position.
-    #[must_use]
     pub(crate) const fn from_index(index: u32) -> Self {
         Self(index.saturating_add(1))
     }
 
     /// The number, from 1.
-    #[must_use]
     pub const fn get(self) -> u32 {
         self.0
     }
 
-    #[must_use]
     pub(crate) const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
@@ -276,7 +249,6 @@ impl ShardCount {
     pub const ONE: Self = Self(NonZeroU32::MIN);
 
     /// `None` for 0, because a key has at least one shard.
-    #[must_use]
     pub const fn new(count: u32) -> Option<Self> {
         match NonZeroU32::new(count) {
             Some(n) => Some(Self(n)),
@@ -285,7 +257,6 @@ impl ShardCount {
     }
 
     /// The count, at least 1.
-    #[must_use]
     pub const fn get(self) -> u32 {
         self.0.get()
     }
@@ -309,14 +280,12 @@ pub struct Separator(Arc<str>);
 impl Separator {
     /// `None` unless the text has 1 to 16 bytes and no ASCII digit. A digit would make shard keys
     /// ambiguous.
-    #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let good = (1..=16).contains(&text.len()) && !text.bytes().any(|b| b.is_ascii_digit());
         good.then(|| Self(text.into()))
     }
 
     /// The separator's text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -370,7 +339,6 @@ impl ShardKeys {
     }
 
     /// Whether the stored key of a shard is the key itself.
-    #[must_use]
     pub fn is_key_itself(&self, shard: ShardNumber) -> bool {
         *self == Self::KeyFirst && shard == ShardNumber::FIRST
     }
@@ -400,7 +368,6 @@ impl ShardKeys {
     }
 
     /// The logical key and the shard of a stored key. `None` if no shard has this key.
-    #[must_use]
     pub fn parse(&self, stored: &str) -> Option<(PartitionKey, ShardNumber)> {
         let (key, shard) = match self {
             Self::KeyFirst => match stored.split_once(SUFFIX) {
@@ -472,26 +439,17 @@ pub(crate) mod tests {
     }
 
     proptest! {
+        /// So no two shards, of one key or of two, have the same stored key.
         #[test]
         fn shard_keys_round_trip(
-            k in "\\PC{1,40}(\\.[0-9]{1,3})?", separator in "[^0-9]{1,4}", n in 1u32..,
+            k in "(\\PC{1,40}|[a.#0-9s]{1,6})(\\.[0-9]{1,3})?",
+            separator in "[^0-9]{1,4}",
+            n in 1u32..,
         ) {
-            for keys in [ShardKeys::default(), suffixed(&separator)] {
+            for keys in [ShardKeys::default(), suffixed("."), suffixed(&separator)] {
                 prop_assert_eq!(
                     keys.parse(&keys.build(&key(&k), shard(n)).unwrap()),
                     Some((key(&k), shard(n))),
-                );
-            }
-        }
-
-        #[test]
-        fn different_keys_never_share_a_shard_key(
-            a in "[a.#0-9s]{1,6}", b in "[a.#0-9s]{1,6}", m in 1u32..30, n in 1u32..30,
-        ) {
-            for keys in [ShardKeys::default(), suffixed(".")] {
-                prop_assert_eq!(
-                    keys.build(&key(&a), shard(m)) == keys.build(&key(&b), shard(n)),
-                    a == b && m == n,
                 );
             }
         }

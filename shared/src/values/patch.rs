@@ -7,16 +7,6 @@ use crate::values::value::{Attributes, Value};
 
 /// A change of some attributes of an item: first the merge, then the additions. The others stay as
 /// they are.
-///
-/// ```
-/// use dynamodb_write_sharding::{Attributes, Merge, Patch, Value};
-///
-/// let patch = Patch {
-///     merge: [("state".to_owned(), Merge::Set(Value::S("paid".into())))].into(),
-///     add: Attributes::from([("payments", Value::N("1".into()))]),
-/// };
-/// # let _ = patch;
-/// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Patch {
     /// Sets, merges and removes attributes, as a JSON merge patch does (RFC 7396).
@@ -168,10 +158,6 @@ mod tests {
         Value::N(text.to_owned())
     }
 
-    fn map<const N: usize>(members: [(&str, Value); N]) -> Attributes {
-        members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
-    }
-
     fn changes<const N: usize>(changes: [(&str, Merge); N]) -> BTreeMap<String, Merge> {
         changes.into_iter().map(|(name, change)| (name.to_owned(), change)).collect()
     }
@@ -181,22 +167,23 @@ mod tests {
     fn a_merge_does_what_the_rfc_says() {
         let set = |text: &str| Merge::Set(Value::S(text.into()));
         let s = |text: &str| Value::S(text.into());
-        let at = |name: &str, value| map([(name, value)]);
+        let none = Attributes::new;
+        let at = |name: &str, value| Attributes::from([(name, value)]);
         let to = |name: &str, change| changes([(name, change)]);
-        let both = map([("a", s("b")), ("b", s("c"))]);
-        let with_null = map([("e", Value::Null), ("a", n("1"))]);
+        let both = Attributes::from([("a", s("b")), ("b", s("c"))]);
+        let with_null = Attributes::from([("e", Value::Null), ("a", n("1"))]);
         let members = Merge::Into(changes([("b", set("d")), ("c", Merge::Remove)]));
         let inner = |text: &str| Value::M(at("b", s(text)));
         let deep = Merge::Into(to("bb", Merge::Into(to("ccc", Merge::Remove))));
         let rows = [
             (at("a", s("b")), to("a", set("c")), at("a", s("c"))),
             (at("a", s("b")), to("b", set("c")), both.clone()),
-            (at("a", s("b")), to("a", Merge::Remove), map([])),
+            (at("a", s("b")), to("a", Merge::Remove), none()),
             (both, to("a", Merge::Remove), at("b", s("c"))),
             (at("a", Value::L(vec![s("b")])), to("a", set("c")), at("a", s("c"))),
             (at("a", inner("c")), to("a", members), at("a", inner("d"))),
             (at("e", Value::Null), to("a", Merge::Set(n("1"))), with_null),
-            (map([]), to("a", deep), at("a", Value::M(at("bb", Value::M(map([])))))),
+            (none(), to("a", deep), at("a", Value::M(at("bb", Value::M(none()))))),
         ];
         for (target, patch, expected) in rows {
             let patch = Patch { merge: patch, ..Patch::default() };
@@ -234,10 +221,11 @@ mod tests {
     fn an_addition_follows_the_merge_of_its_patch() {
         let patch = Patch {
             merge: changes([("state", Merge::Set(n("7"))), ("old", Merge::Remove)]),
-            add: map([("count", n("2"))]),
+            add: Attributes::from([("count", n("2"))]),
         };
-        let stored = map([("count", n("1")), ("old", n("0"))]);
-        assert_eq!(patch.apply(stored), Ok(map([("count", n("3")), ("state", n("7"))])));
+        let stored = Attributes::from([("count", n("1")), ("old", n("0"))]);
+        let changed = Attributes::from([("count", n("3")), ("state", n("7"))]);
+        assert_eq!(patch.apply(stored), Ok(changed));
         let merged = Patch { add: Attributes::new(), ..patch.clone() };
         let added = Patch { merge: BTreeMap::new(), ..patch.clone() };
         assert_eq!([&patch, &merged, &added].map(Patch::only_adds), [false, false, true]);

@@ -13,14 +13,6 @@ use sha2::{Digest, Sha256};
 use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 
 /// The rule that assigns a table's items to shards. A table has one rule, fixed at deployment.
-///
-/// ```
-/// use dynamodb_write_sharding::{Placement, TableConfig, Writes};
-///
-/// let random = TableConfig::new("events", "events-metadata")
-///     .with(|config| config.placement = Placement::Random);
-/// assert_eq!(random.writes(), Writes::Appends);
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Placement {
@@ -55,7 +47,6 @@ impl Placement {
 
     /// Whether items have no home: they are found by reading all shards, and only appended.
     #[doc(hidden)]
-    #[must_use]
     pub const fn is_append_only(self) -> bool {
         matches!(self, Self::Random)
     }
@@ -77,7 +68,6 @@ impl Placement {
     /// # Ok::<(), dynamodb_write_sharding::KeyError>(())
     /// ```
     #[doc(hidden)]
-    #[must_use]
     pub fn home(
         self,
         key: &PartitionKey,
@@ -110,7 +100,6 @@ impl Placement {
     /// Every shard that an item may be on: its homes under each width, or for random placement all
     /// shards of the widest.
     #[doc(hidden)]
-    #[must_use]
     pub fn candidates(
         self,
         key: &PartitionKey,

@@ -16,7 +16,6 @@ pub enum Order {
 
 impl Order {
     /// Compares two sort keys, or two of anything else that has an order, in this order.
-    #[must_use]
     pub fn compare<K: Ord + ?Sized>(self, one: &K, other: &K) -> std::cmp::Ordering {
         match self {
             Self::Ascending => one.cmp(other),
@@ -25,7 +24,6 @@ impl Order {
     }
 
     /// The opposite order.
-    #[must_use]
     pub const fn reversed(self) -> Self {
         match self {
             Self::Ascending => Self::Descending,
@@ -34,7 +32,6 @@ impl Order {
     }
 
     /// The name in the HTTP contract.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ascending => "asc",
@@ -58,13 +55,11 @@ pub struct PageQuery {
     pub from: Option<SortKey>,
     /// The highest sort key, itself included.
     pub to: Option<SortKey>,
-    /// Only sort keys with this prefix. For string tables only, and not together with `from` or
-    /// `to`.
+    /// Only sort keys with this prefix. Not together with `from` or `to`.
     pub prefix: Option<String>,
-    /// Whether the page must contain every write that was acknowledged before. Costs twice as much.
+    /// Whether the page must contain every write that was acknowledged before.
     pub consistent: bool,
-    /// Only these attributes of the items, besides their keys; `None` for all. Fewer bytes are
-    /// sent, and the read units are the same.
+    /// Only these attributes of the items, besides their keys; `None` for all.
     pub fields: Option<BTreeSet<String>>,
 }
 
@@ -88,17 +83,15 @@ impl PageQuery {
         if let (Some(prefix), SortKey::String(text)) = (&self.prefix, after)
             && !text.starts_with(prefix.as_str())
         {
-            let is_below = **text < **prefix;
-            if is_below != (self.order == Order::Ascending) {
+            is_before = self.order.compare(&**text, prefix.as_str()).is_lt();
+            if !is_before {
                 return None;
             }
-            is_before = true;
         }
         Some((!is_before).then(|| after.clone()))
     }
 
     /// The first page of all items: at most 100, in ascending order, eventually consistent.
-    #[must_use]
     pub const fn new(partition_key: PartitionKey) -> Self {
         Self {
             partition_key,

@@ -32,14 +32,12 @@ impl WarmThroughput {
     /// assert_eq!(WarmThroughput { write_units: 4_001, read_units: 12_000 }.partitions(), 5);
     /// assert_eq!(WarmThroughput::default().partitions(), 1);
     /// ```
-    #[must_use]
     pub fn partitions(self) -> u32 {
         u32::try_from(self.write_units.div_ceil(PARTITION_WRITE_UNITS)).unwrap_or(u32::MAX).max(1)
     }
 
     /// The lower number of write units, and of read units. (A write to a table is also a write to
     /// its indexes.)
-    #[must_use]
     pub fn lowest(self, other: Self) -> Self {
         Self {
             write_units: self.write_units.min(other.write_units),

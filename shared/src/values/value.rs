@@ -47,7 +47,6 @@ pub enum Value {
 
 impl Value {
     /// The name of the type.
-    #[must_use]
     pub const fn type_name(&self) -> &'static str {
         match self {
             Self::S(_) => "a string",
@@ -66,20 +65,11 @@ impl Value {
 
 /// The attributes of an item without a type of its own, by name and without the keys, or of a map
 /// within it. They dereference to a map of [`Value`]s.
-///
-/// ```
-/// use dynamodb_write_sharding::{Attributes, Value};
-///
-/// let order =
-///     Attributes::from([("total", Value::N("12.50".into())), ("paid", Value::Bool(true))]);
-/// assert_eq!(order["paid"], Value::Bool(true));
-/// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Attributes(BTreeMap<String, Value>);
 
 impl Attributes {
     /// No attributes: an item that consists of its keys.
-    #[must_use]
     pub const fn new() -> Self {
         Self(BTreeMap::new())
     }
@@ -94,7 +84,6 @@ impl Attributes {
     ///     Attributes::from([("name", Value::S("grape".into())), ("ripe", Value::Bool(true))]);
     /// assert_eq!(fruit.size(), 4 + 5 + 4 + 1);
     /// ```
-    #[must_use]
     pub fn size(&self) -> usize {
         self.iter().map(|(name, value)| name.len() + value_size(value)).sum()
     }
@@ -172,7 +161,6 @@ impl Item {
     ///     Item { partition_key: PartitionKey::new("2014-07-09").unwrap(), sort_key, attributes };
     /// assert_eq!(item.write_units(), 2);
     /// ```
-    #[must_use]
     pub fn write_units(&self) -> u64 {
         write_units(2 * self.partition_key.as_str().len() + self.attributes.size())
     }

@@ -1,4 +1,4 @@
-//! The cost of sharding: pages, writes, merge and placement, each compared in one run with its
+//! The cost of sharding: writes, merge and placement, each compared in one run with its
 //! alternative.
 //!
 //! `cargo bench -p system-tests --bench costs` prints all tables; a name after `--` selects one.
@@ -8,7 +8,6 @@
 #![expect(clippy::print_stdout, reason = "the tables are the product of a benchmark")]
 
 mod never_grown;
-mod pages;
 mod pure;
 mod writes;
 
@@ -25,17 +24,13 @@ fn main() {
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     let runs = |name: &str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name);
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.expect("a runtime");
-    if runs("pages") {
-        runtime.block_on(pages::latency());
-    }
     if runs("instructions") {
         writes::instructions();
     }
     if runs("writes") {
-        runtime.block_on(writes::latency());
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        runtime.expect("a runtime").block_on(writes::latency());
     }
     if runs("pure") {
         pure::merge();

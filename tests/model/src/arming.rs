@@ -14,7 +14,7 @@ use sharding::{PartitionKey, ShardNumber};
 
 use super::Turn;
 use super::monitor::{Kind, Outcome};
-use super::state::{Content, Key, Step, Value};
+use super::state::{Content, Step, Value};
 
 /// The lease of the patterns: longer than a growth takes, as the product's.
 const PATTERN_LEASE: Duration = Duration::from_secs(2);
@@ -88,16 +88,16 @@ impl Turn<'_> {
     }
 
     /// Another program gets the patterns, unless it has them within their lease.
-    pub(crate) fn begin_plain(&mut self, key: Key, value: Value) -> Option<()> {
+    pub(crate) fn begin_plain(&mut self, value: Value) -> Option<()> {
         if !self.me().armed.as_ref().is_some_and(|view| self.is_leased(view)) {
             self.read_patterns();
         }
-        self.go_to(Step::Plain(key, value))
+        self.go_to(Step::Plain(value))
     }
 
     /// Another program writes, if the patterns that it has read do not match, and their lease lasts.
     /// Between the two it may have been frozen.
-    pub(crate) fn send_plain(&mut self, key: Key, value: Value) -> Option<()> {
+    pub(crate) fn send_plain(&mut self, value: Value) -> Option<()> {
         let view = self.me().armed.clone()?;
         if view.matches(&Self::partition_key()) {
             self.log(format_args!("does not write an armed key"));
@@ -106,19 +106,19 @@ impl Turn<'_> {
         if !self.is_leased(&view) {
             return self.go_to(Step::Idle);
         }
-        self.invoke(key, Kind::Write(value));
+        self.invoke(self.key(), Kind::Write(value));
         let any = Condition::AbsentOrBelow(Version::new(u64::from(u32::MAX), 0, 0));
         let effect = Effect::Put { version: Version::NONE, write_id: None };
         self.log(format_args!("writes {value} without a version"));
         let request = Request::unmarked(effect, any);
-        self.send(ShardNumber::FIRST, key, Content::of(Some(value)), request);
-        self.go_to(Step::PlainSent(key))
+        self.send(ShardNumber::FIRST, self.key(), Content::of(Some(value)), request);
+        self.go_to(Step::PlainSent)
     }
 
     /// Another program gets the response to its write.
-    pub(crate) fn plain_written(&mut self, key: Key) -> Option<()> {
+    pub(crate) fn plain_written(&mut self) -> Option<()> {
         self.log(format_args!("has written"));
-        self.respond(key, Outcome::Done);
+        self.respond(self.key(), Outcome::Done);
         self.finish()
     }
 }

@@ -8,7 +8,7 @@ use sharding::internal::protocol::metadata::{Change, ShardMetadata};
 
 use super::expressing::Expects;
 use super::invariants::DRAINED;
-use super::program::{Cast, Keyed, May, Op};
+use super::program::{Cast, Op};
 use super::scenario::Scenario;
 use super::state::{EPOCH, Value, count};
 
@@ -53,17 +53,21 @@ pub(crate) fn one_shard() -> ShardMetadata {
 }
 
 /// A scenario with an item x of the first era on shard 1.
-pub(crate) fn with_x(name: &'static str, metadata: ShardMetadata, cast: Vec<Cast>) -> Scenario {
-    Scenario { items: vec![(0, 1, FIRST_ERA, 'x')], ..Scenario::new(name, metadata, cast) }
+pub(crate) fn with_x(name: &'static str, metadata: ShardMetadata) -> Scenario {
+    Scenario::new(name, metadata).items([(0, 1, FIRST_ERA, 'x')])
 }
 
-/// A drain of a key that was widened to two shards long before.
-pub(crate) fn drains(name: &'static str, cast: Vec<Cast>) -> Scenario {
-    Scenario { horizon: 5, shows: vec![DRAINED], ..with_x(name, widths(&[2]), cast) }
+/// A drain of a key with an item x of the first era on shard 1.
+pub(crate) fn drains(name: &'static str, metadata: ShardMetadata) -> Scenario {
+    with_x(name, metadata).horizon(5).showing([DRAINED])
 }
 
 pub(crate) fn scaler(to: u32) -> Cast {
     Cast::new("scaler", [Op::Scale(to)])
+}
+
+pub(crate) fn scales_and_drains(to: u32) -> Cast {
+    Cast::new("scaler", [Op::Scale(to), Op::Drain]).prompt()
 }
 
 pub(crate) fn drainer() -> Cast {
@@ -83,54 +87,38 @@ pub(crate) fn other<const N: usize>(program: [Op; N]) -> Cast {
 }
 
 pub(crate) const GET: Op = Op::Get(0);
-pub(crate) const DELETE: Op = Op::Delete(0, May::NotLook);
-pub(crate) const LOOK_AND_DELETE: Op = Op::Delete(0, May::Look);
-
-pub(crate) const fn put(value: Value) -> Op {
-    Op::Put(0, value)
-}
-
-pub(crate) const fn create(value: Value) -> Op {
-    Op::Create(0, value)
-}
-
-pub(crate) const fn swap(value: Value) -> Op {
-    Op::Swap(0, value)
-}
+pub(crate) const DELETE: Op = Op::Delete { may_look: false };
+pub(crate) const LOOK_AND_DELETE: Op = Op::Delete { may_look: true };
 
 pub(crate) const fn add(value: Value) -> Op {
-    Op::Add(0, value, Keyed::No)
+    Op::Add(value, false)
 }
 
 pub(crate) const fn add_once(value: Value) -> Op {
-    Op::Add(0, value, Keyed::Yes)
-}
-
-pub(crate) const fn create_again(value: Value) -> Op {
-    Op::CreateAgain(0, value)
+    Op::Add(value, true)
 }
 
 /// Deletes the item, if there is one.
-pub(crate) const TAKE: Op = Op::Express(0, 't', Operation::Delete, Expects::Item);
+pub(crate) const TAKE: Op = Op::Express('t', Operation::Delete, Expects::Item);
 /// Deletes whatever there is.
-pub(crate) const ERASE: Op = Op::Express(0, 'e', Operation::Delete, Expects::Anything);
+pub(crate) const ERASE: Op = Op::Express('e', Operation::Delete, Expects::Anything);
 
 /// Updates the item, if there is one.
 pub(crate) const fn update(value: Value) -> Op {
-    Op::Express(0, value, Operation::Update { creates: true }, Expects::Item)
+    Op::Express(value, Operation::Update { creates: true }, Expects::Item)
 }
 
 /// Updates the item, or creates it.
 pub(crate) const fn upsert(value: Value) -> Op {
-    Op::Express(0, value, Operation::Update { creates: true }, Expects::Anything)
+    Op::Express(value, Operation::Update { creates: true }, Expects::Anything)
 }
 
 /// Updates the item by removing attributes. If there is none, it does nothing.
 pub(crate) const fn strip(value: Value) -> Op {
-    Op::Express(0, value, Operation::Update { creates: false }, Expects::Anything)
+    Op::Express(value, Operation::Update { creates: false }, Expects::Anything)
 }
 
 /// Puts the item, if there is none.
 pub(crate) const fn put_new(value: Value) -> Op {
-    Op::Express(0, value, Operation::Put, Expects::NoItem)
+    Op::Express(value, Operation::Put, Expects::NoItem)
 }

@@ -141,7 +141,6 @@ impl Turn<'_> {
         self.go_to(Step::Draining(pass, marked, step))
     }
 
-    /// The beginning of a pass.
     fn copying(&self, marked: &ShardMetadata) -> DrainStep {
         let todo = sources(marked, self.scenario.append_only).collect();
         DrainStep::Copying { todo, read: Vec::new(), sent: false }

@@ -101,12 +101,6 @@ pub(crate) enum Ended {
     Expressed(expressed::Outcome),
 }
 
-impl From<write::Outcome> for Ended {
-    fn from(outcome: write::Outcome) -> Self {
-        Self::Plain(outcome)
-    }
-}
-
 impl Machine {
     pub(crate) fn is_over(&self) -> bool {
         match self {
@@ -123,7 +117,7 @@ impl Machine {
                 write::Next::Pause => Next::Pause,
                 write::Next::Read => Next::Read,
                 write::Next::Send(request) => Next::Send(request.into()),
-                write::Next::Done(outcome) => Next::Done(outcome.into()),
+                write::Next::Done(outcome) => Next::Done(Ended::Plain(outcome)),
             },
             Self::Expressed(expressed) => match expressed.write.next(view, places, now) {
                 expressed::Next::Look(since) => Next::Look(since),
@@ -182,14 +176,9 @@ impl Expressed {
     fn asked(&mut self, request: expressed::Request) -> Asked {
         // What was read is needed for a pull only, and for one.
         let copies = std::mem::take(&mut self.copies);
-        let pulled = match &request.action {
-            Action::Pull(from, _) => copies.into_iter().find(|(place, _)| place == from),
-            Action::Put(_)
-            | Action::Update(_)
-            | Action::Bury { .. }
-            | Action::Remove
-            | Action::Nothing => None,
-        };
+        let pulls =
+            |place: ShardNumber| matches!(&request.action, Action::Pull(from, _) if *from == place);
+        let pulled = copies.into_iter().find(|(place, _)| pulls(*place));
         let pulled = pulled.map(|(_, copy)| Box::new(copy));
         Asked::Expressed { request, expects: self.expects, pulled }
     }
@@ -199,13 +188,12 @@ impl Turn<'_> {
     /// Begins a write with an expression.
     pub(crate) fn begin_expressed(
         &mut self,
-        key: Key,
         value: Value,
         operation: Operation,
         expects: Expects,
     ) -> Option<()> {
         self.ensure_armed()?;
-        self.invoke(key, kind(value, operation, expects));
+        self.invoke(self.key(), kind(value, operation, expects));
         let write = ExpressedWrite::new(operation, self.waits_of_writers(), self.tie_breaker());
         let expressed = Expressed { write, expects, copies: Vec::new(), pulled: None };
         let (write, content) = (Machine::Expressed(expressed), Content::of(Some(value)));
@@ -300,7 +288,7 @@ impl Turn<'_> {
     /// The outcome that the caller gets. If it contradicts the client's condition, the monitor
     /// allows it in no order.
     pub(crate) fn reported(&mut self, outcome: expressed::Outcome) -> Option<Reported> {
-        let Op::Express(_, value, operation, expects) = self.op()? else { return None };
+        let Op::Express(value, operation, expects) = self.op()? else { return None };
         match outcome {
             expressed::Outcome::Applied { on_item } => {
                 Some(match kind(value, operation, expects) {

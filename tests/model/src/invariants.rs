@@ -3,7 +3,7 @@
 use stateright::Property;
 
 use super::program::Op;
-use super::state::{Body, Key, Page, State, Step, Then};
+use super::state::{Body, InFlight, Key, Page, State, Step, Then};
 use super::{ProtocolModel, Scenario};
 
 /// Reads return the last acknowledged write or a later one.
@@ -19,32 +19,47 @@ pub const I5: &str = "I5 the write width stays within the read width";
 /// No crash loses an acknowledged write.
 pub const I6: &str = "I6 nothing acknowledged is lost";
 
-/// Not vacuous: a width was changed.
-pub const OPENED: &str = "an era was opened";
-/// Not vacuous: a scaler died between close and open, and another actor opened.
-pub const TAKEN_OVER: &str = "a dead actor's closing was opened by another";
-/// Not vacuous: a request was applied after its sender had given up.
-pub const LATE_REQUEST: &str = "a request was applied after its sender had given up";
-/// Not vacuous: a drain reached its end.
-pub const DRAINED: &str = "a drain was finished";
-/// Not vacuous: the tombstones of a settled key were removed.
-pub const PURGED: &str = "tombstones were removed";
-/// Not vacuous: a writer that waited for an open found it in the metadata item, and repaired the
-/// page.
-pub const REPAIRED: &str = "a page that was behind its item was repaired";
-/// Not vacuous: a writer met a copy of a later era than its view knows.
-pub const MET_LATER: &str = "a writer met a later era, and read the metadata item";
-/// Not vacuous: an entry on its way to a copy of the page is older than the entry stored there.
-pub const LATE_PAGE: &str = "an entry in flight was older than the stored one";
-/// Not vacuous: a page was filled and marked.
-pub const FILLED: &str = "a copy of a page became complete";
+/// A property that some state of a scenario must have, so that it is not vacuous.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shown(pub(crate) &'static str, fn(&ProtocolModel, &State) -> bool);
 
-/// Not vacuous: the entries of a page were moved, and it is written no more.
-pub const MOVED: &str = "a page was moved, and is written no more";
+pub(crate) const OPENED: Shown = Shown("an era was opened", is_opened);
+pub(crate) const TAKEN_OVER: Shown =
+    Shown("a dead actor's closing was opened by another", taken_over);
+pub(crate) const LATE_REQUEST: Shown =
+    Shown("a request was applied after its sender had given up", |_, state| {
+        let is_late =
+            |request: &InFlight| !request.awaited && matches!(request.body, Body::Item { .. });
+        state.requests.iter().any(is_late)
+    });
+pub(crate) const DRAINED: Shown = Shown("a drain was finished", |model, state| {
+    state.metadata.settled && !model.scenario().metadata.settled
+});
+pub(crate) const PURGED: Shown =
+    Shown("tombstones were removed", |_, state| state.metadata.settled && !state.metadata.unpurged);
+/// A writer that waited for an open found it in the metadata item.
+pub(crate) const REPAIRED: Shown =
+    Shown("a page that was behind its item was repaired", |_, state| {
+        publishes(state, |then| matches!(then, Then::Write(_, None)))
+    });
+/// A writer met a copy of a later era than its view knows.
+pub(crate) const MET_LATER: Shown =
+    Shown("a writer met a later era, and read the metadata item", |_, state| {
+        publishes(state, |then| matches!(then, Then::Write(_, Some(_))))
+    });
+pub(crate) const LATE_PAGE: Shown =
+    Shown("an entry in flight was older than the stored one", late_page);
+/// A page was filled and marked.
+pub(crate) const FILLED: Shown = Shown("a copy of a page became complete", |model, state| {
+    let complete = |pages: &[Page]| pages.iter().filter(|page| page.is_complete).count();
+    complete(&state.pages) > complete(&model.scenario().pages)
+});
+pub(crate) const MOVED: Shown =
+    Shown("a page was moved, and is written no more", |_, state| state.first_written > 0);
 
 /// Every invariant, and the properties that the scenario must show.
 pub(crate) fn properties(scenario: &Scenario) -> Vec<Property<ProtocolModel>> {
-    let mut properties = vec![
+    let invariants = [
         Property::<ProtocolModel>::always(I1, |_, state| !state.broken.read),
         Property::<ProtocolModel>::always(I2, versions_are_unique),
         Property::<ProtocolModel>::always(I3, |_, state| !state.broken.create),
@@ -54,35 +69,8 @@ pub(crate) fn properties(scenario: &Scenario) -> Vec<Property<ProtocolModel>> {
         }),
         Property::<ProtocolModel>::always(I6, nothing_is_lost),
     ];
-    for shown in &scenario.shows {
-        let condition: fn(&ProtocolModel, &State) -> bool = match *shown {
-            OPENED => |model, state| state.metadata.era > model.scenario().metadata.era,
-            TAKEN_OVER => taken_over,
-            LATE_REQUEST => |_, state| {
-                state.requests.iter().any(|request| !request.awaited && is_item(&request.body))
-            },
-            DRAINED => |model, state| state.metadata.settled && !model.scenario().metadata.settled,
-            PURGED => |_, state| state.metadata.settled && !state.metadata.unpurged,
-            REPAIRED => |_, state| publishes(state, |then| matches!(then, Then::Write(_, None))),
-            MET_LATER => {
-                |_, state| publishes(state, |then| matches!(then, Then::Write(_, Some(_))))
-            }
-            LATE_PAGE => late_page,
-            FILLED => |model, state| {
-                let complete =
-                    |pages: &[Page]| pages.iter().filter(|page| page.is_complete).count();
-                complete(&state.pages) > complete(&model.scenario().pages)
-            },
-            MOVED => |_, state| state.first_written > 0,
-            other => unreachable!("no property is called {other}"),
-        };
-        properties.push(Property::sometimes(shown, condition));
-    }
-    properties
-}
-
-const fn is_item(body: &Body) -> bool {
-    matches!(body, Body::Item { .. })
+    let shown = scenario.shows.iter().map(|Shown(name, holds)| Property::sometimes(name, *holds));
+    invariants.into_iter().chain(shown).collect()
 }
 
 /// Copies with the same version are equal.
@@ -115,7 +103,11 @@ fn taken_over(model: &ProtocolModel, state: &State) -> bool {
         actor.step == Step::Dead && matches!(cast.program[usize::from(actor.op)], Op::Scale(_))
     };
     let died = state.actors.iter().zip(&model.scenario().cast).any(scaled);
-    died && state.metadata.era > model.scenario().metadata.era
+    died && is_opened(model, state)
+}
+
+fn is_opened(model: &ProtocolModel, state: &State) -> bool {
+    state.metadata.era > model.scenario().metadata.era
 }
 
 /// Whether an actor publishes a layout, with a next step that satisfies `goes_on`.

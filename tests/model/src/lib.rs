@@ -50,18 +50,15 @@ use std::time::Duration;
 use sharding::ShardNumber;
 use sharding::internal::protocol::layout::{Layout, Places};
 use sharding::internal::protocol::view::MAX_LEASE;
-use sharding::internal::protocol::write_id::WriteId;
 use stateright::{Model, Property};
 
-pub use invariants::{
-    DRAINED, FILLED, I1, I2, I3, I4, I5, I6, LATE_PAGE, LATE_REQUEST, MET_LATER, MOVED, OPENED,
-    PURGED, REPAIRED, TAKEN_OVER,
-};
+pub use invariants::{I1, I2, I3, I4, I5, I6};
 pub use rules::Rules;
 pub use scenario::Scenario;
 pub use scenarios::{limits, scenario, scenarios};
 pub use state::State;
 
+use scenario::{LATE, Late};
 use state::{Broken, DrainStep, Key, Step, Value};
 use story::{Story, layout_text, request_text, shards_text, stored_text, value_text};
 use turn::Turn;
@@ -85,9 +82,8 @@ const WAIT_FOR_READS: Duration = Duration::from_secs(2);
 pub struct ProtocolModel {
     rules: Rules,
     scenario: Scenario,
-    write_ids: BTreeMap<Value, WriteId>,
     /// For each value, the operation that stores it: the actor and its step, and the operation's
-    /// number. Requests in flight from the beginning have no actor.
+    /// number. A request in flight from the beginning has no actor.
     writers: BTreeMap<Value, (Option<(usize, u8)>, u8)>,
 }
 
@@ -123,13 +119,10 @@ impl ProtocolModel {
                 });
             }
         }
-        for (late, index) in scenario.in_flight.iter().zip(0..) {
-            late.value
-                .filter(|_| late.kind.is_some())
-                .map(|value| writers.insert(value, (None, scenario::LATE + index)));
+        if let Some(Late { value: Some(value), kind: Some(_), .. }) = scenario.in_flight {
+            writers.insert(value, (None, LATE));
         }
-        let write_ids = writers.keys().map(|value| (*value, scenario::write_id(*value))).collect();
-        Self { rules, scenario, write_ids, writers }
+        Self { rules, scenario, writers }
     }
 
     /// The scenario.
@@ -201,7 +194,7 @@ impl Model for ProtocolModel {
                 Step::Sent(..) | Step::Appending { .. } => actions.push(Action::GiveUp(index)),
                 Step::Draining(_, _, DrainStep::Deleting { sent: true, .. })
                 | Step::Changing(..)
-                | Step::PlainSent(_)
+                | Step::PlainSent
                 | Step::Publishing(..) => {}
                 Step::Draining(_, _, DrainStep::Copying { sent: true, .. }) => {
                     if self.scenario.cast[index].gives_up {

@@ -152,84 +152,85 @@ impl Monitor {
 
 #[cfg(test)]
 mod tests {
+    use super::Kind::{CreateOnly, Read, Swap, Take, Write};
+    use super::Outcome::{Absent, Done, Exists, Found, Swapped};
     use super::*;
 
-    /// Whether a history is linearizable: `None` begins an operation, an outcome ends it.
-    fn is_linearizable(first: Option<Value>, steps: &[(u8, Kind, Option<Outcome>)]) -> bool {
+    #[derive(Clone, Copy)]
+    enum Event {
+        Begins(u8, Kind),
+        Gets(u8, Outcome),
+    }
+    use Event::{Begins, Gets};
+
+    fn is_linearizable(first: Option<Value>, events: &[Event], last: Event) -> bool {
         let mut monitor = Monitor::starting_with(first);
-        for (operation, kind, outcome) in steps {
-            match outcome {
-                None => monitor.invoke(*operation, *kind),
-                Some(outcome) => monitor.respond(*operation, *outcome),
+        for event in events.iter().chain([&last]) {
+            match *event {
+                Begins(operation, kind) => monitor.invoke(operation, kind),
+                Gets(operation, outcome) => monitor.respond(operation, outcome),
             }
         }
         !monitor.is_broken()
     }
 
     #[test]
-    fn a_read_after_an_acknowledged_write_must_return_it() {
-        let write = Kind::Write('x');
-        let read = |found| {
-            let steps = [
-                (1, write, None),
-                (1, write, Some(Outcome::Done)),
-                (2, Kind::Read, None),
-                (2, Kind::Read, Some(found)),
-            ];
-            is_linearizable(None, &steps)
-        };
-        assert!(read(Outcome::Found(Some('x'))));
-        assert!(!read(Outcome::Found(None)));
-    }
-
-    #[test]
-    fn an_unanswered_write_may_take_effect_late_but_only_once() {
-        let (late, read) = (Kind::Write('x'), Kind::Read);
-        let found = |value| Some(Outcome::Found(Some(value)));
-        let mut steps = vec![(1, late, None), (2, read, None), (2, read, found('o'))];
-        steps.extend([(3, read, None), (3, read, found('x'))]);
-        assert!(is_linearizable(Some('o'), &steps));
-        steps.extend([(4, read, None), (4, read, found('o'))]);
-        assert!(!is_linearizable(Some('o'), &steps));
-    }
-
-    #[test]
-    fn of_two_swaps_one_replaces_the_other() {
-        let began = [
-            (1, Kind::Swap('a'), None),
-            (2, Kind::Swap('b'), None),
-            (1, Kind::Swap('a'), Some(Outcome::Swapped('x'))),
-        ];
-        let ended = |outcome| {
-            is_linearizable(
+    fn only_some_last_responses_are_linearizable() {
+        let (x, o) = (Found(Some('x')), Found(Some('o')));
+        let rows = [
+            (
+                "a read after an acknowledged write must return it",
+                None,
+                vec![Begins(1, Write('x')), Gets(1, Done), Begins(2, Read)],
+                vec![Gets(2, x)],
+                vec![Gets(2, Found(None))],
+            ),
+            (
+                "an unanswered write takes effect late",
+                Some('o'),
+                vec![Begins(1, Write('x')), Begins(2, Read), Gets(2, o), Begins(3, Read)],
+                vec![Gets(3, x), Gets(3, o)],
+                vec![Gets(3, Found(None))],
+            ),
+            (
+                "an unanswered write takes effect only once",
+                Some('o'),
+                vec![Begins(1, Write('x')), Begins(2, Read), Gets(2, x), Begins(3, Read)],
+                vec![Gets(3, x)],
+                vec![Gets(3, o)],
+            ),
+            (
+                "of two swaps one replaces the other",
                 Some('x'),
-                &[&began[..], &[(2, Kind::Swap('b'), Some(outcome))]].concat(),
-            )
-        };
-        assert!(ended(Outcome::Swapped('a')));
-        assert!(!ended(Outcome::Swapped('x')) && !ended(Outcome::Absent));
-    }
-
-    #[test]
-    fn of_two_deletions_one_takes_the_value_out() {
-        let began = [(1, Kind::Take, None), (2, Kind::Take, None)];
-        let ended = |one, two| {
-            let ends = [(1, Kind::Take, Some(one)), (2, Kind::Take, Some(two))];
-            is_linearizable(Some('x'), &[began, ends].concat())
-        };
-        assert!(ended(Outcome::Swapped('x'), Outcome::Absent));
-        assert!(ended(Outcome::Absent, Outcome::Swapped('x')));
-        assert!(!ended(Outcome::Swapped('x'), Outcome::Swapped('x')));
-        assert!(!ended(Outcome::Absent, Outcome::Absent));
-    }
-
-    #[test]
-    fn of_two_creations_one_gets_exists() {
-        let (x, y) = (Kind::CreateOnly('x'), Kind::CreateOnly('y'));
-        let began = [(1, x, None), (2, y, None), (1, x, Some(Outcome::Done))];
-        let ended =
-            |outcome| is_linearizable(None, &[&began[..], &[(2, y, Some(outcome))]].concat());
-        assert!(ended(Outcome::Exists));
-        assert!(!ended(Outcome::Done));
+                vec![Begins(1, Swap('a')), Begins(2, Swap('b')), Gets(1, Swapped('x'))],
+                vec![Gets(2, Swapped('a'))],
+                vec![Gets(2, Swapped('x')), Gets(2, Absent)],
+            ),
+            (
+                "of two deletions the first to end takes the value out",
+                Some('x'),
+                vec![Begins(1, Take), Begins(2, Take), Gets(1, Swapped('x'))],
+                vec![Gets(2, Absent)],
+                vec![Gets(2, Swapped('x'))],
+            ),
+            (
+                "of two deletions the last to end takes the value out",
+                Some('x'),
+                vec![Begins(1, Take), Begins(2, Take), Gets(1, Absent)],
+                vec![Gets(2, Swapped('x'))],
+                vec![Gets(2, Absent)],
+            ),
+            (
+                "of two creations one gets exists",
+                None,
+                vec![Begins(1, CreateOnly('x')), Begins(2, CreateOnly('y')), Gets(1, Done)],
+                vec![Gets(2, Exists)],
+                vec![Gets(2, Done)],
+            ),
+        ];
+        for (about, first, events, right, wrong) in rows {
+            assert!(right.iter().all(|last| is_linearizable(first, &events, *last)), "{about}");
+            assert!(!wrong.iter().any(|last| is_linearizable(first, &events, *last)), "{about}");
+        }
     }
 }

@@ -5,27 +5,30 @@ use sharding::internal::protocol::expressed::Operation;
 use super::expressing::Expects;
 use super::state::{Key, Value};
 
-/// One operation.
+/// One operation. A write concerns its actor's sort key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
-    Put(Key, Value),
+    Put(Value),
     /// Create-only.
-    Create(Key, Value),
+    Create(Value),
     /// A client repeats the create-only write before this one, which had an unknown outcome, under
     /// its idempotency key.
-    CreateAgain(Key, Value),
-    Delete(Key, May),
+    CreateAgain(Value),
+    Delete {
+        may_look: bool,
+    },
     /// A read-modify-write update: it replaces an existing item by this value.
-    Swap(Key, Value),
-    /// An update in place. With an idempotency key, its client may repeat it.
-    Add(Key, Value, Keyed),
+    Swap(Value),
+    /// An update in place, and whether it has an idempotency key, under which its client may repeat
+    /// it.
+    Add(Value, bool),
     /// A client repeats the update before this one, which had an unknown outcome, under its
     /// idempotency key.
-    AddAgain(Key, Value),
+    AddAgain(Value),
     /// A write with an expression. The value of a deletion identifies it.
-    Express(Key, Value, Operation, Expects),
+    Express(Value, Operation, Expects),
     /// A write of an append-only table.
-    Append(Key, Value),
+    Append(Value),
     Get(Key),
     /// All sort keys on one page.
     Query,
@@ -48,7 +51,7 @@ pub(crate) enum Op {
     /// Disarm the key.
     Disarm,
     /// Another program writes the item, without a version.
-    Plain(Key, Value),
+    Plain(Value),
     /// Replace one more of the first copies by a mark that its entries are on the last copy. Once
     /// all are replaced, they are written no more.
     Move,
@@ -57,55 +60,21 @@ pub(crate) enum Op {
 impl Op {
     /// The value that the operation stores.
     pub(crate) const fn value(self) -> Option<Value> {
-        if let Self::Put(_, value)
-        | Self::Create(_, value)
-        | Self::CreateAgain(_, value)
-        | Self::Swap(_, value)
-        | Self::Add(_, value, _)
-        | Self::AddAgain(_, value)
-        | Self::Append(_, value)
-        | Self::Plain(_, value)
-        | Self::Express(_, value, Operation::Put | Operation::Update { .. }, _) = self
+        if let Self::Put(value)
+        | Self::Create(value)
+        | Self::CreateAgain(value)
+        | Self::Swap(value)
+        | Self::Add(value, _)
+        | Self::AddAgain(value)
+        | Self::Append(value)
+        | Self::Plain(value)
+        | Self::Express(value, Operation::Put | Operation::Update { .. }, _) = self
         {
             Some(value)
         } else {
             None
         }
     }
-
-    /// The operation's sort key.
-    pub(crate) const fn key(self) -> Option<Key> {
-        if let Self::Put(key, _)
-        | Self::Create(key, _)
-        | Self::CreateAgain(key, _)
-        | Self::Swap(key, _)
-        | Self::Add(key, _, _)
-        | Self::AddAgain(key, _)
-        | Self::Express(key, ..)
-        | Self::Append(key, _)
-        | Self::Plain(key, _)
-        | Self::Delete(key, _)
-        | Self::Get(key) = self
-        {
-            Some(key)
-        } else {
-            None
-        }
-    }
-}
-
-/// Whether an update has an idempotency key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Keyed {
-    Yes,
-    No,
-}
-
-/// Whether a delete may read first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum May {
-    Look,
-    NotLook,
 }
 
 /// An actor of a scenario.
@@ -113,6 +82,8 @@ pub(crate) enum May {
 pub(crate) struct Cast {
     pub(crate) name: &'static str,
     pub(crate) program: Vec<Op>,
+    /// The sort key of its writes.
+    pub(crate) key: Key,
     /// The number of times that a write is sent.
     pub(crate) attempts: u8,
     /// The number of seconds by which its wall clock is ahead.
@@ -132,6 +103,7 @@ impl Cast {
         Self {
             name,
             program: program.to_vec(),
+            key: 0,
             attempts: 1,
             ahead: 0,
             may_crash: false,
@@ -141,12 +113,12 @@ impl Cast {
         }
     }
 
-    pub(crate) fn sending_twice(self) -> Self {
-        Self { attempts: 2, ..self }
+    pub(crate) fn writing_key(self, key: Key) -> Self {
+        Self { key, ..self }
     }
 
-    pub(crate) fn sending_thrice(self) -> Self {
-        Self { attempts: 3, ..self }
+    pub(crate) fn sending(self, attempts: u8) -> Self {
+        Self { attempts, ..self }
     }
 
     pub(crate) fn ahead_by(self, ahead: i8) -> Self {

@@ -29,7 +29,6 @@ impl Turn<'_> {
         self.go_to(Step::Reading(Reading { began: self.state.now, from, todo, newest }))
     }
 
-    /// Reads a shard.
     pub(crate) fn read_shard(&mut self, place: ShardNumber) -> Option<()> {
         let (op, view) = (self.op()?, self.view()?);
         let Step::Reading(mut reading) = self.me().step.clone() else { return None };

@@ -9,12 +9,13 @@ use sharding::internal::protocol::armed::Armed;
 use sharding::internal::protocol::copies::{Condition, Copy, Effect, Request};
 use sharding::internal::protocol::expressed;
 use sharding::internal::{
-    protocol::drain::copy_home, protocol::layout::FIRST_ERA, protocol::layout::Layout,
-    protocol::metadata::ShardMetadata, protocol::version::Version, protocol::write_id::WriteId,
+    protocol::drain::copy_home, protocol::layout::FIRST_ERA, protocol::metadata::ShardMetadata,
+    protocol::version::Version, protocol::write_id::WriteId,
 };
 use sharding::{Attributes, IdempotencyKey, Item, PartitionKey, ShardCount, ShardNumber, SortKey};
 
 use super::expressing::{Asked, Expects};
+use super::invariants::Shown;
 use super::monitor::{Kind, Monitor};
 use super::program::Cast;
 use super::state::{
@@ -26,7 +27,7 @@ use super::state::{
 const NOTHING_APPLIED: Applied =
     Applied { began: EPOCH * 1_000, known_since: 0, young: BTreeSet::new(), old: BTreeSet::new() };
 
-/// The first number of the operations that are in flight from the beginning.
+/// The number of the operation that is in flight from the beginning.
 pub(crate) const LATE: u8 = 200;
 
 /// The homes of a sort key under the widths 1 to 4. With a jump hash, an item moves only onto new
@@ -34,7 +35,7 @@ pub(crate) const LATE: u8 = 200;
 pub(crate) type Homes = [u32; 4];
 pub(crate) const JUMP: Homes = [1, 2, 2, 4];
 pub(crate) const OTHER_JUMP: Homes = [1, 1, 3, 3];
-pub(crate) const OWN_SHARDS: Homes = [1, 2, 3, 4];
+const OWN_SHARDS: Homes = [1, 2, 3, 4];
 pub(crate) const MODULO: Homes = [1, 2, 1, 2];
 
 /// A world to explore. Times are in ticks.
@@ -46,14 +47,14 @@ pub struct Scenario {
     /// The copies of the key's page at the beginning; none in a table without a directory.
     pub(crate) pages: Vec<Page>,
     /// An entry on its way to a copy of the page at the beginning, from an actor that is gone.
-    pub(crate) late_page: Option<(u32, Layout)>,
+    late_page: Option<Body>,
     /// The items at the beginning: sort key, shard, era, value.
-    pub(crate) items: Vec<(Key, u32, u64, Value)>,
-    /// The tombstones at the beginning: sort key, shard, era.
-    pub(crate) tombstones: Vec<(Key, u32, u64)>,
-    /// The requests in flight at the beginning, whose senders are gone.
-    pub(crate) in_flight: Vec<Late>,
-    pub(crate) homes: Vec<Homes>,
+    items: Vec<(Key, u32, u64, Value)>,
+    /// A tombstone of the first sort key at the beginning: shard, era.
+    tombstone: Option<(u32, u64)>,
+    /// A request in flight at the beginning, whose sender is gone.
+    pub(crate) in_flight: Option<Late>,
+    homes: Vec<Homes>,
     pub(crate) append_only: bool,
     /// The patterns of armed keys at the beginning.
     pub(crate) armed: Armed,
@@ -62,19 +63,19 @@ pub struct Scenario {
     /// returns such a write is not checked.
     pub(crate) late_writes_may_lose: bool,
     /// The items at the beginning record the updates that were applied to them.
-    pub(crate) remembers: bool,
+    remembers: bool,
     /// The number of ticks for which a signed request is accepted.
     pub(crate) validity: u8,
     /// The last tick.
     pub(crate) horizon: u8,
     /// The properties that some state must have, so that the scenario is not vacuous.
-    pub(crate) shows: Vec<&'static str>,
+    pub(crate) shows: Vec<Shown>,
 }
 
-/// A write from before the scenario, which may still be applied. Its outcome is unknown.
+/// A write to the first sort key from before the scenario, which may still be applied. Its outcome
+/// is unknown.
 #[derive(Clone, Debug)]
 pub(crate) struct Late {
-    key: Key,
     place: u32,
     /// `None` for a drain's move, and for a pull.
     pub(crate) kind: Option<Kind>,
@@ -83,65 +84,65 @@ pub(crate) struct Late {
 }
 
 impl Late {
-    pub(crate) fn put(key: Key, place: u32, era: u64, value: Value) -> Self {
-        let version = Version::new(era, EPOCH * 1_000_000, 99);
+    /// A put in the first era.
+    pub(crate) fn put(place: u32, value: Value) -> Self {
+        let version = late_version(FIRST_ERA);
         let effect = Effect::Put { version, write_id: None };
         let request = Request::unmarked(effect, Condition::AbsentOrBelow(version)).into();
-        Self { key, place, kind: Some(Kind::Write(value)), value: Some(value), request }
+        Self { place, kind: Some(Kind::Write(value)), value: Some(value), request }
     }
 
-    /// The first request of a creation that its client repeats.
-    pub(crate) fn create(key: Key, place: u32, era: u64, value: Value) -> Self {
-        let version = Version::new(era, EPOCH * 1_000_000, 99);
+    /// The first request of a creation in the first era, which its client repeats.
+    pub(crate) fn create(place: u32, value: Value) -> Self {
         let write_id = Some(write_id(value).as_str().to_owned());
-        let effect = Effect::Put { version, write_id };
+        let effect = Effect::Put { version: late_version(FIRST_ERA), write_id };
         let request = Request::unmarked(effect, Condition::Unchanged(None)).into();
-        Self { key, place, kind: Some(Kind::CreateOnly(value)), value: Some(value), request }
+        Self { place, kind: Some(Kind::CreateOnly(value)), value: Some(value), request }
     }
 
-    /// A drain's copy of an item that existed before the scenario.
-    pub(crate) fn copy(key: Key, place: u32, era: u64, value: Value) -> Self {
-        let request = copy_home(&earlier_item(era, value).copy).into();
-        Self { key, place, kind: None, value: Some(value), request }
+    /// A drain's copy of an item of the first era that existed before the scenario.
+    pub(crate) fn copy(place: u32, value: Value) -> Self {
+        let request = copy_home(&earlier_item(FIRST_ERA, value).copy).into();
+        Self { place, kind: None, value: Some(value), request }
     }
 
-    pub(crate) fn delete(key: Key, place: u32, era: u64) -> Self {
-        let condition = Condition::AbsentOrBelow(Version::new(era, EPOCH * 1_000_000, 99));
-        Self {
-            key,
-            place,
-            kind: Some(Kind::Delete),
-            value: None,
-            request: Request::unmarked(Effect::Remove, condition).into(),
-        }
+    /// A deletion in the first era.
+    pub(crate) fn delete(place: u32) -> Self {
+        let condition = Condition::AbsentOrBelow(late_version(FIRST_ERA));
+        let request = Request::unmarked(Effect::Remove, condition).into();
+        Self { place, kind: Some(Kind::Delete), value: None, request }
     }
 
-    /// A pull, in this era, of an item of the first era to a home with nothing.
-    pub(crate) fn pull(key: Key, (from, place): (u32, u32), era: u64, value: Value) -> Self {
-        let version = Version::new(era, EPOCH * 1_000_000, 99);
+    /// A pull, in the second era, of an item of the first era to a home with nothing.
+    pub(crate) fn pull((from, place): (u32, u32), value: Value) -> Self {
         let request = expressed::Request {
-            action: expressed::Action::Pull(shard(from), version),
+            action: expressed::Action::Pull(shard(from), late_version(2)),
             base: expressed::Base::Absent,
             late_until: None,
             lost_until: u64::MAX,
         };
         let pulled = Some(Box::new(earlier_item(FIRST_ERA, value)));
         let request = Asked::Expressed { request, expects: Expects::Item, pulled };
-        Self { key, place, kind: None, value: None, request }
+        Self { place, kind: None, value: None, request }
     }
 }
 
+fn late_version(era: u64) -> Version {
+    Version::new(era, EPOCH * 1_000_000, 99)
+}
+
+/// How a scenario begins. Each method replaces one part of it.
 impl Scenario {
-    pub(crate) fn new(name: &'static str, metadata: ShardMetadata, cast: Vec<Cast>) -> Self {
+    pub(crate) fn new(name: &'static str, metadata: ShardMetadata) -> Self {
         Self {
             name,
-            cast,
+            cast: Vec::new(),
             metadata,
             pages: Vec::new(),
             late_page: None,
             items: Vec::new(),
-            tombstones: Vec::new(),
-            in_flight: Vec::new(),
+            tombstone: None,
+            in_flight: None,
             homes: vec![JUMP],
             append_only: false,
             armed: Armed::all(),
@@ -153,16 +154,75 @@ impl Scenario {
         }
     }
 
+    pub(crate) fn cast<const N: usize>(self, cast: [Cast; N]) -> Self {
+        Self { cast: cast.into(), ..self }
+    }
+
+    pub(crate) fn pages<const N: usize>(self, pages: [Page; N]) -> Self {
+        Self { pages: pages.into(), ..self }
+    }
+
+    pub(crate) fn late_page(self, copy: u32, item: &ShardMetadata) -> Self {
+        let layout = Arc::new(item.layout());
+        Self { late_page: Some(Body::Page { copy, layout }), ..self }
+    }
+
+    pub(crate) fn items<const N: usize>(self, items: [(Key, u32, u64, Value); N]) -> Self {
+        Self { items: items.into(), ..self }
+    }
+
+    pub(crate) fn tombstone(self, place: u32, era: u64) -> Self {
+        Self { tombstone: Some((place, era)), ..self }
+    }
+
+    pub(crate) fn in_flight(self, late: Late) -> Self {
+        Self { in_flight: Some(late), ..self }
+    }
+
+    pub(crate) fn homes<const N: usize>(self, homes: [Homes; N]) -> Self {
+        Self { homes: homes.into(), ..self }
+    }
+
+    pub(crate) fn append_only(self) -> Self {
+        Self { append_only: true, homes: vec![OWN_SHARDS], ..self }
+    }
+
+    pub(crate) fn armed(self, armed: Armed) -> Self {
+        Self { armed, ..self }
+    }
+
+    pub(crate) fn late_writes_may_lose(self) -> Self {
+        Self { late_writes_may_lose: true, ..self }
+    }
+
+    pub(crate) fn remembers(self) -> Self {
+        Self { remembers: true, ..self }
+    }
+
+    pub(crate) fn validity(self, validity: u8) -> Self {
+        Self { validity, ..self }
+    }
+
+    pub(crate) fn horizon(self, horizon: u8) -> Self {
+        Self { horizon, ..self }
+    }
+
+    pub(crate) fn showing<const N: usize>(self, shows: [Shown; N]) -> Self {
+        Self { shows: shows.into(), ..self }
+    }
+}
+
+impl Scenario {
     /// The name: the actors' programs in short.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The properties that some state must have, so that the scenario is not vacuous.
+    /// The names of the properties that some state must have, so that the scenario is not vacuous.
     #[must_use]
-    pub fn shows(&self) -> &[&'static str] {
-        &self.shows
+    pub fn shows(&self) -> Vec<&'static str> {
+        self.shows.iter().map(|shown| shown.0).collect()
     }
 
     pub(crate) fn sort_keys(&self) -> Key {
@@ -181,9 +241,9 @@ impl Scenario {
                 stored.copy.applied = self.remembers.then(|| Box::new(NOTHING_APPLIED));
                 row[*place as usize] = Some(stored);
             }
-            for (_, place, era) in self.tombstones.iter().filter(|tombstone| tombstone.0 == key) {
-                let copy = Copy { is_tombstone: true, ..earlier_item(*era, ' ').copy };
-                row[*place as usize] = Some(Stored { copy, value: None });
+            if let Some((place, era)) = self.tombstone.filter(|_| key == 0) {
+                let copy = Copy { is_tombstone: true, ..earlier_item(era, ' ').copy };
+                row[place as usize] = Some(Stored { copy, value: None });
             }
             row
         };
@@ -201,23 +261,14 @@ impl Scenario {
             valid_until: self.validity,
             body,
         };
-        let page = self
-            .late_page
-            .clone()
-            .map(|(copy, layout)| Body::Page { copy, layout: Arc::new(layout) });
-        let mut requests: Vec<InFlight> = page.into_iter().map(late).collect();
-        for (sent, operation) in self.in_flight.iter().zip(LATE..) {
-            if let Some(kind) = sent.kind {
-                monitors[usize::from(sent.key)].invoke(operation, kind);
+        let item = self.in_flight.clone().map(|Late { place, kind, value, request }| {
+            if let Some(kind) = kind {
+                monitors[0].invoke(LATE, kind);
             }
-            let Late { key, place, value, request, .. } = sent.clone();
-            requests.push(late(Body::Item {
-                place: shard(place),
-                key,
-                content: Content::of(value),
-                request,
-            }));
-        }
+            Body::Item { place: shard(place), key: 0, content: Content::of(value), request }
+        });
+        let requests: Vec<InFlight> =
+            self.late_page.clone().into_iter().chain(item).map(late).collect();
         let actor =
             Arc::new(Actor { op: 0, view: None, armed: None, step: Step::Idle, inbox: None });
         State {
@@ -240,16 +291,9 @@ impl Scenario {
 fn earlier_item(era: u64, value: Value) -> Stored {
     let version =
         if era == 0 { Version::NONE } else { Version::new(era, (EPOCH - 10) * 1_000_000, 0) };
-    Stored {
-        copy: Copy {
-            version,
-            is_tombstone: false,
-            write_id: None,
-            applied: None,
-            late_until: None,
-        },
-        value: Some(value),
-    }
+    let copy =
+        Copy { version, is_tombstone: false, write_id: None, applied: None, late_until: None };
+    Stored { copy, value: Some(value) }
 }
 
 /// The write id of a creation that its client may repeat.
@@ -259,8 +303,6 @@ pub(crate) fn write_id(value: Value) -> WriteId {
         sort_key: SortKey::String("s".into()),
         attributes: Attributes::new(),
     };
-    WriteId::of_request(
-        &IdempotencyKey::new(&value.to_string()).expect("values are letters"),
-        &item,
-    )
+    let key = IdempotencyKey::new(&value.to_string()).expect("values are letters");
+    WriteId::of_request(&key, &item)
 }

@@ -6,15 +6,16 @@ use sharding::internal::protocol::layout::FIRST_ERA;
 use sharding::maintenance::KeyPattern;
 
 use super::beginnings::{
-    DELETE, GET, LOOK_AND_DELETE, add, add_once, create, create_again, drainer, drains, just_grown,
-    left_by_a_dead_drainer, one_shard, other, put, reader, scaler, settled, swap, widths, with_x,
-    writer,
+    DELETE, GET, LOOK_AND_DELETE, add, add_once, drainer, drains, just_grown,
+    left_by_a_dead_drainer, one_shard, other, reader, scaler, scales_and_drains, settled, widths,
+    with_x, writer,
 };
 use super::directory::listing;
 use super::expressions::expressing;
 use super::invariants::{DRAINED, LATE_REQUEST, OPENED, PURGED, TAKEN_OVER};
-use super::program::{Cast, Op};
-use super::scenario::{JUMP, Late, MODULO, OTHER_JUMP, OWN_SHARDS, Scenario};
+use super::program::Cast;
+use super::program::Op::{self, Create, CreateAgain, Put, Swap};
+use super::scenario::{JUMP, Late, MODULO, OTHER_JUMP, Scenario};
 use super::state::EPOCH;
 
 /// All scenarios in which every invariant holds.
@@ -48,508 +49,271 @@ pub fn scenario(name: &str) -> Scenario {
 }
 
 fn growing() -> Vec<Scenario> {
-    let grows =
-        |name, cast| Scenario { shows: vec![OPENED], ..Scenario::new(name, one_shard(), cast) };
+    let grows = |name| Scenario::new(name, one_shard()).showing([OPENED]);
     vec![
-        grows(
-            "grow | put | put get",
-            vec![scaler(2), writer([put('a')]), other([put('b'), GET]).ahead_by(2)],
-        ),
-        grows(
-            "grow | put | look query",
-            vec![scaler(2), writer([put('a')]), reader([Op::Look, Op::Query])],
-        ),
-        Scenario {
-            items: vec![(0, 1, FIRST_ERA, 'x')],
-            ..grows(
-                "grow | delete get | look get",
-                vec![scaler(2), writer([DELETE, GET]), reader([Op::Look, GET])],
-            )
-        },
-        Scenario {
-            late_writes_may_lose: true,
-            ..grows(
-                "grow | create delete | create",
-                vec![scaler(2), writer([create('a'), DELETE]), other([create('b')])],
-            )
-        },
-        Scenario {
-            horizon: 2,
-            shows: vec![OPENED, TAKEN_OVER],
-            ..grows(
-                "grow, crash | take over | put get",
-                vec![
-                    scaler(2).mortal(),
-                    Cast::new("observer", [Op::TakeOver]),
-                    writer([put('a'), GET]),
-                ],
-            )
-        },
-        Scenario {
-            horizon: 3,
-            ..grows(
-                "grow to 2 | grow to 4 | put get",
-                vec![
-                    scaler(2),
-                    Cast::new("second scaler", [Op::Scale(4)]),
-                    writer([put('a'), GET]),
-                ],
-            )
-        },
-        Scenario {
-            homes: vec![JUMP, OTHER_JUMP],
-            items: vec![(0, 1, FIRST_ERA, 'x'), (1, 1, FIRST_ERA, 'y')],
-            ..grows(
-                "grow | put | scan",
-                vec![scaler(3), writer([Op::Put(1, 'a')]), reader([Op::Scan])],
-            )
-        },
-        Scenario {
-            horizon: 1,
-            shows: vec![OPENED],
-            ..Scenario::new(
-                "grow to 2 and 4 | take over | put | look get",
-                one_shard(),
-                vec![
-                    Cast::new("scaler", [Op::Scale(2), Op::Scale(4)]).prompt(),
-                    Cast::new("observer", [Op::TakeOver]),
-                    writer([put('a')]),
-                    reader([Op::Look, GET]),
-                ],
-            )
-        },
+        grows("grow | put | put get").cast([
+            scaler(2),
+            writer([Put('a')]),
+            other([Put('b'), GET]).ahead_by(2),
+        ]),
+        grows("grow | put | look query").cast([
+            scaler(2),
+            writer([Put('a')]),
+            reader([Op::Look, Op::Query]),
+        ]),
+        grows("grow | delete get | look get")
+            .cast([scaler(2), writer([DELETE, GET]), reader([Op::Look, GET])])
+            .items([(0, 1, FIRST_ERA, 'x')]),
+        grows("grow | create delete | create")
+            .cast([scaler(2), writer([Create('a'), DELETE]), other([Create('b')])])
+            .late_writes_may_lose(),
+        grows("grow, crash | take over | put get")
+            .cast([
+                scaler(2).mortal(),
+                Cast::new("observer", [Op::TakeOver]),
+                writer([Put('a'), GET]),
+            ])
+            .showing([OPENED, TAKEN_OVER]),
+        grows("grow to 2 | grow to 4 | put get")
+            .cast([scaler(2), Cast::new("second scaler", [Op::Scale(4)]), writer([Put('a'), GET])])
+            .horizon(3),
+        grows("grow | put | scan")
+            .homes([JUMP, OTHER_JUMP])
+            .items([(0, 1, FIRST_ERA, 'x'), (1, 1, FIRST_ERA, 'y')])
+            .cast([scaler(3), writer([Put('a')]).writing_key(1), reader([Op::Scan])]),
+        grows("grow to 2 and 4 | take over | put | look get")
+            .cast([
+                Cast::new("scaler", [Op::Scale(2), Op::Scale(4)]).prompt(),
+                Cast::new("observer", [Op::TakeOver]),
+                writer([Put('a')]),
+                reader([Op::Look, GET]),
+            ])
+            .horizon(1),
     ]
 }
 
 /// Keys that have changed their width before.
 fn having_changed() -> Vec<Scenario> {
     vec![
-        Scenario {
-            homes: vec![MODULO],
-            ..with_x(
-                "shrink by modulo | put | get",
-                widths(&[2, 3]),
-                vec![scaler(2), writer([put('a')]), reader([GET])],
-            )
-        },
-        Scenario {
-            items: vec![(0, 1, FIRST_ERA, 'o')],
-            ..Scenario::new(
-                "an item where it has no place | put | query",
-                settled(2),
-                vec![writer([put('a')]), reader([Op::Query, Op::Query])],
-            )
-        },
-        Scenario {
-            in_flight: vec![Late::put(0, 1, FIRST_ERA, 'l')],
-            shows: vec![LATE_REQUEST],
-            ..with_x(
-                "late put | put get | query",
-                widths(&[2]),
-                vec![writer([put('a'), GET]), reader([Op::Query])],
-            )
-        },
+        with_x("shrink by modulo | put | get", widths(&[2, 3]))
+            .cast([scaler(2), writer([Put('a')]), reader([GET])])
+            .homes([MODULO]),
+        Scenario::new("an item where it has no place | put | query", settled(2))
+            .items([(0, 1, FIRST_ERA, 'o')])
+            .cast([writer([Put('a')]), reader([Op::Query, Op::Query])]),
+        with_x("late put | put get | query", widths(&[2]))
+            .in_flight(Late::put(1, 'l'))
+            .cast([writer([Put('a'), GET]), reader([Op::Query])])
+            .showing([LATE_REQUEST]),
     ]
 }
 
 fn draining() -> Vec<Scenario> {
+    let settles = |name| drains(name, widths(&[2]));
+    let second_drainer = || Cast::new("second drainer", [Op::Drain]).prompt();
     vec![
-        drains("settle | get", vec![drainer(), reader([GET])]),
-        drains("settle | query", vec![drainer(), reader([Op::Query])]),
-        drains("settle | put get", vec![drainer(), writer([put('a'), GET])]),
-        drains("settle | delete get", vec![drainer(), writer([DELETE, GET])]),
-        drains("settle | look and delete, get", vec![drainer(), writer([LOOK_AND_DELETE, GET])]),
-        Scenario {
-            late_writes_may_lose: true,
-            ..drains(
-                "settle | delete create",
-                vec![drainer().prompt(), writer([DELETE, create('a')])],
-            )
-        },
-        Scenario {
-            horizon: 6,
-            ..drains(
-                "settle, crash | settle | get",
-                vec![
-                    drainer().prompt().mortal(),
-                    Cast::new("second drainer", [Op::Drain]).prompt(),
-                    reader([GET]),
-                ],
-            )
-        },
-        Scenario {
-            horizon: 6,
-            ..drains(
-                "settle, crash | settle | delete",
-                vec![
-                    drainer().prompt().mortal(),
-                    Cast::new("second drainer", [Op::Drain]).prompt(),
-                    writer([DELETE]),
-                ],
-            )
-        },
-        Scenario {
-            homes: vec![JUMP, OTHER_JUMP],
-            metadata: widths(&[3]),
-            items: vec![(0, 1, FIRST_ERA, 'x'), (1, 1, FIRST_ERA, 'y')],
-            ..drains("settle | scan", vec![drainer(), reader([Op::Scan])])
-        },
+        settles("settle | get").cast([drainer(), reader([GET])]),
+        settles("settle | query").cast([drainer(), reader([Op::Query])]),
+        settles("settle | put get").cast([drainer(), writer([Put('a'), GET])]),
+        settles("settle | delete get").cast([drainer(), writer([DELETE, GET])]),
+        settles("settle | look and delete, get").cast([drainer(), writer([LOOK_AND_DELETE, GET])]),
+        settles("settle | delete create")
+            .cast([drainer().prompt(), writer([DELETE, Create('a')])])
+            .late_writes_may_lose(),
+        settles("settle, crash | settle | get")
+            .cast([drainer().prompt().mortal(), second_drainer(), reader([GET])])
+            .horizon(6),
+        settles("settle, crash | settle | delete")
+            .cast([drainer().prompt().mortal(), second_drainer(), writer([DELETE])])
+            .horizon(6),
+        drains("settle | scan", widths(&[3]))
+            .homes([JUMP, OTHER_JUMP])
+            .items([(0, 1, FIRST_ERA, 'x'), (1, 1, FIRST_ERA, 'y')])
+            .cast([drainer(), reader([Op::Scan])]),
     ]
 }
 
 /// Drains with a request that is late, or that gets no response.
 fn draining_with_late_requests() -> Vec<Scenario> {
+    let drains_late =
+        |name, metadata, late| drains(name, metadata).in_flight(late).validity(3).horizon(8);
     vec![
-        Scenario {
-            metadata: just_grown(),
-            in_flight: vec![Late::put(0, 1, FIRST_ERA, 'l')],
-            validity: 3,
-            horizon: 8,
-            ..drains("settle | late put | get", vec![drainer().prompt(), reader([GET])])
-        },
-        Scenario {
-            metadata: left_by_a_dead_drainer(),
-            in_flight: vec![Late::copy(0, 2, FIRST_ERA, 'x')],
-            validity: 3,
-            horizon: 8,
-            ..drains(
-                "a dead drainer's move | settle | delete get",
-                vec![drainer().prompt(), writer([DELETE, GET])],
-            )
-        },
-        Scenario {
-            validity: 2,
-            horizon: 7,
-            ..drains(
-                "settle, a move unanswered | delete",
-                vec![drainer().prompt().impatient(), writer([DELETE])],
-            )
-        },
-        Scenario {
-            metadata: just_grown(),
-            in_flight: vec![Late::delete(0, 1, FIRST_ERA)],
-            validity: 3,
-            horizon: 8,
-            ..drains("settle | late delete | get get", vec![drainer().prompt(), reader([GET, GET])])
-        },
-        Scenario {
-            metadata: just_grown(),
-            items: vec![(0, 2, 2, 'x')],
-            in_flight: vec![Late::put(0, 1, FIRST_ERA, 'l')],
-            validity: 3,
-            horizon: 8,
-            ..drains(
-                "settle | late put | look and delete, get",
-                vec![drainer().prompt(), writer([LOOK_AND_DELETE, GET])],
-            )
-        },
+        drains_late("settle | late put | get", just_grown(), Late::put(1, 'l'))
+            .cast([drainer().prompt(), reader([GET])]),
+        drains_late(
+            "a dead drainer's move | settle | delete get",
+            left_by_a_dead_drainer(),
+            Late::copy(2, 'x'),
+        )
+        .cast([drainer().prompt(), writer([DELETE, GET])]),
+        drains("settle, a move unanswered | delete", widths(&[2]))
+            .cast([drainer().prompt().impatient(), writer([DELETE])])
+            .validity(2)
+            .horizon(7),
+        drains_late("settle | late delete | get get", just_grown(), Late::delete(1))
+            .cast([drainer().prompt(), reader([GET, GET])]),
+        drains_late("settle | late put | look and delete, get", just_grown(), Late::put(1, 'l'))
+            .items([(0, 2, 2, 'x')])
+            .cast([drainer().prompt(), writer([LOOK_AND_DELETE, GET])]),
     ]
 }
 
 /// Drains before or after a change of the width.
 fn draining_and_changing() -> Vec<Scenario> {
     vec![
-        Scenario {
-            items: vec![(0, 2, 2, 'x')],
-            horizon: 9,
-            shows: vec![OPENED, DRAINED],
-            ..drains(
-                "shrink, drain | put get",
-                vec![
-                    Cast::new("scaler", [Op::Scale(1), Op::Drain]).prompt(),
-                    writer([put('a'), GET]),
-                ],
-            )
-        },
-        Scenario {
-            metadata: one_shard(),
-            horizon: 9,
-            shows: vec![OPENED],
-            ..drains(
-                "grow, drain | look and delete",
-                vec![
-                    Cast::new("scaler", [Op::Scale(2), Op::Drain]).prompt(),
-                    writer([LOOK_AND_DELETE]),
-                ],
-            )
-        },
-        Scenario {
-            horizon: 10,
-            validity: 2,
-            shows: vec![OPENED, DRAINED],
-            ..drains(
-                "settle | shrink, drain",
-                vec![drainer().prompt(), Cast::new("scaler", [Op::Scale(1), Op::Drain]).prompt()],
-            )
-        },
+        drains("shrink, drain | put get", widths(&[2]))
+            .items([(0, 2, 2, 'x')])
+            .cast([scales_and_drains(1), writer([Put('a'), GET])])
+            .horizon(9)
+            .showing([OPENED, DRAINED]),
+        drains("grow, drain | look and delete", one_shard())
+            .cast([scales_and_drains(2), writer([LOOK_AND_DELETE])])
+            .horizon(9)
+            .showing([OPENED]),
+        drains("settle | shrink, drain", widths(&[2]))
+            .cast([drainer().prompt(), scales_and_drains(1)])
+            .validity(2)
+            .horizon(10)
+            .showing([OPENED, DRAINED]),
     ]
 }
 
 fn repeating() -> Vec<Scenario> {
+    let of_one_shard = |name| Scenario::new(name, one_shard());
     vec![
-        Scenario {
-            shows: vec![LATE_REQUEST],
-            ..Scenario::new(
-                "put, twice | put get",
-                one_shard(),
-                vec![writer([put('a')]).sending_twice(), other([GET, put('b'), GET]).ahead_by(-1)],
-            )
-        },
-        Scenario {
-            shows: vec![LATE_REQUEST],
-            ..Scenario::new(
-                "put, twice | delete get",
-                one_shard(),
-                vec![writer([put('a')]).sending_twice(), other([DELETE, GET])],
-            )
-        },
-        Scenario::new(
-            "put, twice | put delete",
-            one_shard(),
-            vec![writer([put('a')]).sending_twice(), other([put('b'), DELETE]).ahead_by(1)],
-        ),
-        Scenario::new(
-            "put, thrice | delete",
-            one_shard(),
-            vec![writer([put('a')]).sending_thrice(), other([DELETE])],
-        ),
-        Scenario {
-            late_writes_may_lose: true,
-            ..Scenario::new(
-                "create, twice | delete get",
-                one_shard(),
-                vec![writer([create('a')]).sending_twice(), other([DELETE, GET])],
-            )
-        },
-        with_x(
-            "delete, twice | put",
-            one_shard(),
-            vec![writer([DELETE]).sending_twice(), other([put('a'), GET]).ahead_by(-1)],
-        ),
-        Scenario {
-            late_writes_may_lose: true,
-            horizon: 1,
-            ..Scenario::new(
-                "create, twice | create | delete",
-                widths(&[2]),
-                vec![writer([create('a'), GET]).sending_twice(), other([create('b'), DELETE])],
-            )
-        },
-        Scenario {
-            late_writes_may_lose: true,
-            in_flight: vec![Late::create(0, 1, FIRST_ERA, 'a')],
-            horizon: 1,
-            shows: vec![LATE_REQUEST],
-            ..Scenario::new(
-                "late create | create again | create",
-                just_grown(),
-                vec![writer([create_again('a')]), other([create('b')])],
-            )
-        },
-        Scenario {
-            late_writes_may_lose: true,
-            horizon: 1,
-            ..Scenario::new(
-                "create, create again | get delete",
-                widths(&[2]),
-                vec![writer([create('a'), create_again('a')]), other([GET, DELETE, GET])],
-            )
-        },
+        of_one_shard("put, twice | put get")
+            .cast([writer([Put('a')]).sending(2), other([GET, Put('b'), GET]).ahead_by(-1)])
+            .showing([LATE_REQUEST]),
+        of_one_shard("put, twice | delete get")
+            .cast([writer([Put('a')]).sending(2), other([DELETE, GET])])
+            .showing([LATE_REQUEST]),
+        of_one_shard("put, twice | put delete")
+            .cast([writer([Put('a')]).sending(2), other([Put('b'), DELETE]).ahead_by(1)]),
+        of_one_shard("put, thrice | delete").cast([writer([Put('a')]).sending(3), other([DELETE])]),
+        of_one_shard("create, twice | delete get")
+            .cast([writer([Create('a')]).sending(2), other([DELETE, GET])])
+            .late_writes_may_lose(),
+        with_x("delete, twice | put", one_shard())
+            .cast([writer([DELETE]).sending(2), other([Put('a'), GET]).ahead_by(-1)]),
+        Scenario::new("create, twice | create | delete", widths(&[2]))
+            .cast([writer([Create('a'), GET]).sending(2), other([Create('b'), DELETE])])
+            .late_writes_may_lose()
+            .horizon(1),
+        Scenario::new("late create | create again | create", just_grown())
+            .in_flight(Late::create(1, 'a'))
+            .cast([writer([CreateAgain('a')]), other([Create('b')])])
+            .late_writes_may_lose()
+            .horizon(1)
+            .showing([LATE_REQUEST]),
+        Scenario::new("create, create again | get delete", widths(&[2]))
+            .cast([writer([Create('a'), CreateAgain('a')]), other([GET, DELETE, GET])])
+            .late_writes_may_lose()
+            .horizon(1),
     ]
 }
 
 /// Updates: read-modify-write and in place.
 fn updating() -> Vec<Scenario> {
-    let with_x =
-        |name, metadata, cast| Scenario { remembers: true, ..with_x(name, metadata, cast) };
-    let grows = |name, cast| Scenario {
-        shows: vec![OPENED],
-        late_writes_may_lose: true,
-        ..with_x(name, one_shard(), cast)
-    };
-    let drains = |name, cast| Scenario { remembers: true, ..drains(name, cast) };
+    let with_x = |name, metadata| with_x(name, metadata).remembers();
+    let grows = |name| with_x(name, one_shard()).late_writes_may_lose().showing([OPENED]);
+    let drains = |name| drains(name, widths(&[2])).remembers();
     vec![
-        with_x("swap | swap", one_shard(), vec![writer([swap('a'), GET]), other([swap('b'), GET])]),
-        with_x(
-            "swap | swap, at an old place",
-            widths(&[2]),
-            vec![writer([swap('a'), GET]), other([swap('b'), GET])],
-        ),
-        with_x(
-            "add | put get",
-            one_shard(),
-            vec![writer([add('a')]), other([put('b'), GET]).ahead_by(1)],
-        ),
-        with_x(
-            "add | swap get, at an old place",
-            widths(&[2]),
-            vec![writer([add('a')]), other([swap('b'), GET])],
-        ),
-        with_x("add | delete get", widths(&[2]), vec![writer([add('a')]), other([DELETE, GET])]),
-        Scenario {
-            items: vec![(0, 1, FIRST_ERA, 'x'), (0, 2, 2, 'y')],
-            ..with_x(
-                "add, home has an older copy | get",
-                widths(&[2, 1]),
-                vec![writer([add('a'), GET]), reader([GET])],
-            )
-        },
-        grows(
-            "grow | swap | swap get",
-            vec![scaler(2), writer([swap('a')]), other([swap('b'), GET])],
-        ),
-        grows("grow | add | put get", vec![scaler(2), writer([add('a')]), other([put('b'), GET])]),
-        drains("settle | swap get", vec![drainer(), writer([swap('a'), GET])]),
-        drains("settle | add get", vec![drainer(), writer([add('a'), GET])]),
-        Scenario {
-            validity: 2,
-            horizon: 9,
-            shows: vec![DRAINED, LATE_REQUEST, PURGED],
-            ..drains(
-                "settle, purge | swap, twice, delete",
-                vec![drainer().prompt(), writer([swap('a'), DELETE]).prompt().sending_twice()],
-            )
-        },
-        Scenario {
-            shows: vec![LATE_REQUEST],
-            ..with_x(
-                "add, twice | put get",
-                one_shard(),
-                vec![writer([add_once('a')]).sending_twice(), other([GET, swap('b'), GET])],
-            )
-        },
-        with_x(
-            "add, add again | swap get",
-            one_shard(),
-            vec![writer([add_once('a'), Op::AddAgain(0, 'a'), GET]), other([swap('b'), GET])],
-        ),
-        Scenario {
-            shows: vec![OPENED, LATE_REQUEST],
-            ..grows(
-                "grow | add, add again | get",
-                vec![scaler(2), writer([add_once('a'), Op::AddAgain(0, 'a')]), reader([GET])],
-            )
-        },
+        with_x("swap | swap", one_shard())
+            .cast([writer([Swap('a'), GET]), other([Swap('b'), GET])]),
+        with_x("swap | swap, at an old place", widths(&[2]))
+            .cast([writer([Swap('a'), GET]), other([Swap('b'), GET])]),
+        with_x("add | put get", one_shard())
+            .cast([writer([add('a')]), other([Put('b'), GET]).ahead_by(1)]),
+        with_x("add | swap get, at an old place", widths(&[2]))
+            .cast([writer([add('a')]), other([Swap('b'), GET])]),
+        with_x("add | delete get", widths(&[2])).cast([writer([add('a')]), other([DELETE, GET])]),
+        with_x("add, home has an older copy | get", widths(&[2, 1]))
+            .items([(0, 1, FIRST_ERA, 'x'), (0, 2, 2, 'y')])
+            .cast([writer([add('a'), GET]), reader([GET])]),
+        grows("grow | swap | swap get").cast([
+            scaler(2),
+            writer([Swap('a')]),
+            other([Swap('b'), GET]),
+        ]),
+        grows("grow | add | put get").cast([scaler(2), writer([add('a')]), other([Put('b'), GET])]),
+        drains("settle | swap get").cast([drainer(), writer([Swap('a'), GET])]),
+        drains("settle | add get").cast([drainer(), writer([add('a'), GET])]),
+        drains("settle, purge | swap, twice, delete")
+            .cast([drainer().prompt(), writer([Swap('a'), DELETE]).prompt().sending(2)])
+            .validity(2)
+            .horizon(9)
+            .showing([DRAINED, LATE_REQUEST, PURGED]),
+        with_x("add, twice | put get", one_shard())
+            .cast([writer([add_once('a')]).sending(2), other([GET, Swap('b'), GET])])
+            .showing([LATE_REQUEST]),
+        with_x("add, add again | swap get", one_shard())
+            .cast([writer([add_once('a'), Op::AddAgain('a'), GET]), other([Swap('b'), GET])]),
+        grows("grow | add, add again | get")
+            .cast([scaler(2), writer([add_once('a'), Op::AddAgain('a')]), reader([GET])])
+            .showing([OPENED, LATE_REQUEST]),
     ]
 }
 
 /// Keys with an item that another program stored before.
 fn adopting() -> Vec<Scenario> {
-    let adopts = |name, metadata, cast| Scenario {
-        items: vec![(0, 1, 0, 'x')],
-        horizon: 5,
-        shows: vec![DRAINED],
-        ..Scenario::new(name, metadata, cast)
+    let adopts = |name, metadata| {
+        Scenario::new(name, metadata).items([(0, 1, 0, 'x')]).horizon(5).showing([DRAINED])
     };
-    let grows_and_drains = |to| Cast::new("scaler", [Op::Scale(to), Op::Drain]).prompt();
     vec![
-        Scenario {
-            shows: vec![OPENED],
-            horizon: 2,
-            ..adopts(
-                "adopted: grow | put get",
-                one_shard(),
-                vec![scaler(2), writer([put('a'), GET])],
-            )
-        },
-        adopts(
-            "adopted: grow, settle | delete get",
-            one_shard(),
-            vec![grows_and_drains(2), writer([DELETE, GET])],
-        ),
-        Scenario {
-            horizon: 8,
-            ..adopts(
-                "adopted: grow again, settle | delete get",
-                widths(&[1, 2]),
-                vec![grows_and_drains(4), writer([DELETE, GET])],
-            )
-        },
-        adopts(
-            "adopted: settle | swap get",
-            widths(&[1, 2]),
-            vec![drainer(), writer([swap('a'), GET])],
-        ),
-        adopts(
-            "adopted: settle | create query",
-            widths(&[1, 2]),
-            vec![drainer(), writer([create('a'), Op::Query])],
-        ),
+        adopts("adopted: grow | put get", one_shard())
+            .cast([scaler(2), writer([Put('a'), GET])])
+            .horizon(2)
+            .showing([OPENED]),
+        adopts("adopted: grow, settle | delete get", one_shard())
+            .cast([scales_and_drains(2), writer([DELETE, GET])]),
+        adopts("adopted: grow again, settle | delete get", widths(&[1, 2]))
+            .cast([scales_and_drains(4), writer([DELETE, GET])])
+            .horizon(8),
+        adopts("adopted: settle | swap get", widths(&[1, 2]))
+            .cast([drainer(), writer([Swap('a'), GET])]),
+        adopts("adopted: settle | create query", widths(&[1, 2]))
+            .cast([drainer(), writer([Create('a'), Op::Query])]),
     ]
 }
 
 /// A key that another program writes until it is armed.
 fn arming() -> Vec<Scenario> {
-    let arms = |name, metadata, cast| Scenario {
-        armed: Armed::default(),
-        horizon: 4,
-        ..Scenario::new(name, metadata, cast)
-    };
-    let plain = || Cast::new("another program", [Op::Plain(0, 'n')]);
+    let plain = || Cast::new("another program", [Op::Plain('n')]);
     vec![
-        Scenario {
-            shows: vec![OPENED],
-            horizon: 7,
-            ..arms(
-                "arm | grow, put | plain",
-                one_shard(),
-                vec![
-                    Cast::new("operator", [Op::Arm]).prompt(),
-                    writer([Op::Scale(2), put('a')]).prompt(),
-                    plain(),
-                ],
-            )
-        },
-        Scenario {
-            armed: Armed::default().with(KeyPattern::All, Some(EPOCH)),
-            horizon: 2,
-            ..arms(
-                "disarm | put get | plain",
-                widths(&[2]),
-                vec![
-                    Cast::new("operator", [Op::Disarm]),
-                    writer([put('a'), GET]).prompt(),
-                    plain(),
-                ],
-            )
-        },
+        Scenario::new("arm | grow, put | plain", one_shard())
+            .armed(Armed::default())
+            .cast([
+                Cast::new("operator", [Op::Arm]).prompt(),
+                writer([Op::Scale(2), Put('a')]).prompt(),
+                plain(),
+            ])
+            .horizon(7)
+            .showing([OPENED]),
+        Scenario::new("disarm | put get | plain", widths(&[2]))
+            .armed(Armed::default().with(KeyPattern::All, Some(EPOCH)))
+            .cast([Cast::new("operator", [Op::Disarm]), writer([Put('a'), GET]).prompt(), plain()]),
     ]
 }
 
 fn appending() -> Vec<Scenario> {
-    vec![Scenario {
-        append_only: true,
-        homes: vec![OWN_SHARDS],
-        horizon: 9,
-        shows: vec![OPENED, DRAINED],
-        ..Scenario::new(
-            "grow, drain | append",
-            widths(&[2]),
-            vec![
-                Cast::new("scaler", [Op::Scale(3), Op::Drain]).prompt(),
-                writer([Op::Look, Op::Append(0, 'a'), Op::Query]),
-            ],
-        )
-    }]
+    vec![
+        Scenario::new("grow, drain | append", widths(&[2]))
+            .append_only()
+            .cast([scales_and_drains(3), writer([Op::Look, Op::Append('a'), Op::Query])])
+            .horizon(9)
+            .showing([OPENED, DRAINED]),
+    ]
 }
 
 /// The protocol's limits: each of these scenarios violates an invariant with all rules kept.
 /// `docs/protocol.md` describes them.
 #[must_use]
 pub fn limits() -> Vec<Scenario> {
-    let twice = Scenario::new(
-        "limit: put, twice | get delete get",
-        one_shard(),
-        vec![writer([put('a')]).sending_twice(), other([GET, DELETE, GET])],
-    );
-    let late = Scenario {
-        metadata: widths(&[2]),
-        in_flight: vec![Late::put(0, 1, FIRST_ERA, 'l')],
-        ..Scenario::new(
-            "limit: late put | create get | get",
-            one_shard(),
-            vec![writer([create('a'), GET]), reader([GET])],
-        )
-    };
-    vec![twice, late]
+    vec![
+        Scenario::new("limit: put, twice | get delete get", one_shard())
+            .cast([writer([Put('a')]).sending(2), other([GET, DELETE, GET])]),
+        Scenario::new("limit: late put | create get | get", widths(&[2]))
+            .in_flight(Late::put(1, 'l'))
+            .cast([writer([Create('a'), GET]), reader([GET])]),
+    ]
 }

@@ -1,6 +1,5 @@
 //! The state of the modelled world. States share the parts that a step does not change.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +21,6 @@ use super::monitor::Monitor;
 /// write.
 pub(crate) type Value = char;
 
-/// A sort key.
 pub(crate) type Key = u8;
 
 /// The epoch second at which a scenario begins. It leaves room for slow clocks.
@@ -52,7 +50,6 @@ pub(crate) fn index(shard: ShardNumber) -> usize {
     shard.get() as usize
 }
 
-/// The copy at a place.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Stored {
     pub(crate) copy: Copy,
@@ -63,7 +60,6 @@ pub(crate) struct Stored {
 /// The places of one sort key, by shard number.
 pub(crate) type Row = [Option<Stored>; PLACES];
 
-/// A request in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct InFlight {
     pub(crate) from: usize,
@@ -81,7 +77,6 @@ pub(crate) enum Body {
     Page { copy: u32, layout: Arc<Layout> },
 }
 
-/// The content that a request stores.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Content {
     pub(crate) value: Option<Value>,
@@ -117,7 +112,6 @@ pub(crate) struct Actor {
     pub(crate) inbox: Option<Answer>,
 }
 
-/// The current step of an actor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
     Idle,
@@ -163,9 +157,9 @@ pub(crate) enum Step {
     /// It has stored a pattern without a time.
     Arming,
     /// Another program is about to write this.
-    Plain(Key, Value),
+    Plain(Value),
     /// Another program has sent its write.
-    PlainSent(Key),
+    PlainSent,
     /// Deletes tombstones at home.
     Purging(Vec<(ShardNumber, Key, Version)>),
     Dead,
@@ -181,7 +175,6 @@ pub(crate) struct Writing {
     pub(crate) once: Option<Once>,
 }
 
-/// A read in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Reading {
     pub(crate) began: u8,
@@ -228,7 +221,6 @@ pub(crate) enum DrainStep {
     Deleting { todo: Vec<(ShardNumber, Key, Version)>, sent: bool },
 }
 
-/// The promises that were broken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Broken {
     pub(crate) read: bool,
@@ -239,7 +231,7 @@ pub(crate) struct Broken {
 }
 
 /// The state of the whole model.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     /// In ticks.
     pub(crate) now: u8,
@@ -273,11 +265,5 @@ impl State {
             self.replaced.push((value, base));
             self.replaced.sort_unstable();
         }
-    }
-}
-
-impl fmt::Debug for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "t={} {:?} {:?} {:?}", self.now, self.metadata, self.pages, self.table)
     }
 }

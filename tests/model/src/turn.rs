@@ -12,7 +12,8 @@ use sharding::internal::protocol::write::{self, Update};
 
 use super::expressing::{Asked, Expects};
 use super::monitor::{Kind, Outcome};
-use super::program::{Keyed, May, Op};
+use super::program::Op;
+use super::scenario::write_id;
 use super::state::{self, Actor, Body, Content, InFlight, Key, State, Step, Value, Writing};
 use super::{Action, ProtocolModel, Rules, Scenario, Story, layout_text};
 
@@ -97,9 +98,9 @@ impl<'a> Turn<'a> {
             Step::Draining(pass, marked, step) => self.drain_on(pass, marked, step),
             Step::Purging(tombstones) => self.purge(tombstones),
             Step::Arming => self.set_time(),
-            Step::Plain(key, value) => self.send_plain(key, value),
+            Step::Plain(value) => self.send_plain(value),
             Step::Sent(..)
-            | Step::PlainSent(_)
+            | Step::PlainSent
             | Step::Appending { .. }
             | Step::Changing(..)
             | Step::Publishing(..)
@@ -109,41 +110,42 @@ impl<'a> Turn<'a> {
 
     fn begin(&mut self, op: Op) -> Option<()> {
         let add = |once| write::Kind::Add(Update { expects: None, once });
-        let (key, does, kind) = match op {
-            Op::Get(_) | Op::Query | Op::Scan => return self.begin_read(0),
+        let creation = |value| write::Kind::Create(write_id(value));
+        match op {
+            Op::Get(_) | Op::Query | Op::Scan => self.begin_read(0),
             Op::Look => {
                 self.look(None);
-                return self.finish();
+                self.finish()
             }
-            Op::Scale(to) => return self.close(to),
-            Op::TakeOver => return self.watch(),
-            Op::Drain => return self.drain(),
-            Op::Arm => return self.arm(),
-            Op::Disarm => return self.disarm(),
-            Op::Plain(key, value) => return self.begin_plain(key, value),
-            Op::AddCopy => return self.add_copy(),
-            Op::Fill => return self.fill(),
-            Op::Move => return self.move_page(),
-            Op::Express(key, value, operation, expects) => {
-                return self.begin_expressed(key, value, operation, expects);
+            Op::Scale(to) => self.close(to),
+            Op::TakeOver => self.watch(),
+            Op::Drain => self.drain(),
+            Op::Arm => self.arm(),
+            Op::Disarm => self.disarm(),
+            Op::Plain(value) => self.begin_plain(value),
+            Op::AddCopy => self.add_copy(),
+            Op::Fill => self.fill(),
+            Op::Move => self.move_page(),
+            Op::Express(value, operation, expects) => {
+                self.begin_expressed(value, operation, expects)
             }
-            Op::Append(key, value) => return self.begin_append(key, value),
-            Op::Swap(key, value) => {
-                (key, Some(Kind::Swap(value)), write::Kind::Replace(Update::default()))
+            Op::Append(value) => self.begin_append(value),
+            Op::Swap(value) => {
+                let replace = write::Kind::Replace(Update::default());
+                self.begin_write(Some(Kind::Swap(value)), replace)
             }
-            Op::Add(key, value, Keyed::No) => (key, Some(Kind::Swap(value)), add(None)),
-            Op::Add(key, value, Keyed::Yes) => {
-                (key, Some(Kind::Swap(value)), add(Some(self.once(value))))
+            Op::Add(value, is_keyed) => {
+                let once = is_keyed.then(|| self.once(value));
+                self.begin_write(Some(Kind::Swap(value)), add(once))
             }
-            Op::AddAgain(key, value) => (key, None, add(Some(self.once(value)))),
-            Op::Put(key, value) => (key, Some(Kind::Write(value)), write::Kind::Put),
-            Op::Create(key, value) => (key, Some(Kind::CreateOnly(value)), self.creation(value)),
-            Op::CreateAgain(key, value) => (key, None, self.creation(value)),
-            Op::Delete(key, may) => {
-                (key, Some(Kind::Delete), write::Kind::Delete { may_look: may == May::Look })
+            Op::AddAgain(value) => self.begin_write(None, add(Some(self.once(value)))),
+            Op::Put(value) => self.begin_write(Some(Kind::Write(value)), write::Kind::Put),
+            Op::Create(value) => self.begin_write(Some(Kind::CreateOnly(value)), creation(value)),
+            Op::CreateAgain(value) => self.begin_write(None, creation(value)),
+            Op::Delete { may_look } => {
+                self.begin_write(Some(Kind::Delete), write::Kind::Delete { may_look })
             }
-        };
-        self.begin_write(key, does, kind)
+        }
     }
 
     fn once(&self, value: Value) -> Once {
@@ -151,15 +153,11 @@ impl<'a> Turn<'a> {
         Once { id: UpdateId::from_bytes([value as u8; 8]), sent_at }
     }
 
-    fn creation(&self, value: Value) -> write::Kind {
-        write::Kind::Create(self.model.write_ids[&value].clone())
-    }
-
     /// The actor processes the response that it was waiting for.
     fn receive(&mut self) -> Option<()> {
         let answer = self.me().inbox.clone()?;
-        if let Step::PlainSent(key) = self.me().step {
-            return self.plain_written(key);
+        if self.me().step == Step::PlainSent {
+            return self.plain_written();
         }
         self.answered(Some(answer))
     }
@@ -173,11 +171,10 @@ impl<'a> Turn<'a> {
             return self.give_up_move();
         };
         let operations = self.scenario.cast[self.actor].program.len();
-        if attempts > 1 || usize::from(self.me().op) + 1 < operations {
-            self.answered(None)
-        } else {
-            None
+        if attempts <= 1 && usize::from(self.me().op) + 1 >= operations {
+            return None;
         }
+        self.answered(None)
     }
 
     fn answered(&mut self, answer: Option<Answer>) -> Option<()> {
@@ -221,8 +218,9 @@ impl<'a> Turn<'a> {
         self.scenario.cast[self.actor].program.get(usize::from(self.me().op)).copied()
     }
 
-    pub(crate) fn key(&self) -> Option<Key> {
-        self.op()?.key()
+    /// The sort key of the actor's writes.
+    pub(crate) fn key(&self) -> Key {
+        self.scenario.cast[self.actor].key
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -238,7 +236,6 @@ impl<'a> Turn<'a> {
         self.scenario.cast[self.actor].ahead
     }
 
-    /// The places of an item.
     pub(crate) fn places(&self, layout: &Layout, key: Key) -> Places {
         self.model.places(layout, key)
     }
@@ -296,7 +293,7 @@ impl<'a> Turn<'a> {
     pub(crate) fn operation(&self) -> u8 {
         let op = self.me().op;
         match self.op() {
-            Some(Op::CreateAgain(..) | Op::AddAgain(..)) if op == 0 => super::scenario::LATE,
+            Some(Op::CreateAgain(..) | Op::AddAgain(..)) if op == 0 => super::LATE,
             Some(Op::CreateAgain(..) | Op::AddAgain(..)) => super::operation(self.actor, op - 1),
             _ => super::operation(self.actor, op),
         }
@@ -315,7 +312,7 @@ impl<'a> Turn<'a> {
         let (broken, is_broken) = (&mut self.state.broken, monitor.is_broken());
         match op {
             Some(Op::Scan) => broken.scan |= is_broken,
-            Some(Op::Create(..) | Op::CreateAgain(..) | Op::Express(_, _, _, Expects::NoItem)) => {
+            Some(Op::Create(..) | Op::CreateAgain(..) | Op::Express(_, _, Expects::NoItem)) => {
                 broken.create |= is_broken;
             }
             _ => broken.read |= is_broken,

@@ -12,14 +12,15 @@ use sharding::internal::{protocol::version::Version, protocol::view::View};
 use super::expressing::{Asked, Ended, Machine, Next};
 use super::monitor::{Kind as Does, Outcome as Reported};
 use super::program::Op;
-use super::state::{Body, Content, Key, Step, Stored, Then, Value, Writing};
+use super::state::{Body, Content, Step, Stored, Then, Value, Writing};
 use super::{APPEND_LEASE, Turn};
 
 impl Turn<'_> {
     /// Begins a write. `does` is `None` for a client's repetition: it has nothing to do if the
     /// operation before it got a response.
-    pub(crate) fn begin_write(&mut self, key: Key, does: Option<Does>, kind: Kind) -> Option<()> {
+    pub(crate) fn begin_write(&mut self, does: Option<Does>, kind: Kind) -> Option<()> {
         self.ensure_armed()?;
+        let key = self.key();
         match does {
             Some(does) => self.invoke(key, does),
             None if !self.state.monitors[usize::from(key)].is_pending(self.operation()) => {
@@ -58,7 +59,7 @@ impl Turn<'_> {
 
     /// Goes on with a write until it needs an event from outside.
     pub(crate) fn next_write(&mut self, mut writing: Writing) -> Option<()> {
-        let key = self.key()?;
+        let key = self.key();
         loop {
             let Some(view) = self.view() else {
                 if self.rules.aged_from_asking {
@@ -123,7 +124,7 @@ impl Turn<'_> {
 
     /// Reads a place for a write.
     pub(crate) fn fetch(&mut self, place: ShardNumber) -> Option<()> {
-        let stored = self.state.copy(self.key()?, place).cloned();
+        let stored = self.state.copy(self.key(), place).cloned();
         self.log(format_args!("reads shard {place}: {}", super::stored_text(stored.as_ref())));
         let Step::Fetching { todo, copies, .. } = &mut self.me_mut().step else { return None };
         todo.retain(|other| *other != place);
@@ -139,7 +140,7 @@ impl Turn<'_> {
         todo: &[ShardNumber],
         copies: Vec<(ShardNumber, Stored)>,
     ) -> Option<()> {
-        let (key, view) = (self.key()?, self.view()?);
+        let (key, view) = (self.key(), self.view()?);
         if !todo.is_empty() {
             return None;
         }
@@ -176,7 +177,7 @@ impl Turn<'_> {
         request: Asked,
         valid_until: u8,
     ) -> Option<()> {
-        let (key, view, op) = (self.key()?, self.view()?, self.op()?);
+        let (key, view, op) = (self.key(), self.view()?, self.op()?);
         let places = self.places(&view.layout, key);
         if self.state.now > valid_until {
             writing.write.answered(&request, Answer::Rejected, &places, &view, self.now());
@@ -210,20 +211,17 @@ impl Turn<'_> {
         if !self.rules.repetitions_are_marked {
             sent = Request::unmarked(sent.effect, sent.condition);
         }
-        match &mut sent.condition {
-            Condition::AtLeast { once, .. } if !self.rules.additions_are_noted => *once = None,
-            Condition::AtLeast { from, .. } if !self.rules.additions_need_their_era => {
-                *from = Version::LOWEST
+        if let Condition::AtLeast { from, once } = &mut sent.condition {
+            once.take_if(|_| !self.rules.additions_are_noted);
+            if !self.rules.additions_need_their_era {
+                *from = Version::LOWEST;
             }
-            Condition::Unchanged(_) if !self.rules.update_needs_home_unchanged => {
-                if let (Op::Swap(..), Effect::Put { version, .. }) = (op, &sent.effect) {
-                    sent.condition = Condition::AbsentOrBelow(*version);
-                }
-            }
-            Condition::AbsentOrBelow(_)
-            | Condition::Buries { .. }
-            | Condition::Unchanged(_)
-            | Condition::AtLeast { .. } => {}
+        }
+        if let (Op::Swap(_), Effect::Put { version, .. }) = (op, &sent.effect)
+            && matches!(sent.condition, Condition::Unchanged(_))
+            && !self.rules.update_needs_home_unchanged
+        {
+            sent.condition = Condition::AbsentOrBelow(*version);
         }
         sent
     }
@@ -231,7 +229,7 @@ impl Turn<'_> {
     /// Processes the response to a write; `None` if the sender has given up.
     pub(crate) fn write_answered(&mut self, answer: Option<Answer>) -> Option<()> {
         let Step::Sent(mut writing, request) = self.me().step.clone() else { return None };
-        let (key, view) = (self.key()?, self.view()?);
+        let (key, view) = (self.key(), self.view()?);
         let places = self.places(&view.layout, key);
         let gave_up = answer.is_none();
         let answer = match answer {
@@ -246,7 +244,7 @@ impl Turn<'_> {
         writing.attempts -= u8::from(gave_up);
         self.abandon();
         if gave_up && writing.attempts == 0 {
-            self.end_write(Outcome::Unknown("").into())
+            self.end_write(Ended::Plain(Outcome::Unknown("")))
         } else {
             self.next_write(writing)
         }
@@ -258,8 +256,8 @@ impl Turn<'_> {
             Ended::Expressed(outcome) => self.reported(outcome),
             Ended::Plain(outcome) => self.reported_plainly(outcome),
         };
-        if let (Some(reported), Some(key)) = (reported, self.key()) {
-            self.respond(key, reported);
+        if let Some(reported) = reported {
+            self.respond(self.key(), reported);
         }
         self.finish()
     }
@@ -267,7 +265,7 @@ impl Turn<'_> {
     fn reported_plainly(&mut self, outcome: Outcome) -> Option<Reported> {
         match outcome {
             Outcome::Done => Some(match self.op() {
-                Some(Op::Swap(_, value) | Op::Add(_, value, _) | Op::AddAgain(_, value)) => {
+                Some(Op::Swap(value) | Op::Add(value, _) | Op::AddAgain(value)) => {
                     self.replaced_by(value)
                 }
                 Some(_) | None => Reported::Done,
@@ -289,26 +287,25 @@ impl Turn<'_> {
         replaced.map_or(Reported::Exists, |(_, value)| Reported::Swapped(*value))
     }
 
-    pub(crate) fn begin_append(&mut self, key: Key, value: Value) -> Option<()> {
+    pub(crate) fn begin_append(&mut self, value: Value) -> Option<()> {
         self.ensure_armed()?;
-        self.invoke(key, Does::Write(value));
+        self.invoke(self.key(), Does::Write(value));
         let append = Append::new(APPEND_LEASE, self.tie_breaker(), false, self.now());
         self.next_append(append, self.attempts())
     }
 
     fn next_append(&mut self, append: Append, attempts: u8) -> Option<()> {
-        let (op, now) = (self.op()?, self.now());
-        let key = op.key()?;
+        let (key, now) = (self.key(), self.now());
         let view = self.view().filter(|view| view.is_valid(now, APPEND_LEASE));
         let home =
             view.as_ref().map_or(ShardNumber::FIRST, |view| self.places(&view.layout, key).home);
         match append.next(view.as_deref(), home, now) {
             AppendNext::Send(place, request) => {
                 self.log(format_args!("appends on shard {place}"));
-                self.send(place, key, Content::of(op.value()), request);
+                self.send(place, key, Content::of(self.op()?.value()), request);
                 self.go_to(Step::Appending { append, attempts, place, view })
             }
-            AppendNext::Done(outcome) => self.end_write(outcome.into()),
+            AppendNext::Done(outcome) => self.end_write(Ended::Plain(outcome)),
         }
     }
 
@@ -322,7 +319,7 @@ impl Turn<'_> {
         append.answered(place, view.as_deref(), &answer.unwrap_or(Answer::Unanswered));
         self.abandon();
         if attempts == 0 {
-            return self.end_write(Outcome::Unknown("").into());
+            return self.end_write(Ended::Plain(Outcome::Unknown("")));
         }
         self.next_append(append, attempts)
     }

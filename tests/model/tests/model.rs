@@ -15,18 +15,15 @@ const INVARIANTS: [&str; 6] = [I1, I2, I3, I4, I5, I6];
 
 /// The steps of a trace, one to a line.
 fn trace(model: &ProtocolModel, path: Path<State, Action>) -> String {
-    let steps = path.into_vec();
-    steps
-        .iter()
-        .filter_map(|(state, action)| {
-            action.map(|action| format!("    {}\n", model.narrate(state, action)))
-        })
-        .collect()
+    let line = |(state, action): (State, Option<Action>)| {
+        Some(format!("    {}\n", model.narrate(&state, action?)))
+    };
+    path.into_vec().into_iter().filter_map(line).collect()
 }
 
 /// Explores a scenario completely with all rules kept, and returns a summary.
 fn explored(scenario: Scenario) -> String {
-    let (name, shows) = (scenario.name(), scenario.shows().to_vec());
+    let (name, shows) = (scenario.name(), scenario.shows());
     let checker =
         ProtocolModel::new(Rules::default(), scenario).checker().threads(2).spawn_bfs().join();
     for invariant in INVARIANTS {
@@ -34,11 +31,9 @@ fn explored(scenario: Scenario) -> String {
             panic!("{name}: violated: \"{invariant}\":\n{}", trace(checker.model(), path));
         }
     }
-    for shown in shows.iter().copied() {
-        assert!(
-            checker.discovery(shown).is_some(),
-            "{name} is vacuous: no state shows \"{shown}\""
-        );
+    for &shown in &shows {
+        let is_shown = checker.discovery(shown).is_some();
+        assert!(is_shown, "{name} is vacuous: no state shows \"{shown}\"");
     }
     let seen =
         if shows.is_empty() { String::new() } else { format!("; seen: {}", shows.join(", ")) };

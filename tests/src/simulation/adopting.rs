@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess};
 use local::in_process_clients;
-use sharding::TableError;
 use sharding::maintenance::KeyPattern;
 use tokio::time::{Instant, sleep};
 
@@ -27,10 +26,9 @@ const FIRST_VALUE: u64 = 1 << 40;
 pub(super) async fn store_and_arm(engine: &Engine, world: &World) -> Result<(), Failure> {
     store_items(engine, world, 0).await;
     let operator = newcomer(world, 3);
-    let failed = |error: TableError| Failure::Harness(error.to_string());
-    operator.arm(&KeyPattern::All, soon()).await.map_err(failed)?;
+    operator.arm(&KeyPattern::All, soon()).await.map_err(Failure::harness)?;
     store_items(engine, world, 1).await;
-    while operator.not_armed_before(&key(0), soon()).await.map_err(failed)?.is_some() {
+    while operator.not_armed_before(&key(0), soon()).await.map_err(Failure::harness)?.is_some() {
         sleep(Duration::from_secs(1)).await;
     }
     // Until the pattern counts by the slowest clock, too.

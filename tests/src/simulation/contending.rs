@@ -1,18 +1,15 @@
 //! Bursts of writes of one register by several instances. Meanwhile one instance is throttled, and
 //! the connection of another one breaks.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::internal::TableEngine;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::network::Instance;
 use super::replaced_counters::burst;
-use super::world::World;
+use super::world::Actor;
 use super::writing::{PointWrite, write_point};
 use super::{HOT, KEYS};
 
@@ -25,39 +22,34 @@ const FIRST_VALUE: u64 = 1 << 45;
 const MOST: u64 = 10;
 
 /// Sends bursts until the run ends.
-pub(super) async fn contend(
-    writers: Vec<(Arc<Instance>, TableEngine)>,
-    world: Arc<World>,
-    seed: u64,
-) {
-    let mut rng = StdRng::seed_from_u64(seed);
+pub(super) async fn contend(writers: Vec<Actor>, seed: u64) {
+    let (mut rng, world) = (StdRng::seed_from_u64(seed), &writers[0].world);
     let (mut under_way, mut value) = (JoinSet::new(), FIRST_VALUE);
     sleep(HOT).await;
     while world.goes_on() {
         sleep(Duration::from_millis(rng.random_range(3_000..15_000))).await;
-        let alive: Vec<_> = writers.iter().filter(|(instance, _)| !instance.is_dead()).collect();
+        let alive: Vec<_> = writers.iter().filter(|writer| !writer.instance.is_dead()).collect();
         if rng.random_range(0..3) == 0 {
-            burst(&alive, &world, &mut rng, value).await;
+            burst(&alive, &mut rng, value).await;
             value += MOST;
             continue;
         }
         let which = rng.random_range(0..KEYS);
         let sort_key = world.register("contended", rng.random_range(0..REGISTERS));
-        let (throttled, _) = alive[rng.random_range(0..alive.len())];
-        throttled.throttle(Duration::from_millis(rng.random_range(200..1_800)));
-        let (breaking, _) = alive[rng.random_range(0..alive.len())];
-        breaking.break_connections(Duration::from_millis(1_500));
+        let throttled = alive[rng.random_range(0..alive.len())];
+        throttled.instance.throttle(Duration::from_millis(rng.random_range(200..1_800)));
+        let breaking = alive[rng.random_range(0..alive.len())];
+        breaking.instance.break_connections(Duration::from_millis(1_500));
         for _ in 0..rng.random_range(4..8) {
             value += 1;
-            let (instance, table) = alive[rng.random_range(0..alive.len())];
+            let writer = alive[rng.random_range(0..alive.len())].clone();
             let write = PointWrite::of_register(&mut rng, &sort_key, value);
-            let (table, world) = (table.clone(), Arc::clone(&world));
             // The throttled write begins first.
-            let latest = if Arc::ptr_eq(instance, throttled) { 200 } else { 1_500 };
+            let latest = if writer.index == throttled.index { 200 } else { 1_500 };
             let pause = Duration::from_millis(rng.random_range(0..latest));
             under_way.spawn(async move {
                 sleep(pause).await;
-                write_point(table, world, which, write).await;
+                write_point(writer, which, write).await;
             });
         }
         while under_way.try_join_next().is_some() {}

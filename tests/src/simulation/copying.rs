@@ -1,37 +1,30 @@
 //! Adds copies of the directory's pages during the run. Some of the calls are interrupted.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::internal::{Deadline, TableEngine};
+use sharding::internal::Deadline;
 use tokio::time::{sleep, timeout};
 
-use super::network::Instance;
-use super::world::World;
+use super::world::Actor;
 
 /// The time limit of a call that is not interrupted.
 const PATIENCE: Duration = Duration::from_secs(6);
 
 /// Adds copies from time to time. Half of the calls are interrupted in the middle.
-pub(super) async fn raise_copies(
-    instance: Arc<Instance>,
-    table: TableEngine,
-    world: Arc<World>,
-    seed: u64,
-) {
+pub(super) async fn raise_copies(actor: Actor, seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
     for copies in [2, 3, 3, 4, 4] {
         sleep(Duration::from_millis(rng.random_range(300..2_500))).await;
-        if !world.goes_on() || instance.is_dead() {
+        if !actor.goes_on() {
             return;
         }
         let lasts = if rng.random() { rng.random_range(1..120) } else { 60_000 };
-        let raising = table.raise_directory_copies(copies, Deadline::now() + PATIENCE);
+        let raising = actor.table.raise_directory_copies(copies, Deadline::now() + PATIENCE);
         match timeout(Duration::from_millis(lasts), Box::pin(raising)).await {
-            Ok(Ok(())) => world.count(|totals| totals.raised += 1),
-            Ok(Err(error)) => world.check_error(0, "raising the copies", &error),
+            Ok(Ok(())) => actor.world.count(|totals| totals.raised += 1),
+            Ok(Err(error)) => actor.world.check_error(0, "raising the copies", &error),
             Err(_) => {}
         }
     }

@@ -1,18 +1,17 @@
 //! A crowd: many instances write to one key, and wait for each change of its width, while the
 //! metadata table answers late.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sharding::ShardCount;
-use sharding::internal::{Deadline, TableEngine};
+use sharding::internal::Deadline;
 use tokio::time::{Instant, sleep};
 
 use super::failure::Finding;
 use super::slow_metadata::Slow;
-use super::world::World;
+use super::world::Actor;
 use super::writing::outcome;
 use super::{KEYS, WRITE_DEADLINE, key};
 use crate::valued_item;
@@ -34,13 +33,13 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(20);
 const COPIES: u32 = 2;
 
 /// One instance of the crowd.
-pub(super) async fn write(number: usize, table: TableEngine, world: Arc<World>, seed: u64) {
+pub(super) async fn write(Actor { index, table, world, .. }: Actor, seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut count = 0;
     while world.goes_on() {
         sleep(Duration::from_millis(rng.random_range(500..2_500))).await;
         count += 1;
-        let (text, value) = (format!("crowd-{number}-{count}"), FIRST_VALUE + count);
+        let (text, value) = (format!("crowd-{index}-{count}"), FIRST_VALUE + count);
         world.history(CROWDED).sent(&text, value);
         let item = valued_item(key(CROWDED), &text, value);
         match table.put(&item, Deadline::now() + WRITE_DEADLINE).await {
@@ -55,8 +54,8 @@ pub(super) async fn write(number: usize, table: TableEngine, world: Arc<World>, 
 
 /// Changes the width of the crowded key in stretches of slow metadata, and checks that its writes
 /// do not stop.
-pub(super) async fn change(table: TableEngine, world: Arc<World>, seed: u64) {
-    let mut rng = StdRng::seed_from_u64(seed);
+pub(super) async fn change(actor: Actor, seed: u64) {
+    let (mut rng, world) = (StdRng::seed_from_u64(seed), &actor.world);
     while world.goes_on() {
         sleep(PAUSE).await;
         // With all requests that slow, no view is valid when it arrives, and nobody writes.
@@ -66,11 +65,11 @@ pub(super) async fn change(table: TableEngine, world: Arc<World>, seed: u64) {
             _ => (Slow::PageWrites, true),
         };
         let delay = world.network.slow_down(&mut rng, slow, STRETCH);
-        let changing = tokio::spawn(grow(table.clone(), Arc::clone(&world)));
+        let changing = tokio::spawn(grow(actor.clone()));
         let (began, mut last, mut written) = (Instant::now(), Instant::now(), 0);
         while began.elapsed() < STRETCH && world.goes_on() {
             sleep(Duration::from_millis(500)).await;
-            let now = world.crowd_writes();
+            let now = world.count(|totals| totals.crowd_writes);
             if now > written {
                 (written, last) = (now, Instant::now());
             }
@@ -88,7 +87,7 @@ pub(super) async fn change(table: TableEngine, world: Arc<World>, seed: u64) {
 }
 
 /// Adds a shard. Other instances may take the change over.
-async fn grow(table: TableEngine, world: Arc<World>) {
+async fn grow(Actor { table, world, .. }: Actor) {
     let deadline = Deadline::now() + STRETCH;
     let width = match table.shards(&key(CROWDED), deadline).await {
         Ok(metadata) => metadata.map_or(1, |metadata| metadata.number_of_shards.get()),

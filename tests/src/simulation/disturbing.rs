@@ -1,32 +1,26 @@
 //! Faults of instances: freezes, clocks set back, lost metadata and deaths.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::sleep;
 
-use super::network::Instance;
 use super::slow_metadata::Slow;
-use super::world::World;
-use super::{HOT, Plan, READERS, WRITERS};
+use super::world::Actor;
+use super::{HOT, READERS, WRITERS};
 
 /// Disturbs the instances until the run ends.
-pub(super) async fn disturb(
-    instances: Vec<Arc<Instance>>,
-    world: Arc<World>,
-    plan: Plan,
-    seed: u64,
-) {
-    let mut rng = StdRng::seed_from_u64(seed);
-    let mut deaths = 0;
+pub(super) async fn disturb(actors: Vec<Actor>, seed: u64) {
+    let (mut rng, world) = (StdRng::seed_from_u64(seed), &actors[0].world);
+    let plan = world.plan;
+    let mut writer_died = false;
     // The last of the draining instances dies; another one survives.
     let mut drainer =
-        instances.last().filter(|_| plan.loses_a_drainer() && instances.len() > WRITERS + READERS);
+        actors.last().filter(|_| plan.loses_a_drainer() && actors.len() > WRITERS + READERS);
     while world.goes_on() {
         sleep(world.pause(&mut rng, 100..900)).await;
-        let instance = &instances[rng.random_range(0..instances.len())];
+        let instance = &actors[rng.random_range(0..actors.len())].instance;
         let length = Duration::from_millis(rng.random_range(200..4_000));
         match rng.random_range(0..10) {
             0..6 => instance.freeze(length),
@@ -37,13 +31,13 @@ pub(super) async fn disturb(
                 world.network.slow_down(&mut rng, slow, length * 2);
             }
             8 => instance.lose_metadata(length),
-            _ if deaths < 1 => {
-                deaths += 1;
-                instances[rng.random_range(0..WRITERS)].die();
+            _ if !writer_died => {
+                writer_died = true;
+                actors[rng.random_range(0..WRITERS)].instance.die();
             }
             _ if world.age() > HOT + Duration::from_secs(10) => {
                 if let Some(drainer) = drainer.take() {
-                    drainer.die();
+                    drainer.instance.die();
                 }
             }
             _ => {}

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::internal::{Clock, Deadline, TableEngine};
+use sharding::internal::{Clock, Deadline};
 use sharding::maintenance::{Drain, DrainRefused, Drained, ShardMetadata};
 use sharding::{DrainPace, ShardCount, TableConfig};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::faults::FaultRates;
-use super::network::{Instance, InstanceClock};
-use super::world::World;
+use super::network::InstanceClock;
+use super::world::Actor;
 use super::{CALM, COOLDOWN_SECONDS, HOT, KEYS, Plan, key};
 
 /// The width at which a key stops growing until it is settled.
@@ -28,9 +28,10 @@ const MINUTES_APART: u32 = 40;
 const PATIENCE: Duration = Duration::from_secs(6);
 
 /// Whether keys shrink after the load has gone down, and which wait a broken build omits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Shrinking {
     /// Keys keep their shards, and the run is short.
+    #[default]
     Never,
     /// The build as it is, except that its waits are only as long as the faults here require.
     AsBuilt,
@@ -105,16 +106,11 @@ impl Shrinking {
 /// Widens some keys by hand, shrinks and settles keys once the load has gone down, and continues
 /// drains that this or another instance has begun. It works in short runs, some of which are
 /// interrupted anywhere. A growth cuts some drains off.
-pub(super) async fn drain(
-    instance: Arc<Instance>,
-    table: TableEngine,
-    world: Arc<World>,
-    plan: Plan,
-    seed: u64,
-) {
-    let mut rng = StdRng::seed_from_u64(seed);
+pub(super) async fn drain(actor: Actor, seed: u64) {
+    let Actor { table, world, .. } = &actor;
+    let (mut rng, plan) = (StdRng::seed_from_u64(seed), world.plan);
     sleep(HOT + Duration::from_secs(2)).await;
-    while world.goes_on() && !instance.is_dead() {
+    while actor.goes_on() {
         // The next step follows soon, so that late requests arrive during it.
         let is_soon = world.is_moving() || plan.shrinking == Shrinking::WithoutWaitingForRequests;
         let pause = if is_soon {
@@ -137,24 +133,17 @@ pub(super) async fn drain(
         };
         match metadata.draining() {
             Some(drain) if is_cut_off(plan, &metadata, drain, &mut rng) => {
-                grow(
-                    &table,
-                    &world,
-                    which,
-                    metadata.read_shards.get().max(metadata.number_of_shards.get() + 1),
-                )
-                .await;
+                let to = metadata.read_shards.get().max(metadata.number_of_shards.get() + 1);
+                grow(&actor, which, to).await;
             }
-            Some(_) => continue_drain(&instance, &table, &world, which, &mut rng).await,
+            Some(_) => continue_drain(&actor, which, &mut rng).await,
             // Tombstones may be left.
             None if metadata.settled && rng.random_range(0..4) > 0 => {
-                continue_drain(&instance, &table, &world, which, &mut rng).await;
+                continue_drain(&actor, which, &mut rng).await;
             }
             // Hours of drains would cut each other off.
             None if plan.minutes_late && rng.random_range(0..MINUTES_APART) > 0 => {}
-            None if metadata.closing().is_none() => {
-                begin(&table, &world, plan, which, &metadata, &mut rng).await
-            }
+            None if metadata.closing().is_none() => begin(&actor, which, &metadata, &mut rng).await,
             None => {}
         }
     }
@@ -181,27 +170,21 @@ fn is_cut_off(plan: Plan, metadata: &ShardMetadata, drain: Drain, rng: &mut StdR
 
 /// Begins a change of a key. Another instance may be first; then the change is rejected. Some
 /// changes are interrupted, for example between close and open.
-async fn begin(
-    table: &TableEngine,
-    world: &World,
-    plan: Plan,
-    which: usize,
-    metadata: &ShardMetadata,
-    rng: &mut StdRng,
-) {
+async fn begin(actor: &Actor, which: usize, metadata: &ShardMetadata, rng: &mut StdRng) {
+    let (Actor { table, world, .. }, plan) = (actor, actor.world.plan);
     let mut width = metadata.number_of_shards.get();
     // A drain that a growth cut off leaves shards that are read but no longer written.
     let is_left = metadata.read_shards > metadata.number_of_shards;
     let settles = !plan.appends && (plan.settling && !metadata.settled || is_left);
     if plan.shrinking.is_broken() {
         if width < FORMER {
-            grow(table, world, which, FORMER).await;
+            grow(actor, which, FORMER).await;
             width = FORMER;
         }
     } else if width == 1 && rng.random() {
-        return grow(table, world, which, width + rng.random_range(1..5)).await;
+        return grow(actor, which, width + rng.random_range(1..5)).await;
     } else if plan.settling && settles && width < WIDE {
-        grow(table, world, which, width + rng.random_range(1..5)).await;
+        grow(actor, which, width + rng.random_range(1..5)).await;
     }
     let settles = settles || plan.settling && plan.shrinking.is_broken() && rng.random();
     let to = ShardCount::new(rng.random_range(1..width.max(2))).expect("at least one");
@@ -225,13 +208,8 @@ async fn begin(
 }
 
 /// Continues a drain, in a run that may be interrupted anywhere.
-async fn continue_drain(
-    instance: &Arc<Instance>,
-    table: &TableEngine,
-    world: &World,
-    which: usize,
-    rng: &mut StdRng,
-) {
+async fn continue_drain(actor: &Actor, which: usize, rng: &mut StdRng) {
+    let Actor { instance, table, world, .. } = actor;
     let lasts = if rng.random_range(0..3) == 0 { rng.random_range(1..1_500) } else { 60_000 };
     let key = key(which);
     let run = table.drain(&key, Deadline::now() + PATIENCE);
@@ -260,7 +238,7 @@ async fn continue_drain(
 }
 
 /// Widens a key by hand. Another instance may be first; then the change is rejected.
-async fn grow(table: &TableEngine, world: &World, which: usize, to: u32) {
+async fn grow(Actor { table, world, .. }: &Actor, which: usize, to: u32) {
     let to = ShardCount::new(to.min(world.plan.most_shards())).expect("at least one");
     match table.set_shards(&key(which), to, Deadline::now() + PATIENCE).await {
         Ok(_) => sleep(Duration::from_secs(COOLDOWN_SECONDS + 1)).await,

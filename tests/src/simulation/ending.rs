@@ -1,6 +1,5 @@
 //! The end of a run, without faults: no acknowledged write is lost, and no key is stuck.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use sharding::ShardCount;
@@ -12,11 +11,10 @@ use super::crowd::CROWD;
 use super::failure::{Classified, ErrorClass, Failure, Finding};
 use super::faults::FaultRates;
 use super::network::Instance;
-use super::reading::{in_order, scan, split};
-use super::world::World;
+use super::reading::{self, scan};
+use super::world::{Actor, World};
 use super::{
-    COOLDOWN_SECONDS, DRAINERS, KEYS, Plan, READERS, Shrinking, WRITERS, key, sort_key, table,
-    value_of,
+    COOLDOWN_SECONDS, DRAINERS, KEYS, READERS, Shrinking, WRITERS, key, sort_key, table, value_of,
 };
 
 /// The time limit of one request.
@@ -29,26 +27,20 @@ const PATIENCE: Duration = Duration::from_secs(3_600);
 ///
 /// # Errors
 /// The first violation, or the reason that the simulation cannot go on.
-pub(super) async fn finish(
-    instances: &[Arc<Instance>],
-    tables: &[TableEngine],
-    world: &World,
-    plan: Plan,
-) -> Result<(), Failure> {
-    instances.iter().for_each(|instance| instance.heal());
+pub(super) async fn finish(actors: &[Actor], world: &World) -> Result<(), Failure> {
+    actors.iter().for_each(|actor| actor.instance.heal());
     sleep(Duration::from_secs(15)).await;
-    let Some((_, old)) = instances.iter().zip(tables).find(|(instance, _)| !instance.is_dead())
-    else {
-        return Err(Failure::Harness("every instance died".into()));
+    let Some(old) = actors.iter().find(|actor| !actor.instance.is_dead()) else {
+        return Err(Failure::harness("every instance died"));
     };
     let fresh = newcomer(world, 0);
-    for (which, reader) in (0..KEYS).flat_map(|which| [(which, old), (which, &fresh)]) {
+    for (which, reader) in (0..KEYS).flat_map(|which| [(which, &old.table), (which, &fresh)]) {
         check_scan(reader, world, which, "at the end").await?;
     }
     for which in 0..KEYS {
         complete_changes(&fresh, world, which).await?;
         check_scan(&fresh, world, which, "after the last drain").await?;
-        if plan.shrinking != Shrinking::Never {
+        if world.plan.shrinking != Shrinking::Never {
             // A scan reads every shard. Only point reads show whether each item is at its place.
             let stored = world.history(which).all_acknowledged();
             for wanted in stored {
@@ -56,7 +48,9 @@ pub(super) async fn finish(
                 let got = patiently(world, which, "a point read at the end", get).await?;
                 let value = got.and_then(|item| value_of(&item.attributes));
                 let checked = world.history(which).check_get(&wanted, value);
-                found(world, which, "after the last drain", checked)?;
+                checked.map_err(|finding| {
+                    world.violation(which, finding.during("after the last drain"))
+                })?;
             }
         }
         check_metadata(&fresh, world, which).await?;
@@ -76,15 +70,14 @@ pub(super) async fn finish(
 /// Compares every copy of every page with the items, and checks that no entry is behind afterwards.
 async fn repair_directory(fresh: &TableEngine, world: &World) -> Result<(), Failure> {
     let compare = async || fresh.repair_directory(soon()).await;
-    let behind = patiently(world, 0, "comparing the directory", compare).await?;
+    let behind = patiently(world, 0, "comparing the directory", &compare).await?;
     world.count(|totals| totals.repaired += behind);
-    let compare = async || fresh.repair_directory(soon()).await;
     match patiently(world, 0, "comparing the directory again", compare).await? {
         0 => Ok(()),
-        behind => Err(world.violation(
-            0,
-            Finding::new(format!("I6: {behind} entries are behind after the comparison")),
-        )),
+        behind => {
+            let what = format!("I6: {behind} entries are behind after the comparison");
+            Err(world.violation(0, Finding::new(what)))
+        }
     }
 }
 
@@ -119,24 +112,14 @@ pub(super) async fn patiently<T, E: Classified>(
                 sleep(Duration::from_secs(1)).await
             }
             ErrorClass::TryAgain => {
-                return Err(Failure::Harness(format!(
-                    "{step} has no capacity for an hour: {error}"
-                )));
+                let what = format!("{step} has no capacity for an hour: {error}");
+                return Err(Failure::Harness(what));
             }
             ErrorClass::Busy | ErrorClass::Unexpected => {
                 return Err(world.violation(which, Finding::new(format!("I6: {step}: {error}"))));
             }
         }
     }
-}
-
-fn found(
-    world: &World,
-    which: usize,
-    when: &str,
-    checked: Result<(), Finding>,
-) -> Result<(), Failure> {
-    checked.map_err(|finding| world.violation(which, finding.during(when)))
 }
 
 async fn check_scan(
@@ -150,12 +133,9 @@ async fn check_scan(
         scan(reader, which, 1_000, false).await.map(|seen| (began, tick, seen))
     };
     let (began, tick, seen) = patiently(world, which, "a scan", look).await?;
-    let seen = seen.ok_or_else(|| Failure::Harness("a scan has too many pages".into()))?;
-    let ordered = in_order(&seen, false);
-    let (plain, registers) = split(seen);
-    let checked = ordered.and(world.history(which).check_scan(&plain, began, 0));
-    world.registers(which).read_all(&registers, tick);
-    found(world, which, when, checked)
+    let seen = seen.ok_or_else(|| Failure::harness("a scan has too many pages"))?;
+    let checked = reading::check_scan(world, which, (seen, false), (began, tick));
+    checked.map_err(|finding| world.violation(which, finding.during(when)))
 }
 
 /// Completes what was begun, which every instance can do: it opens a closing, finishes a drain, and

@@ -11,10 +11,10 @@ use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_types::body::SdkBody;
 use embedded_dynamodb::Engine;
 use serde_json::{Value, json};
-use sharding::internal::TableEngine;
 
 use super::failure::Failure;
-use super::network::{Connection, Instance};
+use super::network::Connection;
+use super::world::Actor;
 
 /// The number of endpoints of a run.
 pub(super) const ENDPOINTS: usize = 3;
@@ -30,18 +30,17 @@ pub enum EndpointBuild {
     PullsOverAnything,
 }
 
-/// An endpoint of this instance.
+/// The endpoint of this instance.
 pub(super) async fn start(
     engine: &Engine,
-    instance: &Arc<Instance>,
-    table: TableEngine,
+    actor: &Actor,
     build: EndpointBuild,
 ) -> Result<Service, Failure> {
-    let connection = Connection(Arc::clone(instance));
+    let connection = Connection(Arc::clone(&actor.instance));
     let connector = SharedHttpConnector::new(Changing { connection, build });
     let upstream = Upstream::over(&engine.sdk_config(), connector).await;
-    let upstream = upstream.map_err(|error| Failure::Harness(error.to_string()))?;
-    Ok(Service::of_table(table, upstream))
+    let upstream = upstream.map_err(Failure::harness)?;
+    Ok(Service::of_table(actor.table.clone(), upstream))
 }
 
 /// The connection of an endpoint, with the faults of its build.

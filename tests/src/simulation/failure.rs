@@ -16,6 +16,13 @@ pub enum Failure {
     Harness(String),
 }
 
+impl Failure {
+    /// The simulation cannot go on because of this error.
+    pub(super) fn harness(error: impl fmt::Display) -> Self {
+        Self::Harness(error.to_string())
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -87,30 +87,27 @@ impl KeyHistory {
         }
         let mut values = BTreeSet::new();
         let is_appended = |value: &u64| self.appended.contains_key(value);
-        let appended = seen.iter().filter(|(_, value)| is_appended(value));
-        if let Some((twice, _)) = appended.into_iter().find(|(_, value)| !values.insert(value)) {
+        let mut appended = seen.iter().filter(|(_, value)| is_appended(value));
+        if let Some((twice, _)) = appended.find(|(_, value)| !values.insert(value)) {
             return Err(Finding::of(twice, format!("I2: an append is stored twice, as {twice}")));
         }
         let seen: BTreeSet<&String> = seen.iter().map(|(sort_key, _)| sort_key).collect();
-        match self.before(began, least).find(|sort_key| !seen.contains(sort_key)) {
-            Some(missed) => Err(Finding::of(
-                missed,
-                format!("I1: {missed} was acknowledged before the read began, and was missed"),
-            )),
-            None => Ok(()),
-        }
+        let Some(missed) = self.before(began, least).find(|sort_key| !seen.contains(sort_key))
+        else {
+            return Ok(());
+        };
+        let what = format!("I1: {missed} was acknowledged before the read began, and was missed");
+        Err(Finding::of(missed, what))
     }
 
     /// Checks a read of one item that was acknowledged before it began.
     pub(super) fn check_get(&self, sort_key: &str, value: Option<u64>) -> Result<(), Finding> {
+        let missed = || {
+            format!("I1: {sort_key} was acknowledged before the point read began, and was missed")
+        };
         match value {
             Some(value) => self.check_value(sort_key, value),
-            None => Err(Finding::of(
-                sort_key,
-                format!(
-                    "I1: {sort_key} was acknowledged before the point read began, and was missed"
-                ),
-            )),
+            None => Err(Finding::of(sort_key, missed())),
         }
     }
 

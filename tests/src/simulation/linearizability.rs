@@ -56,16 +56,14 @@ pub(super) struct Operation {
 
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.ended {
-            Some(ended) => write!(f, "{}..{ended} {:?}", self.sent, self.kind),
-            None => write!(f, "{}.. {:?}", self.sent, self.kind),
-        }
+        let ended = self.ended.map(|ended| ended.to_string()).unwrap_or_default();
+        write!(f, "{}..{ended} {:?}", self.sent, self.kind)
     }
 }
 
 impl Kind {
     /// The value afterwards; `None` if it cannot take effect on this value.
-    fn applied(self, value: Option<u64>) -> Option<Option<u64>> {
+    pub(super) fn applied(self, value: Option<u64>) -> Option<Option<u64>> {
         match self {
             Self::Set(left) => Some(left),
             Self::Create(own) => (value.is_none() || value == Some(own)).then_some(Some(own)),
@@ -363,191 +361,133 @@ mod tests {
         Swap(Some(from), Some(to))
     }
 
-    #[test]
-    fn linearizable_histories_pass() {
-        let rows = [
-            (
-                "one of two changes of the same value is rejected",
-                vec![(put(1), 0, 1), (swap(1, 2), 2, 4), (Differs(1), 3, 5)],
-            ),
-            (
-                "a late addition is read, and a pull that had begun undoes it",
-                vec![
-                    (put(5), 0, 1),
-                    (Add(1), 2, NEVER),
-                    (Add(1), 3, NEVER),
-                    (read(6), 4, 5),
-                    (read(5), 6, 7),
-                ],
-            ),
-            (
-                "several late additions are read, and a pull that had begun undoes them",
-                vec![
-                    (put(5), 0, 1),
-                    (Add(1), 2, NEVER),
-                    (Add(1), 3, NEVER),
-                    (Add(1), 4, NEVER),
-                    (read(6), 5, 6),
-                    (read(7), 7, 8),
-                    (read(5), 9, 10),
-                ],
-            ),
-            ("a read returns the last write", vec![(put(1), 0, 1), (read(1), 2, 3)]),
-            (
-                "a put whose item is deleted meanwhile may be stored again until its response",
-                vec![
-                    (put(1), 0, 7),
-                    (read(1), 1, 2),
-                    (Swap(Some(1), None), 3, 4),
-                    (Read(None), 5, 6),
-                    (read(1), 8, 9),
-                ],
-            ),
-            (
-                "either of two concurrent writes is the last",
-                vec![(put(1), 0, 3), (put(2), 1, 2), (read(1), 4, 5)],
-            ),
-            (
-                "a read may precede a concurrent write that ends earlier",
-                vec![(Read(None), 0, 5), (put(1), 1, 2)],
-            ),
-            (
-                "a write without a response may take effect late",
-                vec![(put(1), 0, NEVER), (Read(None), 1, 2), (put(2), 3, 4), (read(1), 5, 6)],
-            ),
-            (
-                "one of two concurrent creations finds the other",
-                vec![(Create(1), 0, 5), (Exists(2), 1, 6)],
-            ),
-            (
-                "a repeated creation recognizes its own item",
-                vec![(Create(1), 0, NEVER), (read(1), 1, 2), (Create(1), 3, 4)],
-            ),
-            (
-                "a late write is read, and then loses to a creation that had begun",
-                vec![(put(1), 0, NEVER), (Create(2), 1, 6), (read(1), 2, 3), (read(2), 7, 8)],
-            ),
-            (
-                "a late write is read, and then loses to a keyed write that had begun",
-                vec![(put(1), 0, NEVER), (Once(2), 1, 6), (read(1), 2, 3), (read(2), 7, 8)],
-            ),
-            (
-                "an item is created again after a deletion",
-                vec![(Create(1), 0, 1), (Set(None), 2, 3), (Create(2), 4, 5)],
-            ),
-            (
-                "a repeated keyed request changes nothing",
-                vec![(Once(1), 0, 1), (put(2), 2, 3), (Once(1), 4, 5), (read(2), 6, 7)],
-            ),
-        ];
-        for (about, operations) in rows {
-            assert_eq!(checked(&operations), Ok(true), "{about}");
-        }
+    #[track_caller]
+    fn passes(operations: &[(Kind, Tick, Tick)]) {
+        assert_eq!(checked(operations), Ok(true));
+    }
+
+    /// The last operation fits no order.
+    #[track_caller]
+    fn fails(operations: &[(Kind, Tick, Tick)]) {
+        assert_eq!(checked(operations), Err(operations.len() - 1));
     }
 
     #[test]
-    fn the_last_operation_fits_no_order() {
-        let rows = [
-            (
-                "two changes of the same value are not both applied",
-                vec![(put(1), 0, 1), (swap(1, 2), 2, 4), (swap(1, 3), 3, 5)],
-            ),
-            (
-                "a change is not rejected without another change",
-                vec![(put(1), 0, 1), (Differs(1), 2, 3)],
-            ),
-            (
-                "a write returns the value that it has replaced",
-                vec![(put(1), 0, 1), (Swap(Some(1), None), 2, 3), (swap(1, 2), 4, 5)],
-            ),
-            ("an item is replaced only if there is one", vec![(Over(Some(1)), 0, 1)]),
-            (
-                "a lost addition is made once or never",
-                vec![(Add(1), 0, NEVER), (swap(1, 2), 1, 2), (read(2), 3, 4), (read(3), 5, 6)],
-            ),
-            (
-                "a pull does not undo a late addition that it has found",
-                vec![
-                    (put(5), 0, 1),
-                    (Add(1), 2, NEVER),
-                    (Add(1), 3, NEVER),
-                    (read(6), 4, 5),
-                    (Add(1), 6, NEVER),
-                    (read(7), 7, 8),
-                    (read(8), 9, 10),
-                    (read(6), 11, 12),
-                    (read(5), 13, 14),
-                ],
-            ),
-            (
-                "a pull does not undo an addition with a response",
-                vec![(put(5), 0, 1), (Add(1), 2, NEVER), (swap(5, 6), 3, 4), (read(5), 5, 6)],
-            ),
-            (
-                "two additions do not both find the same sum beside a lost one",
-                vec![(put(4), 0, 1), (Add(1), 2, NEVER), (swap(4, 5), 3, 4), (swap(4, 5), 5, 6)],
-            ),
-            (
-                "a read does not return the write before the last",
-                vec![(put(1), 0, 1), (put(2), 2, 3), (read(1), 4, 5)],
-            ),
-            (
-                "a put is not stored again after its response",
-                vec![
-                    (put(1), 0, 5),
-                    (read(1), 1, 2),
-                    (Swap(Some(1), None), 3, 4),
-                    (Read(None), 6, 7),
-                    (read(1), 8, 9),
-                ],
-            ),
-            (
-                "a put is not stored again after a deletion that follows its response",
-                vec![(put(1), 0, 3), (Set(None), 2, 4), (Set(None), 5, 6), (read(1), 7, 8)],
-            ),
-            (
-                "all reads agree on the last of two concurrent writes",
-                vec![(put(1), 0, 3), (put(2), 1, 2), (read(1), 4, 5), (read(2), 6, 7)],
-            ),
-            (
-                "a write without a response takes effect only once",
-                vec![(put(1), 0, NEVER), (read(1), 1, 2), (put(2), 3, 4), (read(1), 5, 6)],
-            ),
-            (
-                "two concurrent creations do not both succeed",
-                vec![(Create(1), 0, 5), (Create(2), 1, 6)],
-            ),
-            ("a creation does not fail without an existing item", vec![(Exists(2), 1, 6)]),
-            (
-                "a repeated creation does not succeed below another one",
-                vec![(Create(1), 0, NEVER), (Create(2), 1, 2), (Create(1), 3, 4)],
-            ),
-            (
-                "a late write does not lose to a creation that began later",
-                vec![(put(1), 0, NEVER), (read(1), 1, 2), (Create(2), 3, 4)],
-            ),
-            (
-                "a creation does not succeed once it can have found a late write",
-                vec![
-                    (put(1), 0, NEVER),
-                    (put(3), 1, NEVER),
-                    (read(1), 2, 3),
-                    (read(3), 5, 6),
-                    (Create(2), 4, 9),
-                ],
-            ),
-            (
-                "an acknowledged creation does not lose, even with another request in flight",
-                vec![(Create(1), 0, 3), (Create(1), 0, NEVER), (Create(2), 1, 6)],
-            ),
-            (
-                "a repeated keyed request undoes nothing",
-                vec![(Once(1), 0, 1), (put(2), 2, 3), (Once(1), 4, 5), (read(1), 6, 7)],
-            ),
-        ];
-        for (about, operations) in rows {
-            assert_eq!(checked(&operations), Err(operations.len() - 1), "{about}");
-        }
+    fn linearizable_histories_pass() {
+        // One of two changes of the same value is rejected.
+        passes(&[(put(1), 0, 1), (swap(1, 2), 2, 4), (Differs(1), 3, 5)]);
+        // A late addition is read, and a pull that had begun undoes it.
+        passes(&[
+            (put(5), 0, 1),
+            (Add(1), 2, NEVER),
+            (Add(1), 3, NEVER),
+            (read(6), 4, 5),
+            (read(5), 6, 7),
+        ]);
+        // Several late additions are read, and a pull that had begun undoes them.
+        passes(&[
+            (put(5), 0, 1),
+            (Add(1), 2, NEVER),
+            (Add(1), 3, NEVER),
+            (Add(1), 4, NEVER),
+            (read(6), 5, 6),
+            (read(7), 7, 8),
+            (read(5), 9, 10),
+        ]);
+        // A read returns the last write.
+        passes(&[(put(1), 0, 1), (read(1), 2, 3)]);
+        // A put whose item is deleted meanwhile may be stored again until its response.
+        passes(&[
+            (put(1), 0, 7),
+            (read(1), 1, 2),
+            (Swap(Some(1), None), 3, 4),
+            (Read(None), 5, 6),
+            (read(1), 8, 9),
+        ]);
+        // Either of two concurrent writes is the last.
+        passes(&[(put(1), 0, 3), (put(2), 1, 2), (read(1), 4, 5)]);
+        // A read may precede a concurrent write that ends earlier.
+        passes(&[(Read(None), 0, 5), (put(1), 1, 2)]);
+        // A write without a response may take effect late.
+        passes(&[(put(1), 0, NEVER), (Read(None), 1, 2), (put(2), 3, 4), (read(1), 5, 6)]);
+        // One of two concurrent creations finds the other.
+        passes(&[(Create(1), 0, 5), (Exists(2), 1, 6)]);
+        // A repeated creation recognizes its own item.
+        passes(&[(Create(1), 0, NEVER), (read(1), 1, 2), (Create(1), 3, 4)]);
+        // A late write is read, and then loses to a creation that had begun.
+        passes(&[(put(1), 0, NEVER), (Create(2), 1, 6), (read(1), 2, 3), (read(2), 7, 8)]);
+        // A late write is read, and then loses to a keyed write that had begun.
+        passes(&[(put(1), 0, NEVER), (Once(2), 1, 6), (read(1), 2, 3), (read(2), 7, 8)]);
+        // An item is created again after a deletion.
+        passes(&[(Create(1), 0, 1), (Set(None), 2, 3), (Create(2), 4, 5)]);
+        // A repeated keyed request changes nothing.
+        passes(&[(Once(1), 0, 1), (put(2), 2, 3), (Once(1), 4, 5), (read(2), 6, 7)]);
+    }
+
+    #[test]
+    fn other_histories_fail() {
+        // Two changes of the same value are not both applied.
+        fails(&[(put(1), 0, 1), (swap(1, 2), 2, 4), (swap(1, 3), 3, 5)]);
+        // A change is not rejected without another change.
+        fails(&[(put(1), 0, 1), (Differs(1), 2, 3)]);
+        // A write returns the value that it has replaced.
+        fails(&[(put(1), 0, 1), (Swap(Some(1), None), 2, 3), (swap(1, 2), 4, 5)]);
+        // An item is replaced only if there is one.
+        fails(&[(Over(Some(1)), 0, 1)]);
+        // A lost addition is made once or never.
+        fails(&[(Add(1), 0, NEVER), (swap(1, 2), 1, 2), (read(2), 3, 4), (read(3), 5, 6)]);
+        // A pull does not undo a late addition that it has found.
+        fails(&[
+            (put(5), 0, 1),
+            (Add(1), 2, NEVER),
+            (Add(1), 3, NEVER),
+            (read(6), 4, 5),
+            (Add(1), 6, NEVER),
+            (read(7), 7, 8),
+            (read(8), 9, 10),
+            (read(6), 11, 12),
+            (read(5), 13, 14),
+        ]);
+        // A pull does not undo an addition with a response.
+        fails(&[(put(5), 0, 1), (Add(1), 2, NEVER), (swap(5, 6), 3, 4), (read(5), 5, 6)]);
+        // Two additions do not both find the same sum beside a lost one.
+        fails(&[(put(4), 0, 1), (Add(1), 2, NEVER), (swap(4, 5), 3, 4), (swap(4, 5), 5, 6)]);
+        // A read does not return the write before the last.
+        fails(&[(put(1), 0, 1), (put(2), 2, 3), (read(1), 4, 5)]);
+        // A put is not stored again after its response.
+        fails(&[
+            (put(1), 0, 5),
+            (read(1), 1, 2),
+            (Swap(Some(1), None), 3, 4),
+            (Read(None), 6, 7),
+            (read(1), 8, 9),
+        ]);
+        // A put is not stored again after a deletion that follows its response.
+        fails(&[(put(1), 0, 3), (Set(None), 2, 4), (Set(None), 5, 6), (read(1), 7, 8)]);
+        // All reads agree on the last of two concurrent writes.
+        fails(&[(put(1), 0, 3), (put(2), 1, 2), (read(1), 4, 5), (read(2), 6, 7)]);
+        // A write without a response takes effect only once.
+        fails(&[(put(1), 0, NEVER), (read(1), 1, 2), (put(2), 3, 4), (read(1), 5, 6)]);
+        // Two concurrent creations do not both succeed.
+        fails(&[(Create(1), 0, 5), (Create(2), 1, 6)]);
+        // A creation does not fail without an existing item.
+        fails(&[(Exists(2), 1, 6)]);
+        // A repeated creation does not succeed below another one.
+        fails(&[(Create(1), 0, NEVER), (Create(2), 1, 2), (Create(1), 3, 4)]);
+        // A late write does not lose to a creation that began later.
+        fails(&[(put(1), 0, NEVER), (read(1), 1, 2), (Create(2), 3, 4)]);
+        // A creation does not succeed once it can have found a late write.
+        fails(&[
+            (put(1), 0, NEVER),
+            (put(3), 1, NEVER),
+            (read(1), 2, 3),
+            (read(3), 5, 6),
+            (Create(2), 4, 9),
+        ]);
+        // An acknowledged creation does not lose, even with another request in flight.
+        fails(&[(Create(1), 0, 3), (Create(1), 0, NEVER), (Create(2), 1, 6)]);
+        // A repeated keyed request undoes nothing.
+        fails(&[(Once(1), 0, 1), (put(2), 2, 3), (Once(1), 4, 5), (read(1), 6, 7)]);
     }
 
     #[test]

@@ -28,10 +28,10 @@ mod updating;
 mod world;
 mod writing;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
+use embedded_dynamodb::{Engine, InProcess, PartitionLimits, http_client};
 use local::{clients_over, in_process_clients};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -57,13 +57,13 @@ use network::{Connection, Instance, InstanceClock};
 use reading::read;
 use restoring::{back_up, restore};
 use updating::{check_counters, update};
-use world::World;
+use world::{Actor, World};
 use writing::write;
 
 use crate::{partition_key, sort_key};
 
 /// The configuration of one run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Plan {
     /// The seed of all random numbers.
     pub seed: u64,
@@ -168,6 +168,10 @@ pub fn run(plan: Plan) -> Result<Totals, Failure> {
     runtime.expect("a runtime").block_on(simulate(plan))
 }
 
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn key(index: usize) -> PartitionKey {
     partition_key(&format!("hot/{index}"))
 }
@@ -180,7 +184,7 @@ fn value_of(attributes: &Attributes) -> Option<u64> {
 }
 
 fn table(instance: &Arc<Instance>, plan: Plan, seed: u64) -> TableEngine {
-    let client = clients_over(Connection(Arc::clone(instance)).into_shared()).dynamodb;
+    let client = clients_over(http_client(Connection(Arc::clone(instance)))).dynamodb;
     let mut environment = Environment::seeded(InstanceClock(Arc::clone(instance)), seed);
     if plan.without_waiting {
         environment = environment.without_waiting_for_views();
@@ -195,7 +199,7 @@ fn table(instance: &Arc<Instance>, plan: Plan, seed: u64) -> TableEngine {
 
 async fn simulate(plan: Plan) -> Result<Totals, Failure> {
     let mut rng = StdRng::seed_from_u64(plan.seed);
-    let engine = Engine::in_memory().map_err(|error| Failure::Harness(error.to_string()))?;
+    let engine = Engine::in_memory().map_err(Failure::harness)?;
     let partitions = [4, 16, 64][rng.random_range(0..3)];
     let limits = PartitionLimits {
         partitions,
@@ -205,39 +209,37 @@ async fn simulate(plan: Plan) -> Result<Totals, Failure> {
         ..PartitionLimits::default()
     };
     engine.set_limits([("items".to_owned(), limits)]);
-    let created = create_tables(
-        &in_process_clients(&InProcess::new(engine.clone())).dynamodb,
-        &crate::config(),
-    )
-    .await;
-    created.map_err(|error| Failure::Harness(error.to_string()))?;
+    let client = in_process_clients(&InProcess::new(engine.clone())).dynamodb;
+    create_tables(&client, &crate::config()).await.map_err(Failure::harness)?;
     let world = Arc::new(World::new(engine.clone(), plan));
     if plan.adopting {
         adopting::store_and_arm(&engine, &world).await?;
     }
     if plan.endpoint.is_some() {
         // An endpoint claims its table when it starts.
-        let claimed = newcomer(&world, 3).claim_mode(soon()).await;
-        claimed.map_err(|error| Failure::Harness(error.to_string()))?;
+        newcomer(&world, 3).claim_mode(soon()).await.map_err(Failure::harness)?;
     }
     if plan.begins_with_copies() {
         let raised = newcomer(&world, 2).raise_directory_copies(2, soon()).await;
-        raised.map_err(|error| Failure::Harness(error.to_string()))?;
+        raised.map_err(Failure::harness)?;
     }
     let drainers = if plan.shrinking == Shrinking::Never { 0 } else { DRAINERS };
     let instances = instances(drainers, &world, &mut rng);
-    let tables: Vec<_> =
-        instances.iter().map(|instance| table(instance, plan, rng.random())).collect();
-    let mut work = start_actors((&engine, limits), (&instances, &tables), &world, plan, &mut rng);
+    let actors: Vec<Actor> = (0..)
+        .zip(instances)
+        .map(|(index, instance)| {
+            let table = table(&instance, plan, rng.random());
+            Actor { index, instance, table, world: Arc::clone(&world) }
+        })
+        .collect();
+    let mut work = start_actors((&engine, limits), &actors, &mut rng);
     if let Some(build) = plan.endpoint {
-        let first = instances.len() - ENDPOINTS;
-        for (index, (instance, table)) in instances.iter().zip(&tables).skip(first).enumerate() {
-            let service = endpoint::start(&engine, instance, table.clone(), build).await?;
-            let (instance, world) = (Arc::clone(instance), Arc::clone(&world));
-            work.spawn(native::ask(index, instance, service, world, rng.random()));
+        for (index, actor) in actors[actors.len() - ENDPOINTS..].iter().enumerate() {
+            let service = endpoint::start(&engine, actor, build).await?;
+            work.spawn(native::ask(index, actor.clone(), service, rng.random()));
         }
     }
-    work.spawn(disturb(instances.clone(), Arc::clone(&world), plan, rng.random()));
+    work.spawn(disturb(actors.clone(), rng.random()));
     let backup = if plan.restoring {
         sleep(rng.random_range(HOT / 16..HOT)).await;
         Some(back_up(&engine, &world)?)
@@ -247,7 +249,7 @@ async fn simulate(plan: Plan) -> Result<Totals, Failure> {
     work.join_all().await;
     // Findings of the run come before findings at its end.
     world.verdict()?;
-    finish(&instances, &tables, &world, plan).await?;
+    finish(&actors, &world).await?;
     if plan.updates {
         check_counters(&newcomer(&world, 1), &world).await?;
     }
@@ -270,13 +272,10 @@ fn instances(drainers: usize, world: &World, rng: &mut StdRng) -> Vec<Arc<Instan
     });
     let crowd = if plan.crowded { CROWD + 1 } else { 0 };
     let endpoints = if plan.endpoint.is_some() { ENDPOINTS } else { 0 };
+    let of_endpoints = [FaultRates::LATE, FaultRates::SERVING, FaultRates::SERVING];
     of_run
         .chain(std::iter::repeat_n(FaultRates::SERVING, crowd))
-        .chain(
-            [FaultRates::LATE, FaultRates::SERVING, FaultRates::SERVING]
-                .into_iter()
-                .take(endpoints),
-        )
+        .chain(of_endpoints.into_iter().take(endpoints))
         .enumerate()
         .map(|(index, rates)| Instance::new((index, rng.random()), &world.network, rates))
         .collect()
@@ -285,40 +284,35 @@ fn instances(drainers: usize, world: &World, rng: &mut StdRng) -> Vec<Arc<Instan
 /// Starts the work of all instances: writes, reads and drains, and what the plan adds.
 fn start_actors(
     (engine, limits): (&Engine, PartitionLimits),
-    (instances, tables): (&[Arc<Instance>], &[TableEngine]),
-    world: &Arc<World>,
-    plan: Plan,
+    actors: &[Actor],
     rng: &mut StdRng,
 ) -> JoinSet<()> {
-    let mut work = JoinSet::new();
-    for (index, (instance, table)) in instances.iter().zip(tables).enumerate() {
-        let (instance, table, world, seed) =
-            (Arc::clone(instance), table.clone(), Arc::clone(world), rng.random());
+    let (mut work, plan) = (JoinSet::new(), actors[0].world.plan);
+    for (index, actor) in actors.iter().cloned().enumerate() {
+        let seed = rng.random();
         if index < WRITERS {
-            work.spawn(write(index, instance, table, world, plan, seed));
+            work.spawn(write(actor, seed));
         } else if index < WRITERS + READERS {
-            work.spawn(read(instance, table, world, plan, seed));
-        } else if plan.endpoint.is_some() && index + ENDPOINTS >= instances.len() {
+            work.spawn(read(actor, seed));
+        } else if plan.endpoint.is_some() && index + ENDPOINTS >= actors.len() {
             // An endpoint has clients of its own.
         } else if plan.shrinking != Shrinking::Never {
-            work.spawn(drain(instance, table, world, plan, seed));
-        } else if index + 1 < instances.len() {
-            work.spawn(crowd::write(index, table, world, seed));
+            work.spawn(drain(actor, seed));
+        } else if index + 1 < actors.len() {
+            work.spawn(crowd::write(actor, seed));
         } else {
-            work.spawn(crowd::change(table, world, seed));
+            work.spawn(crowd::change(actor, seed));
         }
     }
     if plan.minutes_late {
-        let writers = instances.iter().cloned().zip(tables.iter().cloned()).take(WRITERS);
-        work.spawn(contend(writers.collect(), Arc::clone(world), rng.random()));
+        work.spawn(contend(actors[..WRITERS].to_vec(), rng.random()));
     }
     if plan.updates {
-        for (index, (instance, table)) in instances.iter().zip(tables).take(WRITERS).enumerate() {
-            let (instance, table, world) = (Arc::clone(instance), table.clone(), Arc::clone(world));
-            work.spawn(update(index, instance, table, world, plan.seed));
+        for actor in &actors[..WRITERS] {
+            work.spawn(update(actor.clone()));
         }
     }
-    if plan.shrinking != Shrinking::Never && !rng.random_range(0..4).eq(&0) {
+    if plan.shrinking != Shrinking::Never && rng.random_range(0..4) > 0 {
         // With partitions as small as these, the heat of most drains would stop them.
         let (engine, limits) = (engine.clone(), PartitionLimits { write_units: 500.0, ..limits });
         work.spawn(async move {
@@ -327,8 +321,7 @@ fn start_actors(
         });
     }
     if plan.raises_copies() {
-        let (instance, table) = (Arc::clone(&instances[1]), tables[1].clone());
-        work.spawn(raise_copies(instance, table, Arc::clone(world), rng.random()));
+        work.spawn(raise_copies(actors[1].clone(), rng.random()));
     }
     work
 }

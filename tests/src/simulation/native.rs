@@ -8,16 +8,16 @@ use ::endpoint::Service;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::endpoint::ENDPOINTS;
 use super::failure::Finding;
 use super::linearizability::Kind;
 use super::native_write::Write;
-use super::network::Instance;
 use super::reading::{in_order, split};
 use super::registers::{Outcome, Sent};
-use super::world::World;
+use super::world::{Actor, World};
 use super::writing::REGISTERS;
 use super::{Shrinking, key};
 
@@ -49,28 +49,20 @@ pub(super) enum Answer {
 }
 
 /// Runs several clients of one endpoint.
-pub(super) async fn ask(
-    index: usize,
-    instance: Arc<Instance>,
-    service: Service,
-    world: Arc<World>,
-    seed: u64,
-) {
-    let mut rng = StdRng::seed_from_u64(seed);
-    let (mut under_way, mut number) = (tokio::task::JoinSet::new(), 0u64);
-    while world.goes_on() && !instance.is_dead() {
+pub(super) async fn ask(index: usize, actor: Actor, service: Service, seed: u64) {
+    let (mut rng, world) = (StdRng::seed_from_u64(seed), &actor.world);
+    let (mut under_way, mut number) = (JoinSet::new(), 0u64);
+    while actor.goes_on() {
         sleep(world.pause(&mut rng, 10..100)).await;
         number += 1;
         let (which, value) =
             (world.draw_key(&mut rng), FIRST_VALUE + number * ENDPOINTS as u64 + index as u64);
-        let client = Client { service: service.clone(), world: Arc::clone(&world), which };
+        let client = Client { service: service.clone(), world: Arc::clone(world), which };
         let seed = rng.random();
         under_way.spawn(async move { client.one_request(value, seed).await });
         while under_way.try_join_next().is_some() {}
     }
-    if !instance.is_dead() {
-        under_way.join_all().await;
-    }
+    actor.end(under_way).await;
 }
 
 /// The attributes of an item, or its key.

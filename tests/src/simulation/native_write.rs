@@ -144,21 +144,18 @@ impl Write {
         body["ReturnValues"] = json!(shown);
         // Several conditions mean the same.
         let name = if rng.random() { "partition_key" } else { "sort_key" };
-        match self.condition {
-            Condition::None => {}
-            Condition::Absent => {
-                body["ConditionExpression"] = json!(format!("attribute_not_exists({name})"));
-            }
-            Condition::Exists => {
-                body["ConditionExpression"] = json!(format!("attribute_exists({name})"));
-            }
+        let condition = match self.condition {
+            Condition::None => return (operation, body),
+            Condition::Absent => format!("attribute_not_exists({name})"),
+            Condition::Exists => format!("attribute_exists({name})"),
             Condition::AsRead(read) => {
-                body["ConditionExpression"] = json!("#v = :from");
                 body["ExpressionAttributeNames"]["#v"] = json!("value");
                 body["ExpressionAttributeValues"][":from"] = number(read);
+                "#v = :from".to_owned()
             }
-        }
-        if self.shows_refusal && self.condition != Condition::None {
+        };
+        body["ConditionExpression"] = json!(condition);
+        if self.shows_refusal {
             body["ReturnValuesOnConditionCheckFailure"] = json!("ALL_OLD");
         }
         (operation, body)

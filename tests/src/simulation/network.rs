@@ -1,29 +1,29 @@
 //! The network between one instance and the engine, with its faults.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture, SharedHttpClient};
+use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture};
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_types::body::SdkBody;
-use embedded_dynamodb::{Engine, Response, http_client};
+use embedded_dynamodb::{Engine, Response};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sharding::internal::{Clock, protocol::view::Moment};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::Plan;
 use super::faults::{Fault, FaultRates};
 use super::record::Record;
 use super::slow_metadata::{Slow, SlowMetadata};
+use super::{Plan, locked};
 
 /// The network that all instances of a run share.
 #[derive(Debug)]
 pub(super) struct Network {
     pub(super) engine: Engine,
-    began: Instant,
+    pub(super) began: Instant,
     pub(super) record: Record,
     slow_metadata: SlowMetadata,
     /// The largest difference between two clocks that were not set back.
@@ -46,10 +46,6 @@ impl Network {
     pub(super) fn slow_down(&self, rng: &mut StdRng, slow: Slow, length: Duration) -> Duration {
         self.record.fault(|_| {});
         self.slow_metadata.begin(rng, slow, length)
-    }
-
-    pub(super) const fn began(&self) -> Instant {
-        self.began
     }
 }
 
@@ -124,13 +120,13 @@ impl Instance {
     /// Ends all faults.
     pub(super) fn heal(&self) {
         self.faults.store(false, Ordering::Relaxed);
-        self.state().metadata_down_until = self.network.began;
+        locked(&self.state).metadata_down_until = self.network.began;
         self.network.slow_metadata.end();
     }
 
     /// Freezes the sandbox: it sends and receives nothing, and its monotonic clock stops.
     pub(super) fn freeze(&self, length: Duration) {
-        let mut state = self.state();
+        let mut state = locked(&self.state);
         let now = Instant::now();
         if state.frozen_until <= now && state.set_back_at.is_none_or(|at| at + APART < now) {
             state.frozen_until = now + length;
@@ -141,7 +137,7 @@ impl Instance {
 
     /// Sets the wall clock back.
     pub(super) fn set_clock_back(&self, by: Duration) {
-        let mut state = self.state();
+        let mut state = locked(&self.state);
         let now = Instant::now();
         if now < state.frozen_until + APART {
             return;
@@ -153,17 +149,17 @@ impl Instance {
 
     /// Makes its metadata requests fail for a while.
     pub(super) fn lose_metadata(&self, length: Duration) {
-        self.state().metadata_down_until = Instant::now() + length;
+        locked(&self.state).metadata_down_until = Instant::now() + length;
     }
 
     /// Throttles all its writes of items for a while.
     pub(super) fn throttle(&self, length: Duration) {
-        self.state().throttled_until = Instant::now() + length;
+        locked(&self.state).throttled_until = Instant::now() + length;
     }
 
     /// For a while, the connection breaks in half of its writes of items, which arrive late.
     pub(super) fn break_connections(&self, length: Duration) {
-        self.state().breaking_until = Instant::now() + length;
+        locked(&self.state).breaking_until = Instant::now() + length;
     }
 
     /// Ends the process. Its requests in flight may still be applied.
@@ -176,17 +172,13 @@ impl Instance {
         self.dead.load(Ordering::Relaxed)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits while the sandbox is frozen; forever, once it is dead.
     async fn run_on(&self) {
         loop {
             if self.is_dead() {
                 std::future::pending::<()>().await;
             }
-            let until = self.state().frozen_until;
+            let until = locked(&self.state).frozen_until;
             if until <= Instant::now() {
                 return;
             }
@@ -195,23 +187,24 @@ impl Instance {
     }
 
     fn latency(&self) -> Duration {
-        Duration::from_micros(self.state().rng.random_range(500..8_000))
+        Duration::from_micros(locked(&self.state).rng.random_range(500..8_000))
     }
 
     fn draw(&self, is_metadata: bool, is_write: bool) -> Option<Fault> {
         if !self.faults.load(Ordering::Relaxed) {
             return None;
         }
-        let mut state = self.state();
+        let mut state = locked(&self.state);
         if is_metadata && Instant::now() < state.metadata_down_until {
             return Some(Fault::ServerErrorBefore);
         }
-        if !is_metadata && is_write && Instant::now() < state.throttled_until {
-            return Some(Fault::Throttle("AccountLimitExceeded"));
-        }
-        let is_breaking = !is_metadata && is_write && Instant::now() < state.breaking_until;
-        if is_breaking && state.rng.random() {
-            return Some(Fault::AppliedLate);
+        if !is_metadata && is_write {
+            if Instant::now() < state.throttled_until {
+                return Some(Fault::Throttle("AccountLimitExceeded"));
+            }
+            if Instant::now() < state.breaking_until && state.rng.random() {
+                return Some(Fault::AppliedLate);
+            }
         }
         let drawn = state.rng.random_range(0..1_000);
         if drawn >= self.rates.any {
@@ -260,7 +253,7 @@ impl Instance {
         body: Vec<u8>,
     ) -> Result<HttpResponse, ConnectorError> {
         let (delay, breaks) = {
-            let mut state = self.state();
+            let mut state = locked(&self.state);
             let is_breaking = Instant::now() < state.breaking_until;
             (self.rates.delay(&mut state.rng), is_breaking || state.rng.random())
         };
@@ -318,7 +311,7 @@ impl Instance {
             // Another program's transaction uses the item.
             Some(Fault::Conflict) => failed(400, "TransactionConflictException", ""),
             Some(Fault::Slow) => {
-                let delay = Duration::from_millis(self.state().rng.random_range(200..2_500));
+                let delay = Duration::from_millis(locked(&self.state).rng.random_range(200..2_500));
                 sleep(delay).await;
                 apply()
             }
@@ -359,12 +352,6 @@ fn failed(status: u16, kind: &str, more: &str) -> Response {
 #[derive(Debug, Clone)]
 pub(super) struct Connection(pub(super) Arc<Instance>);
 
-impl Connection {
-    pub(super) fn into_shared(self) -> SharedHttpClient {
-        http_client(self)
-    }
-}
-
 impl HttpConnector for Connection {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let instance = Arc::clone(&self.0);
@@ -381,7 +368,7 @@ const EPOCH: Duration = Duration::from_secs(1_700_000_000);
 
 impl Clock for InstanceClock {
     fn now(&self) -> Moment {
-        let state = self.0.state();
+        let state = locked(&self.0.state);
         let now = Instant::now();
         let elapsed = now.duration_since(self.0.network.began);
         let still_frozen = state.frozen_until.saturating_duration_since(now);

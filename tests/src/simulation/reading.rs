@@ -1,7 +1,6 @@
 //! Readers: scans by cursor, with various limits and orders, and point reads.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -10,21 +9,16 @@ use sharding::{Order, ReadError};
 use tokio::time::{Instant, sleep};
 
 use super::failure::Finding;
-use super::network::Instance;
+use super::linearizability::Tick;
 use super::updating::COUNTER;
-use super::world::World;
+use super::world::{Actor, World};
 use super::writing::{ONLY_CREATED, REGISTERS};
-use super::{HOT, Plan, READ_DEADLINE, Shrinking, key, sort_key, value_of};
+use super::{HOT, READ_DEADLINE, Shrinking, key, sort_key, value_of};
 
-pub(super) async fn read(
-    instance: Arc<Instance>,
-    table: TableEngine,
-    world: Arc<World>,
-    plan: Plan,
-    seed: u64,
-) {
-    let mut rng = StdRng::seed_from_u64(seed);
-    while world.goes_on() && !instance.is_dead() {
+pub(super) async fn read(actor: Actor, seed: u64) {
+    let Actor { table, world, .. } = &actor;
+    let (mut rng, plan) = (StdRng::seed_from_u64(seed), world.plan);
+    while actor.goes_on() {
         let pause = world.pause(&mut rng, 20..250);
         // Without the wait for reads, a move and its deletion are moments apart. Only frequent
         // reads meet them.
@@ -65,13 +59,10 @@ pub(super) async fn read(
             // Many small pages of a grown key cost too much to read them all the time.
             let limits = if world.age() < HOT { [7, 60, 1_000] } else { [200, 1_000, 1_000] };
             let limit = limits[rng.random_range(0..3)];
-            scan(&table, which, limit, descending).await.map(|seen| {
+            scan(table, which, limit, descending).await.map(|seen| {
                 let Some(seen) = seen else { return false };
-                let ordered = in_order(&seen, descending);
-                let (plain, registers) = split(seen);
-                let checked = ordered.and(world.history(which).check_scan(&plain, began, 0));
+                let checked = check_scan(world, which, (seen, descending), (began, tick));
                 world.check(which, checked.map_err(|finding| finding.during("scan")));
-                world.registers(which).read_all(&registers, tick);
                 true
             })
         };
@@ -100,6 +91,19 @@ pub(super) fn in_order(seen: &[(String, u64)], descending: bool) -> Result<(), F
     let Some(pair) = seen.windows(2).find(|pair| !fits(pair)) else { return Ok(()) };
     let what = if pair[0].0 == pair[1].0 { "I2: returned twice" } else { "I4: out of order" };
     Err(Finding::of(&pair[1].0, format!("{what}: {} then {}", pair[0].0, pair[1].0)))
+}
+
+/// Checks what a scan of a whole key since this instant has seen, and records its registers.
+pub(super) fn check_scan(
+    world: &World,
+    which: usize,
+    (seen, descending): (Vec<(String, u64)>, bool),
+    (began, tick): (Instant, Tick),
+) -> Result<(), Finding> {
+    let ordered = in_order(&seen, descending);
+    let (plain, registers) = split(seen);
+    world.registers(which).read_all(&registers, tick);
+    ordered.and(world.history(which).check_scan(&plain, began, 0))
 }
 
 /// Scans a whole key; `None` if that takes too many pages.

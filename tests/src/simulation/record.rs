@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use embedded_dynamodb::{Engine, Response};
 use serde_json::{Value, json};
 
+use super::locked;
+use super::restoring::ask;
 use super::totals::Totals;
 use crate::metadata::entry_name;
 
@@ -69,9 +71,9 @@ impl Record {
             return;
         }
         let Ok(request) = serde_json::from_slice::<Value>(body) else { return };
+        let written = if operation == "PutItem" { &request["Item"] } else { &request["Key"] };
         if request["TableName"] == "items" {
-            let of_item = if operation == "PutItem" { &request["Item"] } else { &request["Key"] };
-            let text = |name: &str| of_item[name]["S"].as_str().unwrap_or_default().to_owned();
+            let text = |name: &str| written[name]["S"].as_str().unwrap_or_default().to_owned();
             let arrival = Arrival {
                 at,
                 instance,
@@ -81,16 +83,12 @@ impl Record {
                 what: write_text(operation, &request),
                 response: response_text(response),
             };
-            self.state().arrivals.push(arrival);
+            locked(&self.state).arrivals.push(arrival);
         } else if response.status == 200 {
-            let written = if operation == "PutItem" { &request["Item"] } else { &request["Key"] };
             let key = json!({"partition_key": written["partition_key"]});
-            let look =
+            let get =
                 json!({"TableName": request["TableName"], "ConsistentRead": true, "Key": key});
-            let found =
-                engine.respond("/", Some("DynamoDB_20120810.GetItem"), look.to_string().as_bytes());
-            let found: Value = serde_json::from_slice(&found.body).unwrap_or_default();
-            self.changed(instance, &found["Item"]);
+            self.changed(instance, &ask(engine, "GetItem", &get).unwrap_or_default()["Item"]);
         }
     }
 
@@ -102,7 +100,7 @@ impl Record {
         if name.starts_with("_sharding:") {
             return self.page_written(name, metadata);
         }
-        let State { keys, totals, .. } = &mut *self.state();
+        let State { keys, totals, .. } = &mut *locked(&self.state);
         let key = keys.entry(name.to_owned()).or_default();
         let (generation, era, width) = (
             number("generation").unwrap_or(0),
@@ -138,13 +136,13 @@ impl Record {
 
     /// The metadata was replaced by an earlier state: pages may lack entries until they are rebuilt.
     pub(super) fn metadata_was_restored(&self) {
-        self.state().pages.clear();
+        locked(&self.state).pages.clear();
     }
 
     /// Records a written copy of a page. No entry is removed or lowered, and none is newer than its
     /// metadata item.
     fn page_written(&self, name: &str, page: &Value) {
-        let State { keys, pages, broken, .. } = &mut *self.state();
+        let State { keys, pages, broken, .. } = &mut *locked(&self.state);
         let entries = page.as_object().into_iter().flatten().filter_map(|(attribute, entry)| {
             let generation = entry["S"].as_str()?.split(' ').next()?.parse::<u64>().ok()?;
             attribute.starts_with("key:").then(|| (attribute.clone(), generation))
@@ -168,19 +166,16 @@ impl Record {
         }
     }
 
-    /// The first rule of the directory that was broken.
-    pub(super) fn broken(&self) -> Option<String> {
-        self.state().broken.clone()
-    }
-
-    /// The counts of changes and of injected faults.
-    pub(super) fn totals(&self) -> Totals {
-        self.state().totals.clone()
+    /// The first rule of the directory that was broken, or the counts of changes and of injected
+    /// faults.
+    pub(super) fn verdict(&self) -> Result<Totals, String> {
+        let state = locked(&self.state);
+        state.broken.clone().map_or_else(|| Ok(state.totals.clone()), Err)
     }
 
     /// Counts a fault, besides what else it is.
     pub(super) fn fault(&self, count: impl FnOnce(&mut Totals)) {
-        let mut state = self.state();
+        let mut state = locked(&self.state);
         state.totals.faults += 1;
         count(&mut state.totals);
     }
@@ -190,14 +185,10 @@ impl Record {
         let is_of_key = |shard_key: &str| {
             shard_key == key || shard_key.split_once('\u{1f}').is_some_and(|(of, _)| of == key)
         };
-        let state = self.state();
+        let state = locked(&self.state);
         let of_item =
             state.arrivals.iter().filter(|it| it.sort_key == sort_key && is_of_key(&it.shard_key));
         of_item.map(|arrival| format!("\n  {arrival}")).collect()
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -49,11 +49,8 @@ impl Registers {
     pub(super) fn sent(&mut self, sort_key: &str, kind: Kind, first: Option<&Sent>) -> Sent {
         let tick = self.now();
         let operations = self.operations.entry(sort_key.to_owned()).or_default();
-        operations.push(Operation {
-            kind,
-            sent: first.map_or(tick, |first| first.tick),
-            ended: None,
-        });
+        let sent = first.map_or(tick, |first| first.tick);
+        operations.push(Operation { kind, sent, ended: None });
         Sent { sort_key: sort_key.to_owned(), index: operations.len() - 1, tick }
     }
 
@@ -61,8 +58,7 @@ impl Registers {
     /// attempt that is applied after a deletion of the item is a violation.
     pub(super) fn ended(&mut self, write: &Sent, outcome: Outcome) {
         let now = self.now();
-        let Some(operations) = self.operations.get_mut(&write.sort_key) else { return };
-        let Some(operation) = operations.get_mut(write.index) else { return };
+        let operation = self.operation(write);
         // A response that names the item's state belongs to this request only, not to the earlier
         // attempts: if one of them had no response, the outcome would be unknown.
         let of_this_request = |kind| Operation { kind, sent: write.tick, ended: Some(now) };
@@ -82,18 +78,15 @@ impl Registers {
     /// A write ends, and its response shows what it has found.
     pub(super) fn showed(&mut self, write: &Sent, kind: Kind) {
         let now = self.now();
-        let Some(operations) = self.operations.get_mut(&write.sort_key) else { return };
-        let Some(operation) = operations.get_mut(write.index) else { return };
-        *operation = Operation { kind, sent: write.tick, ended: Some(now) };
+        *self.operation(write) = Operation { kind, sent: write.tick, ended: Some(now) };
     }
 
     /// A write whose outcome is unknown has sent several attempts, and each may still arrive. If the
     /// item is deleted in between, it takes effect twice. docs/protocol.md does not promise more.
     pub(super) fn several_attempts(&mut self, write: &Sent) {
-        let Some(operations) = self.operations.get_mut(&write.sort_key) else { return };
-        let Some(operation) = operations.get(write.index).copied() else { return };
+        let operation = *self.operation(write);
         if matches!(operation.kind, Kind::Set(Some(_)) | Kind::Create(_)) {
-            operations.push(operation);
+            self.operations.entry(write.sort_key.clone()).or_default().push(operation);
         }
     }
 
@@ -113,6 +106,11 @@ impl Registers {
         }
     }
 
+    fn operation(&mut self, write: &Sent) -> &mut Operation {
+        let operations = self.operations.get_mut(&write.sort_key).expect("it was sent");
+        &mut operations[write.index]
+    }
+
     fn note(&mut self, sort_key: &str, seen: Option<u64>, began: Tick, ended: Tick) {
         let operations = self.operations.entry(sort_key.to_owned()).or_default();
         operations.push(Operation { kind: Kind::Read(seen), sent: began, ended: Some(ended) });
@@ -121,33 +119,23 @@ impl Registers {
     /// Checks that the responses of each register can be put into one order. Returns the number of
     /// registers checked, and how many of them allow too many orders to decide.
     pub(super) fn check(&self) -> Result<(u64, u64), Finding> {
-        self.operations.iter().try_fold((0, 0), |(checked, undecided), (sort_key, operations)| {
-            let index = match check(operations) {
-                Ok(is_decided) => return Ok((checked + 1, undecided + u64::from(!is_decided))),
-                Err(index) => index,
-            };
-            let promise = match operations[index].kind {
-                Kind::Create(_) | Kind::Exists(_) => "I3",
-                Kind::Set(_)
-                | Kind::Once(_)
-                | Kind::Swap(..)
-                | Kind::Over(_)
-                | Kind::Add(_)
-                | Kind::Differs(_)
-                | Kind::Read(_)
-                | Kind::Nothing => "I1",
-            };
-            let mut all: Vec<&Operation> = operations.iter().collect();
-            all.sort_by_key(|operation| operation.sent);
-            let all: Vec<String> = all.into_iter().map(Operation::to_string).collect();
-            let odd = operations[index];
-            Err(Finding::of(
-                sort_key,
-                format!(
-                    "{promise}: {sort_key}: \"{odd}\" fits no order of all: {}",
-                    all.join(", ")
-                ),
-            ))
-        })
+        let mut undecided = 0;
+        for (sort_key, operations) in &self.operations {
+            match check(operations) {
+                Ok(is_decided) => undecided += u64::from(!is_decided),
+                Err(index) => return Err(no_order(sort_key, operations, operations[index])),
+            }
+        }
+        Ok((self.operations.len() as u64, undecided))
     }
+}
+
+fn no_order(sort_key: &str, operations: &[Operation], odd: Operation) -> Finding {
+    let is_creation = matches!(odd.kind, Kind::Create(_) | Kind::Exists(_));
+    let promise = if is_creation { "I3" } else { "I1" };
+    let mut all = operations.to_vec();
+    all.sort_by_key(|operation| operation.sent);
+    let all: Vec<String> = all.iter().map(Operation::to_string).collect();
+    let all = all.join(", ");
+    Finding::of(sort_key, format!("{promise}: {sort_key}: \"{odd}\" fits no order of all: {all}"))
 }

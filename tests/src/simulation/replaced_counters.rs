@@ -4,21 +4,19 @@
 //! put was sent must not take effect after it, even if another attempt of it arrives then.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use rand::RngExt;
 use rand::rngs::StdRng;
-use sharding::internal::{Deadline, TableEngine};
-use sharding::{Attributes, Conditions, IdempotencyKey, Patch, Value, WriteErrorKind};
+use sharding::internal::Deadline;
+use sharding::{Attributes, WriteErrorKind};
 use tokio::time::{Instant, sleep};
 
 use super::failure::Finding;
-use super::network::Instance;
-use super::updating::COUNTER;
-use super::world::World;
+use super::updating::{COUNTER, add_one};
+use super::world::{Actor, World};
 use super::writing::outcome;
-use super::{KEYS, READ_DEADLINE, WRITE_DEADLINE, key, sort_key, value_of};
+use super::{KEYS, READ_DEADLINE, WRITE_DEADLINE, key, locked, sort_key, value_of};
 use crate::valued_item;
 
 /// The number of such counters of each key.
@@ -34,60 +32,48 @@ pub(super) struct Replaced {
 }
 
 /// Reads a counter, and then sends a burst of additions and puts to it.
-pub(super) async fn burst(
-    alive: &[&(Arc<Instance>, TableEngine)],
-    world: &Arc<World>,
-    rng: &mut StdRng,
-    first: u64,
-) {
+pub(super) async fn burst(alive: &[&Actor], rng: &mut StdRng, first: u64) {
+    let world = &alive[0].world;
     let (which, number) = (rng.random_range(0..KEYS), rng.random_range(0..COUNTERS));
     let name = format!("{COUNTER}{}", &world.register("replaced", number)[1..]);
     // Late attempts of earlier bursts may have arrived.
-    let (_, table) = alive[0];
     let deadline = Deadline::now() + READ_DEADLINE;
-    if let Ok(Some(item)) = table.get(&key(which), &sort_key(&name), true, deadline).await {
+    if let Ok(Some(item)) = alive[0].table.get(&key(which), &sort_key(&name), true, deadline).await
+    {
         check(world, which, &name, &item.attributes);
     }
     for value in first..first + rng.random_range(5..9) {
-        let (_, table) = alive[rng.random_range(0..alive.len())];
-        let (table, world, name) = (table.clone(), Arc::clone(world), name.clone());
+        let (actor, name) = (alive[rng.random_range(0..alive.len())].clone(), name.clone());
         let pause = Duration::from_millis(rng.random_range(0..1_500));
         // The first write may find no item.
         let is_put = rng.random_range(0..if value == first { 2 } else { 4 }) == 0;
         tokio::spawn(async move {
             sleep(if value == first { Duration::ZERO } else { pause }).await;
             if is_put {
-                put(&table, &world, which, &name, value).await;
+                put(&actor, which, &name, value).await;
             } else {
-                add(&table, &world, which, &name, value).await;
+                add(&actor, which, &name, value).await;
             }
         });
     }
 }
 
-async fn put(table: &TableEngine, world: &World, which: usize, name: &str, value: u64) {
-    replaced(world, |replaced| replaced.put_at.insert(value, Instant::now()));
+async fn put(Actor { table, world, .. }: &Actor, which: usize, name: &str, value: u64) {
+    locked(&world.replaced).put_at.insert(value, Instant::now());
     let item = valued_item(key(which), name, value);
     if let Err(error) = table.put(&item, Deadline::now() + WRITE_DEADLINE).await {
         outcome(world, which, &error);
     }
 }
 
-async fn add(table: &TableEngine, world: &World, which: usize, name: &str, value: u64) {
+async fn add(Actor { table, world, .. }: &Actor, which: usize, name: &str, value: u64) {
     let own = format!("{ADDITION}{value}");
-    let once = IdempotencyKey::new(&own).expect("a key");
-    let one =
-        Patch { add: Attributes::from([(own.clone(), Value::N("1".into()))]), ..Patch::default() };
-    let (key, sort_key) = (key(which), sort_key(name));
-    let deadline = Deadline::now() + WRITE_DEADLINE;
-    let conditions = Conditions::default();
     // An addition with an unknown outcome is not repeated: after a put, it may be made again.
-    let updated = table.update((&key, &sort_key), &one, &conditions, Some(&once), deadline).await;
-    match updated {
+    let added = add_one(table, (which, name), &[&own], Some(&own)).await;
+    match added {
         Ok(updated) => {
             check(world, which, name, &updated.attributes);
-            let now = Instant::now();
-            replaced(world, |replaced| replaced.acknowledged.insert(own, now));
+            locked(&world.replaced).acknowledged.insert(own, Instant::now());
         }
         Err(error) if matches!(error.kind, WriteErrorKind::Absent) => {}
         Err(error) => drop(outcome(world, which, &error)),
@@ -97,20 +83,14 @@ async fn add(table: &TableEngine, world: &World, which: usize, name: &str, value
 /// Checks that no addition that was acknowledged before the item's put was sent is in the item.
 fn check(world: &World, which: usize, name: &str, attributes: &Attributes) {
     let put = value_of(attributes).unwrap_or_default();
-    let twice = replaced(world, |replaced| {
-        let put_at = replaced.put_at.get(&put).copied()?;
-        let is_before = |addition: &&String| {
-            replaced.acknowledged.get(*addition).is_some_and(|acknowledged| *acknowledged < put_at)
-        };
-        attributes.keys().find(is_before).cloned()
-    });
-    if let Some(twice) = twice {
+    let replaced = locked(&world.replaced);
+    let Some(put_at) = replaced.put_at.get(&put) else { return };
+    let is_before = |addition: &&String| {
+        replaced.acknowledged.get(*addition).is_some_and(|acknowledged| acknowledged < put_at)
+    };
+    if let Some(twice) = attributes.keys().find(is_before) {
         let what =
             format!("I6: {twice} was added to {name} twice: before {put} was put, and after it");
         world.check(which, Err(Finding::of(name, what)));
     }
-}
-
-fn replaced<T>(world: &World, act: impl FnOnce(&mut Replaced) -> T) -> T {
-    act(&mut world.replaced.lock().unwrap_or_else(PoisonError::into_inner))
 }

@@ -8,7 +8,7 @@ use embedded_dynamodb::Engine;
 use serde_json::{Value, json};
 use sharding::internal::Deadline;
 use sharding::maintenance::Survey;
-use sharding::{Conditions, ETags, Item, ShardCount, WriteErrorKind};
+use sharding::{Conditions, ETags, ShardCount, WriteErrorKind};
 use tokio::time::sleep;
 
 use super::ending::{drain, newcomer, patiently, soon};
@@ -16,6 +16,7 @@ use super::failure::{Failure, Finding};
 use super::reading::{scan, split};
 use super::world::World;
 use super::{KEYS, MOST_SHARDS, key, sort_key};
+use crate::valued_item;
 
 /// The time for which nothing is sent before a rebuild: until every view has expired.
 const QUIET: Duration = Duration::from_secs(70);
@@ -37,12 +38,13 @@ enum Restored {
     Both,
 }
 
-fn ask(engine: &Engine, operation: &str, request: &Value) -> Result<Value, Failure> {
+/// Sends a request to the engine, past the network and its faults.
+pub(super) fn ask(engine: &Engine, operation: &str, request: &Value) -> Result<Value, Failure> {
     let target = format!("DynamoDB_20120810.{operation}");
     let response = engine.respond("/", Some(&target), request.to_string().as_bytes());
     match (response.status, serde_json::from_slice(&response.body)) {
         (200, Ok(body)) => Ok(body),
-        _ => Err(Failure::Harness(String::from_utf8_lossy(&response.body).into_owned())),
+        _ => Err(Failure::harness(String::from_utf8_lossy(&response.body))),
     }
 }
 
@@ -130,7 +132,7 @@ async fn rebuild(world: &World) -> Result<(), Failure> {
     let (mut survey, mut after) = (Survey::default(), None);
     loop {
         let page = table.survey_metadata_page(&mut survey, after.as_ref(), soon()).await;
-        after = page.map_err(|error| Failure::Harness(error.to_string()))?;
+        after = page.map_err(Failure::harness)?;
         if after.is_none() {
             break;
         }
@@ -138,7 +140,7 @@ async fn rebuild(world: &World) -> Result<(), Failure> {
     let mut after = None;
     loop {
         let page = table.survey_page(&mut survey, after.as_ref(), soon()).await;
-        after = page.map_err(|error| Failure::Harness(error.to_string()))?.next;
+        after = page.map_err(Failure::harness)?.next;
         if after.is_none() {
             break;
         }
@@ -166,7 +168,7 @@ async fn check(
     };
     let look = async || scan(&table, which, 1_000, false).await;
     let seen = patiently(world, which, "a scan after a restore", look).await?;
-    let (plain, _) = split(seen.ok_or_else(|| Failure::Harness("too many pages".into()))?);
+    let (plain, _) = split(seen.ok_or_else(|| Failure::harness("too many pages"))?);
     let seen: BTreeSet<String> = plain.into_iter().map(|(sort_key, _)| sort_key).collect();
     if let Some(missed) = expected.difference(&seen).next() {
         let what =
@@ -178,11 +180,7 @@ async fn check(
         if patiently(world, which, "a read after a restore", get).await?.is_none() {
             return violation(wanted, "a point read misses it");
         }
-        let item = Item {
-            partition_key: key(which),
-            sort_key: sort_key(wanted),
-            attributes: Default::default(),
-        };
+        let item = valued_item(key(which), wanted, 0);
         let absent = Conditions { matches: None, differs: Some(ETags::Any) };
         let created = table.put_if(&item, &absent, Deadline::now() + Duration::from_secs(20)).await;
         match created.map_err(|error| error.kind) {

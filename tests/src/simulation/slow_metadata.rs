@@ -1,12 +1,14 @@
 //! Stretches in which the metadata table answers late to every instance: to all requests, to writes
 //! of pages of the directory, or to requests for one copy of each page.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use rand::RngExt;
 use rand::rngs::StdRng;
 use tokio::time::Instant;
+
+use super::locked;
 
 /// The requests that are slow in a stretch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,12 +42,12 @@ impl SlowMetadata {
     pub(super) fn begin(&self, rng: &mut StdRng, slow: Slow, length: Duration) -> Duration {
         let (delay, is_applied_at_once) = (rng.random_range(DELAYS), rng.random());
         let until = Instant::now() + length;
-        *self.stretch() = Some(Stretch { slow, delay, is_applied_at_once, until });
+        *locked(&self.0) = Some(Stretch { slow, delay, is_applied_at_once, until });
         delay
     }
 
     pub(super) fn end(&self) {
-        *self.stretch() = None;
+        *locked(&self.0) = None;
     }
 
     /// The delays of a request and of its response, if they are slow now.
@@ -55,7 +57,7 @@ impl SlowMetadata {
         is_write: bool,
         body: &[u8],
     ) -> Option<(Duration, Duration)> {
-        let stretch = (*self.stretch()).filter(|stretch| Instant::now() < stretch.until)?;
+        let stretch = (*locked(&self.0)).filter(|stretch| Instant::now() < stretch.until)?;
         let body = String::from_utf8_lossy(body);
         let page = body.split("_sharding:page:").nth(1).and_then(|page| page.split('"').next());
         let is_slow = match stretch.slow {
@@ -71,9 +73,5 @@ impl SlowMetadata {
         } else {
             (stretch.delay, Duration::ZERO)
         })
-    }
-
-    fn stretch(&self) -> MutexGuard<'_, Option<Stretch>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

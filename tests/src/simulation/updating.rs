@@ -1,23 +1,25 @@
 //! Clients that read, change and write items back, and that add to counters.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sharding::internal::{Deadline, TableEngine};
-use sharding::{Attributes, Conditions, ETags, IdempotencyKey, Patch, Value, WriteErrorKind};
+use sharding::{
+    Attributes, Conditions, ETags, IdempotencyKey, Patch, Updated, Value, WriteError,
+    WriteErrorKind,
+};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::ending::{patiently, soon};
 use super::failure::{Failure, Finding};
 use super::linearizability::Kind;
-use super::network::Instance;
 use super::registers::Outcome;
-use super::world::World;
+use super::world::{Actor, World};
 use super::writing::{PointWrite, outcome, write_point};
-use super::{KEYS, READ_DEADLINE, WRITE_DEADLINE, WRITERS, key, sort_key, value_of};
+use super::{KEYS, READ_DEADLINE, WRITE_DEADLINE, WRITERS, key, locked, sort_key, value_of};
 use crate::valued_item;
 
 /// The first character of the sort keys of counters.
@@ -81,28 +83,23 @@ fn change_counter(
     name: &str,
     change: impl FnOnce(&mut Counter),
 ) -> Counter {
-    let mut counters = world.counters.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut counters = locked(&world.counters);
     let counter = counters.entry((which, name.to_owned())).or_default();
     change(counter);
     *counter
 }
 
 /// Runs several clients of one instance.
-pub(super) async fn update(
-    index: usize,
-    instance: Arc<Instance>,
-    table: TableEngine,
-    world: Arc<World>,
-    seed: u64,
-) {
-    let mut rng = StdRng::seed_from_u64(seed ^ (0x5EED << 32) ^ index as u64);
-    let (mut under_way, mut number) = (tokio::task::JoinSet::new(), 0u64);
-    while world.goes_on() && !instance.is_dead() {
+pub(super) async fn update(actor: Actor) {
+    let (index, world) = (actor.index, &actor.world);
+    let mut rng = StdRng::seed_from_u64(world.plan.seed ^ (0x5EED << 32) ^ index as u64);
+    let (mut under_way, mut number) = (JoinSet::new(), 0u64);
+    while actor.goes_on() {
         let pause = world.pause(&mut rng, 30..200);
         sleep(if world.is_calm_of_minutes() { pause / 3 } else { pause }).await;
         number += 1;
         let which = world.draw_key(&mut rng);
-        let (table, world, of) = (table.clone(), Arc::clone(&world), rng.random_range(0..EACH));
+        let (client, of) = (actor.clone(), rng.random_range(0..EACH));
         let changes = if world.is_calm_of_minutes() { 1 } else { 2 };
         if rng.random_range(0..4) < changes {
             let value = CHANGED + number * WRITERS as u64 + index as u64;
@@ -110,9 +107,9 @@ pub(super) async fn update(
             let is_deleted = world.plan.minutes_late && rng.random_range(0..4) == 0;
             under_way.spawn(async move {
                 if is_deleted {
-                    write_point(table, world, which, PointWrite::deletion(name)).await;
+                    write_point(client, which, PointWrite::deletion(name)).await;
                 } else {
-                    change(&table, &world, which, &name, value).await;
+                    change(&client, which, &name, value).await;
                 }
             });
         } else {
@@ -123,17 +120,15 @@ pub(super) async fn update(
                 own: format!("{ADDITION}{index}-{number}"),
                 pause: is_keyed.then_some(pause),
             };
-            under_way.spawn(async move { add(&table, &world, which, &addition).await });
+            under_way.spawn(async move { add(&client, which, &addition).await });
         }
         while under_way.try_join_next().is_some() {}
     }
-    if !instance.is_dead() {
-        under_way.join_all().await;
-    }
+    actor.end(under_way).await;
 }
 
 /// Reads an item, and replaces it if it has not changed since.
-async fn change(table: &TableEngine, world: &World, which: usize, name: &str, value: u64) {
+async fn change(Actor { table, world, .. }: &Actor, which: usize, name: &str, value: u64) {
     let tick = world.registers(which).now();
     let Ok(found) =
         table.get_tagged(&key(which), &sort_key(name), true, Deadline::now() + READ_DEADLINE).await
@@ -171,27 +166,36 @@ async fn change(table: &TableEngine, world: &World, which: usize, name: &str, va
     });
 }
 
+/// Adds one to each of these attributes, with this idempotency key if any.
+pub(super) async fn add_one(
+    table: &TableEngine,
+    (which, counter): (usize, &str),
+    attributes: &[&str],
+    once: Option<&str>,
+) -> Result<Updated, WriteError> {
+    let add = attributes.iter().map(|name| (*name, Value::N("1".into()))).collect();
+    let patch = Patch { add, ..Patch::default() };
+    let once = once.map(|once| IdempotencyKey::new(once).expect("a key"));
+    let (key, sort_key) = (key(which), sort_key(counter));
+    let deadline = Deadline::now() + WRITE_DEADLINE;
+    table.update((&key, &sort_key), &patch, &Conditions::default(), once.as_ref(), deadline).await
+}
+
 /// Adds one to a counter. With an idempotency key, the client repeats the request while its outcome
 /// is unknown.
-async fn add(table: &TableEngine, world: &World, which: usize, addition: &Addition) {
+async fn add(Actor { table, world, .. }: &Actor, which: usize, addition: &Addition) {
     let Addition { counter, own, pause } = addition;
-    let once = pause.map(|_| IdempotencyKey::new(own).expect("a key"));
-    let one = || Value::N("1".into());
-    let add = Attributes::from([("value".to_owned(), one()), (own.clone(), one())]);
-    let patch = Patch { add, ..Patch::default() };
-    let (key, sort_key) = (key(which), sort_key(counter));
-    change_counter(world, which, counter, |counter| counter.sent += 1);
-    let acknowledged = change_counter(world, which, counter, |_| {}).acknowledged;
+    let acknowledged =
+        change_counter(world, which, counter, |counter| counter.sent += 1).acknowledged;
     let mut is_unknown = false;
-    let requests = if once.is_some() { REQUESTS } else { 1 };
+    let requests = if pause.is_some() { REQUESTS } else { 1 };
     for request in 0..requests {
         if request > 0 {
             sleep(pause.unwrap_or_default()).await;
             world.count(|totals| totals.repeated_additions += 1);
         }
-        let deadline = Deadline::now() + WRITE_DEADLINE;
-        let (keys, conditions) = ((&key, &sort_key), Conditions::default());
-        match table.update(keys, &patch, &conditions, once.as_ref(), deadline).await {
+        let once = pause.map(|_| own.as_str());
+        match add_one(table, (which, counter), &["value", own], once).await {
             Ok(updated) => {
                 let sent =
                     change_counter(world, which, counter, |counter| counter.acknowledged += 1).sent;
@@ -209,7 +213,7 @@ async fn add(table: &TableEngine, world: &World, which: usize, addition: &Additi
             }
             Err(error) if matches!(error.kind, WriteErrorKind::Absent) => {
                 // The first addition creates the counter. A late attempt creates no second one.
-                let first = valued_item(key.clone(), counter, 0);
+                let first = valued_item(key(which), counter, 0);
                 let made = table.create(&first, None, Deadline::now() + WRITE_DEADLINE).await;
                 if let Err(error) = made {
                     outcome(world, which, &error);
@@ -236,7 +240,7 @@ async fn add(table: &TableEngine, world: &World, which: usize, addition: &Additi
 /// Checks that each counter is between the acknowledged additions and the sum of the acknowledged
 /// and the unknown ones.
 pub(super) async fn check_counters(fresh: &TableEngine, world: &World) -> Result<(), Failure> {
-    let counters = world.counters.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let counters = locked(&world.counters).clone();
     for ((which, name), counter) in counters.into_iter().filter(|((which, _), _)| *which < KEYS) {
         let get = async || fresh.get(&key(which), &sort_key(&name), true, soon()).await;
         let found = patiently(world, which, "reading a counter", get).await?;

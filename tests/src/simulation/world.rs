@@ -1,22 +1,23 @@
 //! The shared state of a run's actors: the references for their responses, and the time of the run.
 
-use std::array;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use embedded_dynamodb::Engine;
 use rand::RngExt;
 use rand::rngs::StdRng;
+use sharding::internal::TableEngine;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::failure::{Classified, Failure, Finding};
 use super::history::KeyHistory;
-use super::network::Network;
+use super::network::{Instance, Network};
 use super::registers::Registers;
 use super::replaced_counters::Replaced;
 use super::totals::Totals;
 use super::updating::Counters;
-use super::{HOT, KEYS, Plan, key};
+use super::{HOT, KEYS, Plan, key, locked};
 
 /// The lifetime of registers that are only created, or stored once and put. Few writers use the
 /// same one, some of them before and some after the key has grown.
@@ -26,6 +27,28 @@ const WINDOW_OF_MINUTES: Duration = Duration::from_secs(300);
 /// The lifetime of the other registers of such a run: long enough for a drain, its purge, writes
 /// after them, and late requests from before.
 const LIFETIME: Duration = Duration::from_secs(1_200);
+
+/// An instance at work: its number, and what it works on.
+#[derive(Clone)]
+pub(super) struct Actor {
+    pub(super) index: usize,
+    pub(super) instance: Arc<Instance>,
+    pub(super) table: TableEngine,
+    pub(super) world: Arc<World>,
+}
+
+impl Actor {
+    pub(super) fn goes_on(&self) -> bool {
+        self.world.goes_on() && !self.instance.is_dead()
+    }
+
+    /// Waits for its requests under way. Those of a dead instance do not end.
+    pub(super) async fn end(&self, under_way: JoinSet<()>) {
+        if !self.instance.is_dead() {
+            under_way.join_all().await;
+        }
+    }
+}
 
 pub(super) struct World {
     histories: [Mutex<KeyHistory>; KEYS],
@@ -45,11 +68,10 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(engine: Engine, plan: Plan) -> Self {
         let network = Arc::new(Network::new(engine, plan));
-        let began = network.began();
-        let registers = || Mutex::new(Registers::default());
+        let began = network.began;
         Self {
             histories: Default::default(),
-            registers: array::from_fn(|_| registers()),
+            registers: Default::default(),
             totals: Mutex::default(),
             violation: Mutex::default(),
             network,
@@ -63,27 +85,22 @@ impl World {
     }
 
     pub(super) fn history(&self, key: usize) -> MutexGuard<'_, KeyHistory> {
-        self.histories[key % KEYS].lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.histories[key % KEYS])
     }
 
     pub(super) fn registers(&self, key: usize) -> MutexGuard<'_, Registers> {
-        self.registers[key % KEYS].lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.registers[key % KEYS])
     }
 
-    /// The acknowledged writes of the crowd.
-    pub(super) fn crowd_writes(&self) -> u64 {
-        self.totals.lock().unwrap_or_else(PoisonError::into_inner).crowd_writes
-    }
-
-    pub(super) fn count(&self, change: impl FnOnce(&mut Totals)) {
-        change(&mut self.totals.lock().unwrap_or_else(PoisonError::into_inner));
+    pub(super) fn count<T>(&self, change: impl FnOnce(&mut Totals) -> T) -> T {
+        change(&mut locked(&self.totals))
     }
 
     /// Records the first broken promise of a key, and ends the run.
     pub(super) fn check(&self, which: usize, checked: Result<(), Finding>) {
         if let Err(finding) = checked {
             let violation = self.violation(which, finding);
-            self.first().get_or_insert(violation);
+            locked(&self.violation).get_or_insert(violation);
         }
     }
 
@@ -102,20 +119,11 @@ impl World {
 
     /// The first violation, or the counts of the run.
     pub(super) fn verdict(&self) -> Result<Totals, Failure> {
-        match self.first().take() {
-            Some(violation) => Err(violation),
-            None => {
-                if let Some(what) = self.network.record.broken() {
-                    return Err(Failure::Violation(what));
-                }
-                let totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
-                Ok(totals.plus(&self.network.record.totals()))
-            }
+        if let Some(violation) = locked(&self.violation).take() {
+            return Err(violation);
         }
-    }
-
-    fn first(&self) -> MutexGuard<'_, Option<Failure>> {
-        self.violation.lock().unwrap_or_else(PoisonError::into_inner)
+        let of_record = self.network.record.verdict().map_err(Failure::Violation)?;
+        Ok(self.count(|totals| totals.plus(&of_record)))
     }
 
     pub(super) fn age(&self) -> Duration {
@@ -123,12 +131,12 @@ impl World {
     }
 
     pub(super) fn note_moving(&self, until: Instant) {
-        let mut moving_until = self.moving_until.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut moving_until = locked(&self.moving_until);
         *moving_until = until.max(*moving_until);
     }
 
     pub(super) fn is_moving(&self) -> bool {
-        Instant::now() < *self.moving_until.lock().unwrap_or_else(PoisonError::into_inner)
+        Instant::now() < *locked(&self.moving_until)
     }
 
     /// A pause between two operations: the given range under high load, forty times as long in the
@@ -180,6 +188,6 @@ impl World {
     }
 
     pub(super) fn goes_on(&self) -> bool {
-        Instant::now() < self.ends && self.first().is_none()
+        Instant::now() < self.ends && locked(&self.violation).is_none()
     }
 }

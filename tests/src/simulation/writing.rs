@@ -1,20 +1,20 @@
 //! Writers: a steady stream of writes of all kinds, several at the same time.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sharding::internal::{Deadline, TableEngine};
 use sharding::{Attributes, IdempotencyKey, Item, Value, WriteError, WriteErrorKind, Written};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::failure::Finding;
 use super::linearizability::Kind;
-use super::network::Instance;
 use super::registers::{Outcome, Sent};
-use super::world::World;
-use super::{Plan, WRITE_DEADLINE, WRITERS, key, sort_key};
+use super::world::{Actor, World};
+use super::{WRITE_DEADLINE, WRITERS, key};
+use crate::valued_item;
 
 /// The number of concurrent registers that are only created.
 pub(super) const ONLY_CREATED: u32 = 8;
@@ -29,40 +29,30 @@ const IMPATIENT: Duration = Duration::from_millis(800);
 const ONCE: u64 = 1 << 50;
 
 /// A writer: it writes plain items, some under an existing sort key, and registers.
-pub(super) async fn write(
-    writer: usize,
-    instance: Arc<Instance>,
-    table: TableEngine,
-    world: Arc<World>,
-    plan: Plan,
-    seed: u64,
-) {
-    let mut rng = StdRng::seed_from_u64(seed);
-    let mut under_way = tokio::task::JoinSet::new();
-    let mut number = 0u64;
-    while world.goes_on() && !instance.is_dead() {
+pub(super) async fn write(actor: Actor, seed: u64) {
+    let (mut rng, world) = (StdRng::seed_from_u64(seed), &actor.world);
+    let (mut under_way, mut number) = (JoinSet::new(), 0u64);
+    while actor.goes_on() {
         sleep(world.pause(&mut rng, 10..70)).await;
         number += 1;
         let which = world.draw_key(&mut rng);
-        let value = number * WRITERS as u64 + writer as u64;
+        let value = number * WRITERS as u64 + actor.index as u64;
         let often = if world.is_calm_of_minutes() { 1 } else { 3 };
-        if !plan.appends && rng.random_range(0..4) >= often {
-            let point_write = PointWrite::draw(&mut rng, &world, value);
-            under_way.spawn(write_point(table.clone(), Arc::clone(&world), which, point_write));
+        if !world.plan.appends && rng.random_range(0..4) >= often {
+            let point_write = PointWrite::draw(&mut rng, world, value);
+            under_way.spawn(write_point(actor.clone(), which, point_write));
             continue;
         }
         if rng.random_range(0..6) == 0 {
-            under_way.spawn(append(table.clone(), Arc::clone(&world), which, value));
+            under_way.spawn(append(actor.clone(), which, value));
             continue;
         }
-        let plain = Plain::draw(&mut rng, &world, (plan, writer), which, value);
+        let plain = Plain::draw(&mut rng, &actor, which, value);
         world.history(which).sent(&plain.text, plain.value);
-        under_way.spawn(write_plain(table.clone(), Arc::clone(&world), which, plain));
+        under_way.spawn(write_plain(actor.clone(), which, plain));
         while under_way.try_join_next().is_some() {}
     }
-    if !instance.is_dead() {
-        under_way.join_all().await;
-    }
+    actor.end(under_way).await;
 }
 
 /// A plain item: it is stored once or more often, and never deleted.
@@ -74,14 +64,9 @@ struct Plain {
 }
 
 impl Plain {
-    fn draw(
-        rng: &mut StdRng,
-        world: &World,
-        (plan, writer): (Plan, usize),
-        which: usize,
-        value: u64,
-    ) -> Self {
-        if plan.appends && rng.random_range(0..8) == 0 {
+    fn draw(rng: &mut StdRng, actor: &Actor, which: usize, value: u64) -> Self {
+        let Actor { index, world, .. } = actor;
+        if world.plan.appends && rng.random_range(0..8) == 0 {
             let window = world.window();
             let value = ONCE + window;
             return Self { text: format!("once-{window}"), value, once: true };
@@ -91,16 +76,17 @@ impl Plain {
         });
         // An item stored under an idempotency key is only repeated.
         let again = again.flatten().filter(|text| !text.starts_with("once-"));
-        let text = again.unwrap_or_else(|| format!("{:06}-{writer}", world.age().as_millis()));
+        let text = again.unwrap_or_else(|| format!("{:06}-{index}", world.age().as_millis()));
         Self { text, value, once: false }
     }
 }
 
 /// Appends a plain item under a sort key that the product makes.
-async fn append(table: TableEngine, world: Arc<World>, which: usize, value: u64) {
+async fn append(Actor { table, world, .. }: Actor, which: usize, value: u64) {
     world.history(which).append_sent(value);
     let deadline = Deadline::now() + WRITE_DEADLINE;
-    let appended = table.append(key(which), attributes(value), deadline).await;
+    let attributes = Attributes::from([("value", Value::N(value.to_string()))]);
+    let appended = table.append(key(which), attributes, deadline).await;
     let sort_key = match &appended {
         Ok(written) => Some(written.sort_key.to_string()),
         Err(error) => {
@@ -119,13 +105,8 @@ async fn append(table: TableEngine, world: Arc<World>, which: usize, value: u64)
     }
 }
 
-fn attributes(value: u64) -> Attributes {
-    Attributes::from([("value".to_owned(), Value::N(value.to_string()))])
-}
-
-async fn write_plain(table: TableEngine, world: Arc<World>, which: usize, plain: Plain) {
-    let attributes = attributes(plain.value);
-    let item = Item { partition_key: key(which), sort_key: sort_key(&plain.text), attributes };
+async fn write_plain(Actor { table, world, .. }: Actor, which: usize, plain: Plain) {
+    let item = valued_item(key(which), &plain.text, plain.value);
     let deadline = Deadline::now() + WRITE_DEADLINE;
     let written = if plain.once {
         table.put_once(&item, deadline).await
@@ -138,8 +119,7 @@ async fn write_plain(table: TableEngine, world: Arc<World>, which: usize, plain:
             world.count(|totals| totals.acknowledged += 1);
         }
         Err(error) => {
-            let outcome = outcome(&world, which, &error);
-            let is_unknown = outcome == Outcome::Unknown;
+            let is_unknown = outcome(&world, which, &error) == Outcome::Unknown;
             world
                 .count(|totals| if is_unknown { totals.unknown += 1 } else { totals.refused += 1 });
         }
@@ -148,49 +128,31 @@ async fn write_plain(table: TableEngine, world: Arc<World>, which: usize, plain:
 
 /// The outcome of a failed write. Errors that the simulation never causes are findings.
 pub(super) fn outcome(world: &World, which: usize, error: &WriteError) -> Outcome {
-    match &error.kind {
-        WriteErrorKind::Exists => Outcome::Exists,
-        WriteErrorKind::Unknown(_) => Outcome::Unknown,
-        WriteErrorKind::Precondition => Outcome::Differs,
-        kind @ (WriteErrorKind::Capacity { .. }
-        | WriteErrorKind::Deadline(_)
-        | WriteErrorKind::Contended
-        | WriteErrorKind::IdempotencyKeyReused
-        | WriteErrorKind::AppendOnly
-        | WriteErrorKind::DirectoryFull
-        | WriteErrorKind::NotArmed { .. }
-        | WriteErrorKind::Absent
-        | WriteErrorKind::Mismatch(_)
-        | WriteErrorKind::Invalid(_)
-        | WriteErrorKind::Table(_)
-        | _) => {
-            if !error.is_retryable() {
-                let why = format!("I6: a write fails for good: {kind}");
-                world.check(which, Err(Finding::new(why)));
-            }
-            Outcome::Refused
+    if matches!(error.kind, WriteErrorKind::Exists) {
+        Outcome::Exists
+    } else if matches!(error.kind, WriteErrorKind::Unknown(_)) {
+        Outcome::Unknown
+    } else if matches!(error.kind, WriteErrorKind::Precondition) {
+        Outcome::Differs
+    } else {
+        if !error.is_retryable() {
+            let why = format!("I6: a write fails for good: {}", error.kind);
+            world.check(which, Err(Finding::new(why)));
         }
+        Outcome::Refused
     }
 }
 
 /// One write of a register.
 pub(super) struct PointWrite {
     sort_key: String,
-    kind: PointWriteKind,
+    /// A put, a deletion, a creation, or a put under an idempotency key, which every writer repeats.
+    kind: Kind,
     /// The idempotency key, if the client repeats the request.
     idempotency_key: Option<IdempotencyKey>,
     deadline: Duration,
     /// How long the client waits before it repeats the request.
     pause: Duration,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PointWriteKind {
-    Put(u64),
-    Create(u64),
-    Delete,
-    /// A put under an idempotency key, which every writer repeats.
-    Once(u64),
 }
 
 impl PointWrite {
@@ -201,20 +163,18 @@ impl PointWrite {
         let (sort_key, kind) = match rng.random_range(0..10) {
             0..4 => {
                 let register = rng.random_range(0..ONLY_CREATED);
-                (format!("~only-created-{window}-{register}"), PointWriteKind::Create(id))
+                (format!("~only-created-{window}-{register}"), Kind::Create(id))
             }
             4 | 5 => {
-                let once = PointWriteKind::Once(ONCE + window);
-                (
-                    format!("~once-{window}"),
-                    if rng.random_range(0..3) == 0 { PointWriteKind::Put(id) } else { once },
-                )
+                let is_put = rng.random_range(0..3) == 0;
+                let once = Kind::Once(ONCE + window);
+                (format!("~once-{window}"), if is_put { Kind::Set(Some(id)) } else { once })
             }
             _ => {
                 let kind = match rng.random_range(0..4) {
-                    0 => PointWriteKind::Delete,
-                    1 => PointWriteKind::Create(id),
-                    _ => PointWriteKind::Put(id),
+                    0 => Kind::Set(None),
+                    1 => Kind::Create(id),
+                    _ => Kind::Set(Some(id)),
                 };
                 (world.register("register", rng.random_range(0..REGISTERS)), kind)
             }
@@ -225,9 +185,9 @@ impl PointWrite {
     /// Draws a put, a creation or a deletion of this register.
     pub(super) fn of_register(rng: &mut StdRng, sort_key: &str, id: u64) -> Self {
         let kind = match rng.random_range(0..8) {
-            0..3 => PointWriteKind::Delete,
-            3 => PointWriteKind::Create(id),
-            _ => PointWriteKind::Put(id),
+            0..3 => Kind::Set(None),
+            3 => Kind::Create(id),
+            _ => Kind::Set(Some(id)),
         };
         Self::of(rng, id, sort_key.to_owned(), kind)
     }
@@ -235,15 +195,15 @@ impl PointWrite {
     pub(super) const fn deletion(sort_key: String) -> Self {
         Self {
             sort_key,
-            kind: PointWriteKind::Delete,
+            kind: Kind::Set(None),
             idempotency_key: None,
             deadline: WRITE_DEADLINE,
             pause: Duration::ZERO,
         }
     }
 
-    fn of(rng: &mut StdRng, id: u64, sort_key: String, kind: PointWriteKind) -> Self {
-        let is_keyed = matches!(kind, PointWriteKind::Create(_)) && rng.random();
+    fn of(rng: &mut StdRng, id: u64, sort_key: String, kind: Kind) -> Self {
+        let is_keyed = matches!(kind, Kind::Create(_)) && rng.random();
         let key = is_keyed.then(|| IdempotencyKey::new(&format!("request-{id}")).expect("a key"));
         let deadline =
             if is_keyed && rng.random_range(0..4) > 0 { IMPATIENT } else { WRITE_DEADLINE };
@@ -251,45 +211,29 @@ impl PointWrite {
         Self { sort_key, kind, idempotency_key: key, deadline, pause }
     }
 
-    fn as_operation(&self) -> Kind {
-        match self.kind {
-            PointWriteKind::Put(value) => Kind::Set(Some(value)),
-            PointWriteKind::Create(value) => Kind::Create(value),
-            PointWriteKind::Delete => Kind::Set(None),
-            PointWriteKind::Once(value) => Kind::Once(value),
-        }
-    }
-
+    /// The item that it stores or deletes.
     fn item(&self, which: usize) -> Item {
-        let value = match self.kind {
-            PointWriteKind::Put(value)
-            | PointWriteKind::Create(value)
-            | PointWriteKind::Once(value) => Value::N(value.to_string()),
-            PointWriteKind::Delete => Value::Null,
-        };
-        let attributes = Attributes::from([("value".to_owned(), value)]);
-        Item { partition_key: key(which), sort_key: sort_key(&self.sort_key), attributes }
+        let stored = self.kind.applied(None).flatten();
+        valued_item(key(which), &self.sort_key, stored.unwrap_or_default())
     }
 
     async fn send(&self, table: &TableEngine, item: &Item) -> Result<Written, WriteError> {
         let deadline = Deadline::now() + self.deadline;
-        match self.kind {
-            PointWriteKind::Put(_) => table.put(item, deadline).await,
-            PointWriteKind::Create(_) => {
-                table.create(item, self.idempotency_key.as_ref(), deadline).await
-            }
-            PointWriteKind::Delete => {
-                table.delete(&item.partition_key, &item.sort_key, deadline).await
-            }
-            PointWriteKind::Once(_) => table.put_once(item, deadline).await,
+        if self.kind == Kind::Set(None) {
+            table.delete(&item.partition_key, &item.sort_key, deadline).await
+        } else if matches!(self.kind, Kind::Create(_)) {
+            table.create(item, self.idempotency_key.as_ref(), deadline).await
+        } else if matches!(self.kind, Kind::Once(_)) {
+            table.put_once(item, deadline).await
+        } else {
+            table.put(item, deadline).await
         }
     }
 }
 
 /// Sends a write. It repeats the write if the outcome is unknown and it has an idempotency key.
 pub(super) async fn write_point(
-    table: TableEngine,
-    world: Arc<World>,
+    Actor { table, world, .. }: Actor,
     which: usize,
     point_write: PointWrite,
 ) {
@@ -301,11 +245,8 @@ pub(super) async fn write_point(
             sleep(point_write.pause).await;
             world.count(|totals| totals.repeated += 1);
         }
-        let sent = world.registers(which).sent(
-            &point_write.sort_key,
-            point_write.as_operation(),
-            first.as_ref(),
-        );
+        let PointWrite { sort_key, kind, .. } = &point_write;
+        let sent = world.registers(which).sent(sort_key, *kind, first.as_ref());
         let (outcome, attempts) = match point_write.send(&table, &item).await {
             Ok(written) => (Outcome::Done, written.attempts),
             Err(error) => (outcome(&world, which, &error), error.attempts),
@@ -317,7 +258,7 @@ pub(super) async fn write_point(
         world.count(|totals| match outcome {
             Outcome::Done => {
                 totals.point_writes += 1;
-                totals.deleted += u64::from(point_write.kind == PointWriteKind::Delete);
+                totals.deleted += u64::from(*kind == Kind::Set(None));
             }
             Outcome::Exists => totals.existed += 1,
             Outcome::Refused | Outcome::Differs => totals.refused_point_writes += 1,
@@ -326,8 +267,6 @@ pub(super) async fn write_point(
         if outcome != Outcome::Unknown {
             return;
         }
-        if first.is_none() {
-            first = Some(sent);
-        }
+        first.get_or_insert(sent);
     }
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use embedded_dynamodb::PartitionLimits;
 use sharding::internal::{Clock, Deadline, PageQuery, TableEngine};
 use sharding::maintenance::Drained;
-use sharding::{Attributes, Item, PartitionKey, Placement, Value};
+use sharding::{Item, PartitionKey, Placement};
 use system_tests::{
-    Fate, Tables, UNLIMITED, Wire, config, count, large_or, large_tests, partition_key, soon,
-    sort_key,
+    Fate, Tables, UNLIMITED, Wire, config, count, filled_item, large_or, large_tests,
+    partition_key, soon,
 };
 use tokio::time::{Instant, sleep};
 
@@ -27,8 +27,7 @@ fn key() -> PartitionKey {
 }
 
 fn item(number: usize, filler: usize) -> Item {
-    let attributes = Attributes::from([("filler".to_owned(), Value::S("x".repeat(filler)))]);
-    Item { partition_key: key(), sort_key: sort_key(&format!("{number:012}")), attributes }
+    filled_item(key(), &format!("{number:012}"), filler)
 }
 
 struct Fixture {
@@ -45,7 +44,6 @@ impl Fixture {
         Self { tables, wire }
     }
 
-    /// A new instance without any state.
     fn instance(&self) -> TableEngine {
         self.tables.instance_over(self.wire.clone().into_shared(), 7)
     }
@@ -74,20 +72,12 @@ impl Fixture {
         panic!("the drain does not end");
     }
 
-    fn read_units(&self) -> f64 {
-        self.tables.engine.heat("items").iter().map(|partition| partition.read_units).sum()
-    }
-
-    fn write_units(&self) -> f64 {
-        self.tables.engine.heat("items").iter().map(|partition| partition.write_units).sum()
-    }
-
     /// The mean number of requests and of read units per read.
     async fn cost(&self, reads: usize, read: impl AsyncFnOnce()) -> (f64, f64) {
-        let (requests, units) = (self.wire.operations().len(), self.read_units());
+        let (requests, [_, before]) = (self.wire.operations().len(), self.tables.units());
         read().await;
-        let requests = self.wire.operations().len() - requests;
-        (requests as f64 / reads as f64, (self.read_units() - units) / reads as f64)
+        let (requests, [_, after]) = (self.wire.operations().len() - requests, self.tables.units());
+        (requests as f64 / reads as f64, (after - before) / reads as f64)
     }
 
     /// Requests and units of a page by cursor and of one item, on a new instance.
@@ -119,7 +109,6 @@ impl Fixture {
     }
 }
 
-/// The size of an item without its filler.
 fn own_bytes() -> usize {
     let named = ["partition_key", "sort_key", "_sh:v", "filler"].iter().map(|name| name.len());
     // A version of 28 digits takes 15 bytes.
@@ -206,11 +195,11 @@ async fn settling_under_load_costs_two_units_for_each_moved_kilobyte() {
             (written, slowest)
         })
     };
-    let before = fixture.write_units();
+    let [before, _] = fixture.tables.units();
     let took = fixture.drain(&table).await;
     stop.send_replace(true);
     let (written, slowest) = load.await.expect("the load ends");
-    let units = fixture.write_units() - before - written as f64;
+    let units = fixture.tables.units()[0] - before - written as f64;
     let misplaced = (0..items * 9 / 10).filter(|number| {
         let home = Placement::Calculated.home(&key(), &item(*number, 0).sort_key, count(16));
         home.is_some_and(|home| home.get() > 1)

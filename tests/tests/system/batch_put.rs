@@ -13,7 +13,6 @@ use system_tests::config;
 /// The most writes that are under way at once.
 const CONCURRENCY: usize = 64;
 
-/// A table whose requests take this long.
 async fn over(engine: &Engine, service_time: Duration) -> ShardedTable {
     let in_process = InProcess::new(engine.clone());
     let tables = in_process_clients(&in_process).dynamodb;
@@ -28,13 +27,6 @@ async fn table() -> ShardedTable {
 
 fn items(count: usize) -> impl Iterator<Item = (&'static str, String, Attributes)> {
     (0..count).map(|n| ("day", format!("order-{n:05}"), Attributes::new()))
-}
-
-#[tokio::test(start_paused = true)]
-async fn ten_thousand_items_are_all_stored() {
-    let outcome = table().await.batch_put(items(10_000)).await;
-    assert_eq!(outcome.written, 10_000, "{:?}", outcome.failed.first());
-    assert!(outcome.failed.is_empty());
 }
 
 #[tokio::test(start_paused = true)]

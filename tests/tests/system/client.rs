@@ -276,7 +276,6 @@ struct Log {
     spans: Arc<Mutex<Vec<String>>>,
 }
 
-/// The log of a program.
 fn logged(program: impl Future<Output = ()>) -> Log {
     let log = Log::default();
     let runtime =

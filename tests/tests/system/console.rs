@@ -70,53 +70,32 @@ impl Events {
     }
 }
 
+/// `checks/console_page` shows the relief of a hot key, and that only one load runs.
 #[tokio::test]
-async fn the_stream_shows_a_hot_keys_relief_and_ends_with_the_edition() {
+async fn a_stream_begins_with_earlier_events_and_ends_with_the_edition() {
     let options =
         ServeOptions { partitions: 32, partition_write_units: 50, ..ServeOptions::default() };
     let edition = TestEdition::start(options, config()).await;
     let mut events = Events::open(&edition).await;
     let (first, history) = events.next().await.expect("an event");
     assert!(first == "history" && history.is_array(), "{first}: {history}");
-
     let load = json!({"partition_key": "hot", "writes": 200, "reads": 5, "item_size": 500});
     assert_eq!(edition.post("/console/load", &load).await.status, 202);
-    events.until_throttled().await;
     let decision = events.until(|event, _| event == "decision").await;
     let of_decision = ["partition_key", "from", "by"].map(|name| &decision[name]);
     assert_eq!(of_decision, [&json!("hot"), &json!(1), &json!("writer")]);
     let reason = decision["reason"].as_str().expect("words");
     assert!(reason.ends_with("first attempts throttled"), "{decision}");
-    let relieved = events
-        .until(|event, data| {
-            event == "sample"
-                && data["writes"]["throttled"] == 0
-                && data["writes"]["accepted"].as_u64() > Some(100)
-                && data["keys"][0]["number_of_shards"].as_u64() > Some(1)
-        })
-        .await;
-    assert_eq!(relieved["partitions"].as_array().map(Vec::len), Some(32));
-    assert_eq!(relieved["keys"][0]["partition_key"], "hot");
-    assert_eq!(relieved["load"]["writes"], 200);
-    let is_busy = |partition: &&Value| partition["write_units"].as_f64() > Some(0.0);
-    let partitions = relieved["partitions"].as_array().expect("a list").iter();
-    assert!(partitions.filter(is_busy).count() > 1, "{relieved}");
-    assert!(relieved["latency_ms"]["reads"]["p99"].as_f64() > Some(0.0), "{relieved}");
+    events.until(|event, _| event == "sample").await;
 
-    // A page that is opened later begins with the earlier events.
     let mut late = Events::open(&edition).await;
     let (_, history) = late.next().await.expect("an event");
-    assert!(history.as_array().map(Vec::len) > Some(2), "{history}");
+    assert!(history.as_array().is_some_and(|samples| !samples.is_empty()), "{history}");
     assert_eq!(late.next().await.expect("an event").0, "decision");
-
-    assert_eq!(edition.post("/console/load", &load).await.body["code"], "load_runs");
-    let stop = || reqwest::Client::new().delete(format!("{}/console/load", edition.url())).send();
-    assert_eq!(stop().await.expect("a response").status(), 204);
-    assert_eq!(stop().await.expect("a response").status(), 204, "also if no load runs");
-    events.until(|event, data| event == "sample" && data["load"].is_null()).await;
-
+    let stop = async || edition.send("DELETE", "/console/load", &[], None).await.status;
+    assert_eq!((stop().await, stop().await), (204, 204), "also if no load runs");
     edition.stop().await;
-    while events.next().await.is_some() {}
+    while late.next().await.is_some() {}
 }
 
 #[tokio::test]
@@ -147,7 +126,6 @@ async fn a_wrong_load_is_rejected_by_name_and_files_have_their_types() {
         assert!(response.starts_with("HTTP/1.1 404"), "{path}: {response}");
         assert!(response.ends_with("there is no such file\n"), "{path}: {response}");
     }
-    edition.stop().await;
 }
 
 /// The raw response to a request, which an HTTP client would normalize.
@@ -181,7 +159,6 @@ async fn pages_of_other_sites_are_kept_out() {
     assert_eq!(shards["number_of_shards"], 1, "nothing was changed");
     let response = raw(&edition, &invoke("host: localhost\r\n")).await;
     assert!(response.starts_with("HTTP/1.1 200"), "{response}");
-    edition.stop().await;
 }
 
 #[tokio::test]

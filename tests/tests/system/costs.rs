@@ -6,21 +6,19 @@
 
 use std::time::Duration;
 
-use embedded_dynamodb::Engine;
 use sharding::internal::{Environment, PageQuery, TableEngine, protocol::directory::PAGES};
 use sharding::{Attributes, Conditions, ETags, Item, Merge, Patch, Value};
 use system_tests::many_keys::{OPERATIONS, Side};
 use system_tests::pages::{Keys, PageBench, WIDTHS, starts};
 use system_tests::{
-    Fate, Tables, TestClock, Wire, config, count, large_or, partition_key, soon, sort_key,
-    warm_write,
+    Fate, Tables, TestClock, Wire, config, count, filled_item, large_or, partition_key, soon,
+    sort_key, warm_write,
 };
 use tokio::time::{Instant, sleep};
 
 use crate::documented::documented;
 
 const COSTS: &str = include_str!("../../../docs/costs.md");
-/// The service time of a request.
 const ROUND_TRIP: Duration = Duration::from_millis(3);
 
 #[tokio::test(start_paused = true)]
@@ -59,9 +57,8 @@ async fn a_page_costs_what_the_documents_say() {
     }
 }
 
-/// A table whose requests are counted.
 struct Counted {
-    engine: Engine,
+    tables: Tables,
     wire: Wire,
     table: TableEngine,
 }
@@ -72,7 +69,7 @@ impl Counted {
         tables.set_unlimited();
         let (table, wire) = tables.wired(1, |_| Fate::Pass);
         table.claim_mode(soon()).await.expect("it agrees");
-        Self { engine: tables.engine, wire, table }
+        Self { tables, wire, table }
     }
 
     /// Reads every page, so that this instance knows that unlisted keys have never grown.
@@ -84,25 +81,16 @@ impl Counted {
         }
     }
 
-    /// The write and read units of the main table so far.
-    fn units(&self) -> [f64; 2] {
-        let heat = self.engine.heat("items");
-        [
-            heat.iter().map(|partition| partition.write_units).sum(),
-            heat.iter().map(|partition| partition.read_units).sum(),
-        ]
-    }
-
     /// Checks the documented cost of an operation, including its work in the background.
     async fn costs(&self, name: &str, operation: impl AsyncFnOnce(&TableEngine)) {
-        let (calls, [written, read]) = (self.wire.calls().len(), self.units());
+        let (calls, [written, read]) = (self.wire.calls().len(), self.tables.units());
         let began = Instant::now();
         operation(&self.table).await;
         let round_trips = began.elapsed().div_duration_f64(ROUND_TRIP);
         self.table.finish_background_work().await;
         let calls = self.wire.calls().split_off(calls);
         let to_items = calls.iter().filter(|call| call.to_items).count();
-        let [write_units, read_units] = self.units();
+        let [write_units, read_units] = self.tables.units();
         let to_metadata = calls.len() - to_items;
         let (written, read) = (write_units - written, read_units - read);
         let row = format!(
@@ -113,8 +101,7 @@ impl Counted {
 }
 
 fn item(key: &str, text: &str) -> Item {
-    let attributes = Attributes::from([("filler".to_owned(), Value::S("x".repeat(800)))]);
-    Item { partition_key: partition_key(key), sort_key: sort_key(text), attributes }
+    filled_item(partition_key(key), text, 800)
 }
 
 #[tokio::test(start_paused = true)]

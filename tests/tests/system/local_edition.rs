@@ -1,13 +1,8 @@
-//! The local edition's own promises: it keeps data, and reports what prevents its start.
+//! The local edition's own promises: it reports what prevents its start, or a load.
 
 use local::load::{LoadError, LoadOptions, load};
 use local::{Edition, EditionError, ServeOptions};
-use serde_json::json;
-use system_tests::{TestEdition, config, count, partition_key, soon};
-
-fn item(sort_key: &str) -> serde_json::Value {
-    json!({"partition_key": "k", "sort_key": sort_key, "attributes": {"n": 1}})
-}
+use system_tests::{TestEdition, config};
 
 fn load_options(file: &std::path::Path, url: String) -> LoadOptions {
     LoadOptions {
@@ -22,21 +17,6 @@ fn load_options(file: &std::path::Path, url: String) -> LoadOptions {
 }
 
 #[tokio::test]
-async fn a_data_directory_keeps_items_and_metadata() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let data_dir = Some(directory.path().join("data"));
-    let options = ServeOptions { data_dir, ..ServeOptions::default() };
-    let first = TestEdition::start(options.clone(), config()).await;
-    assert_eq!(first.post("/items", &item("1")).await.status, 201);
-    first.table().set_shards(&partition_key("k"), count(8), soon()).await.expect("scaled");
-    first.stop().await;
-    let second = TestEdition::start(options, config()).await;
-    assert_eq!(second.get("/shards?partition_key=k").await.body["number_of_shards"], 8);
-    assert_eq!(second.read_all("k", "").await.0.len(), 1);
-    second.stop().await;
-}
-
-#[tokio::test]
 async fn a_port_in_use_and_an_unusable_directory_are_reported() {
     let running = TestEdition::start(ServeOptions::default(), config()).await;
     let port = running.url().rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
@@ -46,7 +26,6 @@ async fn a_port_in_use_and_an_unusable_directory_are_reported() {
     assert!(matches!(error, EditionError::Port { option: "--port", .. }), "{error}");
     let parts = [&*port.to_string(), "--port"];
     assert!(parts.iter().all(|part| error.to_string().contains(part)), "{error}");
-    running.stop().await;
 
     let file = tempfile::NamedTempFile::new().expect("a file");
     let options = ServeOptions { port: 0, data_dir: Some(file.path().to_owned()), ..free };
@@ -80,5 +59,4 @@ async fn a_load_with_errors_reports_them_and_stores_nothing() {
     write(&format!("{line}{{\"path\":\"\",\"time\":\"2\"}}\n"));
     let summary = load(&LoadOptions { batch: 1, ..options }).await.expect("loaded");
     assert_eq!((summary.stored, summary.failed.len(), summary.failed[0].0), (1, 1, 2), "{summary}");
-    edition.stop().await;
 }

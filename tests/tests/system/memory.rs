@@ -5,11 +5,10 @@ use std::process::Command;
 use sharding::Item;
 use sharding::internal::{Environment, TableEngine};
 use system_tests::at_once::{self, StandingClock};
-use system_tests::{config, large_or, partition_key, soon, valued_item};
+use system_tests::{config, large_or, partition_key, peak_kilobytes, soon, valued_item};
 
 /// The environment variable that starts this program as the instance, with the number of keys.
 const KEYS: &str = "MEMORY_KEYS";
-/// The beginning of the line with the peak memory.
 const PEAK: &str = "peak kilobytes:";
 /// The number of keys that every instance sees first, so that all code is in use. It is far below
 /// the number that an instance remembers.
@@ -39,13 +38,6 @@ async fn see(keys: usize) {
     table.finish_background_work().await;
 }
 
-/// The peak resident memory of this process; `None` if the system does not report it.
-fn peak_kilobytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
-    line.split_whitespace().nth(1)?.parse().ok()
-}
-
 /// The peak memory of an instance that sees this number of keys.
 fn peak_of(keys: usize) -> u64 {
     let this = [
@@ -67,7 +59,7 @@ fn peak_of(keys: usize) -> u64 {
 fn keys_that_never_grew_take_no_memory() {
     // 50 bytes for each key of the large form: less than its entry in any map would take.
     const MAX_GROWTH_KILOBYTES: u64 = 10_000;
-    let Some(own) = peak_kilobytes() else {
+    let Some(own) = peak_kilobytes("self") else {
         println!("not measured: the system does not report the memory of a process");
         return;
     };
@@ -75,7 +67,7 @@ fn keys_that_never_grew_take_no_memory() {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(see(keys.parse().expect("a number of keys")));
-        println!("\n{PEAK} {}", peak_kilobytes().unwrap_or(own));
+        println!("\n{PEAK} {}", peak_kilobytes("self").unwrap_or(own));
         return;
     }
     let keys = large_or(200_000, 20_000);

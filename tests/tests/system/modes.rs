@@ -3,11 +3,10 @@
 
 use aws_sdk_dynamodb::Client;
 use local::{Edition, EditionError, ServeOptions};
-use serde_json::json;
 use sharding::internal::TableEngine;
-use sharding::{Placement, TableConfig, TableError, Writes};
+use sharding::{TableConfig, TableError, Writes};
 use system_tests::metadata::{self, TABLE_ITEM, number, text};
-use system_tests::{Response, Tables, TestEdition, config, count, partition_key, soon};
+use system_tests::{Tables, TestEdition, config, count, partition_key, soon, survey};
 
 fn appends() -> TableConfig {
     config().with(|config| config.writes = Writes::Appends)
@@ -45,18 +44,6 @@ async fn the_first_process_stores_what_the_table_takes_and_all_agree() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn random_placement_is_a_table_of_appends() {
-    let client = Tables::unclaimed(config()).await.client;
-    let random = config().with(|config| config.placement = Placement::Random);
-    TableEngine::new(&client, random).claim_mode(soon()).await.expect("claimed");
-    for other in [appends(), config()] {
-        let error = TableEngine::new(&client, other).claim_mode(soon()).await;
-        let text = error.expect_err("another mode").to_string();
-        assert!(text.contains("it was made for"), "{text}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn another_protocol_and_a_damaged_item_are_rejected() {
     let client = Tables::unclaimed(config()).await.client;
     let table = TableEngine::new(&client, config());
@@ -86,25 +73,8 @@ async fn the_table_item_and_pages_are_no_keys() {
     let (keys, next) = table.list_keys(None, soon()).await.expect("a list");
     let keys: Vec<_> = keys.into_iter().map(|(key, _)| key).collect();
     assert_eq!((keys, next), (vec![key], None));
-    let mut survey = sharding::maintenance::Survey::default();
-    assert_eq!(table.survey_metadata_page(&mut survey, None, soon()).await.expect("a page"), None);
+    let survey = survey(&table).await;
     assert_eq!(survey.keys().len(), 0, "it does not count as damaged metadata");
-}
-
-#[tokio::test]
-async fn requests_for_a_reserved_key_are_rejected() {
-    let edition = TestEdition::start(ServeOptions::default(), config()).await;
-    for reserved in ["_sharding:table", "_sharding:page:4:0:0"] {
-        let item = json!({"partition_key": reserved, "sort_key": "s", "attributes": {}});
-        let posted = edition.post("/items", &item).await;
-        let read = edition.get(&format!("/shards?partition_key={reserved}")).await;
-        for Response { status, body, .. } in [posted, read] {
-            let found = (status, body["code"].as_str(), body["field"].as_str());
-            assert_eq!(found, (400, Some("invalid_partition_key"), Some("partition_key")));
-            assert!(body["detail"].as_str().unwrap_or_default().contains("reserved"), "{body}");
-        }
-    }
-    edition.stop().await;
 }
 
 #[tokio::test]

@@ -1,15 +1,15 @@
 //! Partition limits as a program sees them through the real SDK and the DynamoDB-compatible port.
 
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::Builder;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
-use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{
     AttributeValue, KeysAndAttributes, Put, PutRequest, TransactWriteItem, WriteRequest,
 };
-use aws_sdk_dynamodb::{Client, Config};
-use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
+use embedded_dynamodb::{Engine, PartitionLimits};
 use local::ServeOptions;
 use serde_json::json;
 use system_tests::{TestEdition, config};
@@ -24,17 +24,9 @@ const TIGHT: PartitionLimits = PartitionLimits {
     ..PartitionLimits::NEW_ON_DEMAND_TABLE
 };
 
-fn client(endpoint_url: &str, in_process: Option<InProcess>) -> Client {
-    let base = Config::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .region(Region::from_static("local"))
-        .credentials_provider(Credentials::new("local", "local", None, None, "local"))
-        .endpoint_url(endpoint_url)
-        .retry_config(RetryConfig::disabled());
-    Client::from_conf(match in_process {
-        Some(connector) => base.http_client(connector.into_shared()).build(),
-        None => base.http_client(aws_smithy_http_client::Builder::new().build_http()).build(),
-    })
+/// A client of this engine that does not repeat requests.
+fn client(engine: &Engine) -> Builder {
+    Builder::from(&engine.sdk_config()).retry_config(RetryConfig::disabled())
 }
 
 fn text(value: &str) -> AttributeValue {
@@ -73,7 +65,7 @@ fn tight_engine() -> (Engine, Client) {
     let create = Some("DynamoDB_20120810.CreateTable");
     let created = engine.respond("/", create, provisioned.to_string().as_bytes());
     assert_eq!(created.status, 200);
-    let client = client("http://embedded", Some(InProcess::new(engine.clone())));
+    let client = Client::from_conf(client(&engine).build());
     (engine, client)
 }
 
@@ -179,7 +171,9 @@ async fn the_port_gives_the_same_data_and_has_the_same_limits() {
     let edition = TestEdition::start(options, config()).await;
     let item = json!({"partition_key": "k", "sort_key": "s", "attributes": {"n": 1}});
     assert_eq!(edition.post("/items", &item).await.status, 201);
-    let client = client(&edition.dynamodb_url(), None);
+    let http = aws_smithy_http_client::Builder::new().build_http();
+    let over_the_port = client(edition.engine()).http_client(http);
+    let client = Client::from_conf(over_the_port.endpoint_url(edition.dynamodb_url()).build());
     let get = client.get_item().table_name("items").key("partition_key", text("k"));
     let item = get.key("sort_key", text("s")).send().await.expect("read");
     assert!(item.item().is_some_and(|item| item.contains_key("_sh:v")));
@@ -189,5 +183,4 @@ async fn the_port_gives_the_same_data_and_has_the_same_limits() {
         throttled |= put.item("sort_key", text(&i.to_string())).send().await.is_err();
     }
     assert!(throttled, "the port must have the limits, too");
-    edition.stop().await;
 }

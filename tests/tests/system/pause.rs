@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
+use sharding::Item;
 use sharding::internal::{Deadline, PageQuery, TableEngine};
-use sharding::{Attributes, Item};
-use system_tests::{Tables, config, count, large_or, partition_key, soon, sort_key};
+use system_tests::{Tables, config, count, large_or, partition_key, soon, valued_item};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// The service time of a request.
 const SERVICE_TIME: Duration = Duration::from_millis(3);
 const INSTANCES: u64 = 5;
 const SECONDS: u64 = 4;
@@ -19,17 +18,14 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(1_300);
 const UNDELAYED: Duration = Duration::from_millis(50);
 
 fn item(key: &str, number: u64) -> Item {
-    let (partition_key, sort_key) = (partition_key(key), sort_key(&format!("{number:08}")));
-    Item { partition_key, sort_key, attributes: Attributes::new() }
+    valued_item(partition_key(key), &format!("{number:08}"), number)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operation {
     /// A write of the key that changes.
     Hot,
-    /// A write of another key.
     Other,
-    /// A read of the key that changes.
     Read,
 }
 

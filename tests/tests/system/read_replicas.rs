@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
+use sharding::PartitionKey;
 use sharding::internal::{PageQuery, TableEngine};
 use sharding::maintenance::Drained;
-use sharding::{Attributes, Item, PartitionKey};
-use system_tests::{Call, Fate, Tables, Wire, config, count, partition_key, soon, sort_key};
+use system_tests::{Call, Fate, Tables, Wire, config, count, partition_key, soon, valued_item};
 
 const THROTTLED: &str = r#"{"__type":"x#ThrottlingException","message":"hot","throttlingReasons":[{"reason":"IndexReadKeyRangeThroughputExceeded","resource":"arn"}]}"#;
 const BUILDING: &str = r#"{"__type":"com.amazon.coral.validate#ValidationException","message":"Cannot read from backfilling global secondary index: replica-1"}"#;
@@ -23,8 +23,7 @@ async fn read(
     let key = partition_key("k");
     table.set_shards(&key, count(4), soon()).await.expect("scaled");
     for number in 0..40 {
-        let sort_key = sort_key(&format!("{number:02}"));
-        let item = Item { partition_key: key.clone(), sort_key, attributes: Attributes::new() };
+        let item = valued_item(key.clone(), &format!("{number:02}"), number);
         table.put(&item, soon()).await.expect("stored");
     }
     for _ in 0..20 {
@@ -40,27 +39,19 @@ async fn read(
 }
 
 #[tokio::test(start_paused = true)]
-async fn replicas_share_eventually_consistent_queries() {
+async fn replicas_share_the_queries_that_they_can_serve() {
     let (table, replicas) = read(|_| Fate::Pass, false).await;
     let about = "two of three queries go to the two replicas";
     assert!(table > 10 && replicas > table, "{about}: {table}, {replicas}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn consistent_reads_go_to_the_table() {
     let (table, replicas) = read(|_| Fate::Pass, true).await;
-    assert!(table > 0 && replicas == 0, "{table}, {replicas}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_table_responds_for_a_replica_that_cannot() {
+    assert!(table > 0 && replicas == 0, "consistent reads: {table}, {replicas}");
     for refusal in [THROTTLED, BUILDING] {
         let refuse = move |call: &Call| match call.index {
             Some(_) => Fate::Refuse(refusal),
             None => Fate::Pass,
         };
         let (table, replicas) = read(refuse, false).await;
-        let about = "they pause after a rejection";
+        let about = "they pause after a rejection, and the table responds";
         assert!(replicas > 0 && replicas < table / 4, "{about}: {table}, {replicas}");
     }
 }

@@ -3,80 +3,56 @@
 
 use std::time::Duration;
 
-use aws_sdk_dynamodb::Client;
 use embedded_dynamodb::InProcess;
 use local::in_process_clients;
 use serde_json::json;
-use shard_scaler::{Clients, Failed, Scaler, ScalerConfig};
+use shard_scaler::{Failed, Scaler, ScalerConfig};
 use sharding::internal::{Clock, Deadline, Separator, ShardKeys, TableEngine};
 use sharding::maintenance::{Drained, ShardMetadata};
-use sharding::{Attributes, Item, PartitionKey, ShardedTable, TableConfig, Value};
+use sharding::{ShardedTable, TableConfig};
 use system_tests::metadata::{self, number};
-use system_tests::{Tables, TestClock, config, count, numbered, partition_key, soon, sort_key};
+use system_tests::{count, filled_item, numbered, soon};
 use tokio::time::sleep;
 
-fn key() -> PartitionKey {
-    partition_key("2014-07-09")
-}
-
-fn item(text: &str, bytes: usize) -> Item {
-    let attributes = Attributes::from([("value".to_owned(), Value::S("x".repeat(bytes)))]);
-    Item { partition_key: key(), sort_key: sort_key(text), attributes }
-}
+use crate::one_key::{self, KEY, item, key};
 
 struct Fixture {
-    client: Client,
-    table: TableEngine,
+    of_key: one_key::Fixture,
     scaler: Scaler,
-    clock: TestClock,
 }
 
 async fn fixture(change: impl FnOnce(&mut TableConfig, &mut ScalerConfig)) -> Fixture {
-    let (mut of_table, mut of_scaler) = (config(), ScalerConfig::default());
-    change(&mut of_table, &mut of_scaler);
-    let tables = Tables::unclaimed(of_table).await;
-    let table = tables.instance(7);
-    let scaler = scaler(&tables.connection(), table.clone(), of_scaler);
-    Fixture { client: tables.client, table, scaler, clock: tables.clock }
+    let mut of_scaler = ScalerConfig::default();
+    let of_key = one_key::fixture(|of_table| change(of_table, &mut of_scaler)).await;
+    let scaler = scaler(&of_key.tables.connection(), of_key.table.clone(), of_scaler);
+    Fixture { of_key, scaler }
 }
 
 /// A shard-scaler of this table, and of the alarms on this connection.
 pub(crate) fn scaler(connection: &InProcess, table: TableEngine, config: ScalerConfig) -> Scaler {
-    let clients = in_process_clients(connection);
-    let clients = Clients { dynamodb: clients.dynamodb, cloudwatch: clients.cloudwatch };
-    Scaler::new(ShardedTable::over(table), clients, config)
+    Scaler::new(ShardedTable::over(table), in_process_clients(connection), config)
 }
 
 impl Fixture {
-    async fn grow(&self, to: u32) {
-        self.table.set_shards(&key(), count(to), soon()).await.expect("grown");
-        sleep(Duration::from_secs(5)).await;
+    fn now(&self) -> u64 {
+        self.of_key.tables.clock.now().epoch_seconds()
     }
 
-    async fn store(&self, texts: impl IntoIterator<Item = String>) {
-        for text in texts {
-            self.table.put(&item(&text, 1), soon()).await.expect("stored");
-        }
-    }
-
-    /// Asserts that the key has these items.
     async fn assert_finds(&self, texts: impl IntoIterator<Item = String>) {
         for text in texts {
-            let found = self.table.get(&key(), &sort_key(&text), true, soon()).await;
-            assert!(found.expect("a response").is_some(), "{text}");
+            assert!(self.of_key.get(&text).await.is_some(), "{text}");
         }
     }
 
     async fn metadata(&self) -> ShardMetadata {
         sleep(Duration::from_secs(1)).await;
-        self.table.shards(&key(), soon()).await.expect("a response").expect("metadata")
+        self.of_key.metadata().await
     }
 
-    /// The response of a run of the schedule.
     async fn scheduled(&self) -> serde_json::Value {
-        let (now, event) = (self.clock.now().epoch_seconds(), json!({"action": "drain"}));
         let deadline = Deadline::now() + Duration::from_secs(59);
-        self.scaler.handle(&event, now, deadline).await.unwrap_or_else(Failed::into_response)
+        let event = json!({"action": "drain"});
+        self.scaler.handle(&event, self.now(), deadline).await.unwrap_or_else(Failed::into_response)
     }
 
     /// Runs the schedule every minute until no key is drained.
@@ -96,26 +72,27 @@ impl Fixture {
 async fn a_key_gives_up_half_of_its_shards_only_after_long_low_demand() {
     let fixture =
         fixture(|_, scaler| scaler.shrink_and_settle.shrink_after = Duration::from_secs(600)).await;
-    fixture.store(numbered(0..1)).await;
-    fixture.grow(2).await;
+    fixture.of_key.store(numbered(0..1)).await;
+    fixture.of_key.grow(2).await;
     // 100 write units per second, for much longer than an idle key keeps its width.
     for minute in 0..25 {
         for number in 0..300 {
-            let item = item(&format!("order-{number:04}"), 20_000);
-            fixture.table.put(&item, soon()).await.expect("stored");
+            let item = filled_item(key(), &format!("order-{number:04}"), 20_000);
+            fixture.of_key.table.put(&item, soon()).await.expect("stored");
             sleep(Duration::from_millis(200)).await;
         }
         assert_eq!(fixture.scheduled().await["draining"], 0, "minute {minute}");
     }
-    let busy_until = fixture.clock.now().epoch_seconds();
+    let busy_until = fixture.now();
     let mut begun_at = None;
-    while begun_at.is_none() && fixture.clock.now().epoch_seconds() < busy_until + 1_200 {
+    while begun_at.is_none() && fixture.now() < busy_until + 1_200 {
         for _ in 0..6 {
-            fixture.table.put(&item("order-0000", 20_000), soon()).await.expect("stored");
+            let item = filled_item(key(), "order-0000", 20_000);
+            fixture.of_key.table.put(&item, soon()).await.expect("stored");
             sleep(Duration::from_secs(10)).await;
         }
         if fixture.scheduled().await["draining"] == 1 {
-            begun_at = Some(fixture.clock.now().epoch_seconds() - busy_until);
+            begun_at = Some(fixture.now() - busy_until);
         }
     }
     assert!(begun_at.is_some_and(|after| (540..=840).contains(&after)), "{begun_at:?}");
@@ -130,15 +107,15 @@ async fn a_key_gives_up_no_more_than_half_in_one_window() {
     let fixture =
         fixture(|_, scaler| scaler.shrink_and_settle.shrink_after = Duration::from_secs(3_600))
             .await;
-    fixture.store(numbered(0..40)).await;
-    fixture.grow(16).await;
+    fixture.of_key.store(numbered(0..40)).await;
+    fixture.of_key.grow(16).await;
     let mut seen = Vec::new();
-    let began = fixture.clock.now().epoch_seconds();
-    while fixture.clock.now().epoch_seconds() < began + 7 * 3_600 {
+    let began = fixture.now();
+    while fixture.now() < began + 7 * 3_600 {
         fixture.scheduled().await;
         let width = fixture.metadata().await.number_of_shards.get();
         if seen.last().is_none_or(|(_, last)| *last != width) {
-            seen.push((fixture.clock.now().epoch_seconds(), width));
+            seen.push((fixture.now(), width));
         }
         sleep(Duration::from_secs(59)).await;
     }
@@ -156,12 +133,12 @@ async fn a_key_that_never_grew_is_not_shrunk_below_its_first_width() {
         scaler.shrink_and_settle.shrink_after = Duration::from_secs(600);
     })
     .await;
-    fixture.store(numbered(0..20)).await;
-    fixture.table.finish_background_work().await;
+    fixture.of_key.store(numbered(0..20)).await;
+    fixture.of_key.table.finish_background_work().await;
     sleep(Duration::from_secs(7_200)).await;
     assert_eq!(fixture.scheduled().await["draining"], 0);
     assert_eq!(fixture.metadata().await.number_of_shards, count(10));
-    fixture.grow(20).await;
+    fixture.of_key.grow(20).await;
     sleep(Duration::from_secs(7_200)).await;
     assert_eq!(fixture.scheduled().await["draining"], 1, "a key that has grown is drained");
     assert_eq!(fixture.metadata().await.number_of_shards, count(10));
@@ -170,11 +147,11 @@ async fn a_key_that_never_grew_is_not_shrunk_below_its_first_width() {
 #[tokio::test(start_paused = true)]
 async fn a_closing_that_its_actor_has_left_is_opened() {
     let fixture = fixture(|_, _| {}).await;
-    fixture.store(numbered(0..4)).await;
+    fixture.of_key.store(numbered(0..4)).await;
     // The actor died before it wrote the key's page.
     let width = [("number_of_shards", 1), ("read_shards", 4), ("closing", 4), ("generation", 1)];
     let width = width.map(|(name, n)| (name, number(n)));
-    metadata::store(&fixture.client, key().as_str(), width).await;
+    metadata::store(&fixture.of_key.tables.client, KEY, width).await;
     assert_eq!(fixture.metadata().await.closing(), Some(count(4)));
     let report = fixture.scheduled().await;
     let metadata = fixture.metadata().await;
@@ -187,12 +164,12 @@ async fn the_schedule_settles_a_key_once_after_its_last_change() {
     let fixture =
         fixture(|_, scaler| scaler.shrink_and_settle.settle_after = Duration::from_secs(3_600))
             .await;
-    fixture.store(numbered(0..20)).await;
+    fixture.of_key.store(numbered(0..20)).await;
     sleep(Duration::from_secs(4_000)).await;
     let report = fixture.scheduled().await;
     assert_eq!(report["draining"], 0, "a key that never grew has nothing to move");
-    fixture.grow(8).await;
-    fixture.store(numbered(20..60)).await;
+    fixture.of_key.grow(8).await;
+    fixture.of_key.store(numbered(20..60)).await;
     assert!(fixture.metadata().await.wants_settling());
     sleep(Duration::from_secs(3_000)).await;
     assert_eq!(fixture.scheduled().await["draining"], 0, "it may change again");
@@ -205,7 +182,7 @@ async fn the_schedule_settles_a_key_once_after_its_last_change() {
     let metadata = fixture.metadata().await;
     assert!(metadata.settled && !metadata.wants_settling(), "{metadata:?}");
     for text in numbered(0..30) {
-        fixture.table.put(&item(&text, 3), soon()).await.expect("put");
+        fixture.of_key.table.put(&item(&text, 3), soon()).await.expect("put");
     }
     sleep(Duration::from_secs(4_000)).await;
     assert_eq!(fixture.scheduled().await["draining"], 1, "tombstones are removed later");
@@ -218,23 +195,23 @@ async fn the_schedule_settles_a_key_once_after_its_last_change() {
 async fn an_unreadable_item_ends_a_shrink_until_it_is_requested_again() {
     let fixture =
         fixture(|_, scaler| scaler.shrink_and_settle.shrink_after = Duration::from_secs(60)).await;
-    fixture.store(numbered(0..10)).await;
-    fixture.grow(4).await;
-    fixture.store(numbered(10..40)).await;
-    let mut damaged = fixture.client.put_item().table_name("items");
+    fixture.of_key.store(numbered(0..10)).await;
+    fixture.of_key.grow(4).await;
+    fixture.of_key.store(numbered(10..40)).await;
+    let mut damaged = fixture.of_key.tables.client.put_item().table_name("items");
     for (name, value) in [
         ("partition_key", &*format!("{}\u{1f}s4", key())),
         ("sort_key", "order-9"),
-        ("_sh:k", key().as_str()),
+        ("_sh:k", KEY),
         ("_sh:v", "yesterday"),
     ] {
         damaged = damaged.item(name, metadata::text(value));
     }
     damaged.send().await.expect("stored");
-    fixture.table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
+    fixture.of_key.table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
     let mut drained = Ok(Drained::Nothing);
     for _ in 0..30 {
-        drained = fixture.table.drain(&key(), soon()).await;
+        drained = fixture.of_key.table.drain(&key(), soon()).await;
         if drained.is_err() {
             break;
         }
@@ -249,5 +226,10 @@ async fn an_unreadable_item_ends_a_shrink_until_it_is_requested_again() {
     fixture.assert_finds(numbered(0..40)).await;
     sleep(Duration::from_secs(7_200)).await;
     assert_eq!(fixture.scheduled().await["draining"], 0, "the schedule would fail on it forever");
-    fixture.table.begin_settle(&key(), soon()).await.expect("an explicit request may try again");
+    fixture
+        .of_key
+        .table
+        .begin_settle(&key(), soon())
+        .await
+        .expect("an explicit request may try again");
 }

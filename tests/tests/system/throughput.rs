@@ -6,16 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use embedded_dynamodb::PartitionLimits;
-use rand::rngs::Xoshiro256PlusPlus;
-use rand::{RngExt, SeedableRng};
 use sharding::internal::TableEngine;
 use sharding::maintenance::Drained;
-use sharding::{
-    Attributes, Item, PartitionKey, ScalingActors, Value, WriteError, WriteErrorKind, Written,
+use sharding::{Item, PartitionKey, ScalingActors, WriteError, WriteErrorKind, Written};
+use system_tests::{
+    Call, Fate, Tables, UNLIMITED, Wire, config, count, filled_item, large_or, partition_key, soon,
 };
-use system_tests::{Tables, UNLIMITED, config, count, large_or, partition_key, soon, sort_key};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 
 use crate::documented::documented;
 
@@ -36,11 +34,9 @@ fn key() -> PartitionKey {
     partition_key("hot")
 }
 
-/// An item with this number of write units.
 fn item(number: u64, units: u64) -> Item {
-    let filler = "x".repeat(usize::try_from(units - 1).expect("few units") * 1_024 + 1);
-    let attributes = Attributes::from([("filler".to_owned(), Value::S(filler))]);
-    Item { partition_key: key(), sort_key: sort_key(&format!("{number:012}")), attributes }
+    let bytes = usize::try_from(units - 1).expect("few units") * 1_024 + 1;
+    filled_item(key(), &format!("{number:012}"), bytes)
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -59,17 +55,14 @@ async fn send(table: &TableEngine, kind: Kind, item: &Item) -> Result<Written, W
     }
 }
 
-/// The writes to measure.
 #[derive(Debug, Clone, Copy)]
 struct Load {
     kind: Kind,
     /// The write units of each item. Items of many units need few requests.
     units: u64,
-    /// The first item.
     from: u64,
     /// The end of the items, exclusive.
     to: u64,
-    /// The duration of the measurement.
     lasts: Duration,
 }
 
@@ -109,7 +102,6 @@ async fn units_a_second(table: &TableEngine, width: u32, load: Load) -> (f64, u6
 async fn writes_of_every_kind_grow_with_the_shards() {
     const SECOND: Duration = Duration::from_secs(1);
     const NO_END: u64 = u64::MAX;
-    let mut rows = Vec::new();
     for width in large_or(&[1, 4, 16, 64][..], &[1, 4]).iter().copied() {
         let tables = Tables::claimed(config().with(|config| {
             config.scaling = ScalingActors::Alarm;
@@ -151,79 +143,54 @@ async fn writes_of_every_kind_grow_with_the_shards() {
             units_a_second(&table, width, Load { units, from: end, ..of_creations }).await.0
         };
         let row = format!("| {width} | {puts:.0} | {deletes:.0} | {creations:.0} | {settled:.0} |");
-        println!("{row}");
-        rows.push(row);
         let least = 900.0 * f64::from(width);
         assert!(
             puts >= least && deletes >= least && settled >= least,
             "{width}: {puts} {deletes} {settled}"
         );
         assert!(creations >= if width >= 4 { 2_500.0 } else { least }, "{width}: {creations}");
-    }
-    for row in &rows {
-        documented(COSTS, row);
+        documented(COSTS, &row);
     }
 }
 
-/// A demand of 20,000 write units per second, on a key of one shard and 1,000 partitions.
-struct Relief {
-    /// The seconds until permanently fewer than 1 % of a second's first attempts are throttled.
-    after: u64,
-    accepted: f64,
-    width: u32,
-}
-
-async fn relieved(kind: Kind, sort_keys: u64) -> Relief {
-    /// The units of an item. Large items need few requests.
-    const UNITS: u64 = 40;
-    const DEMAND: u64 = 20_000 / UNITS;
-    const SECONDS: u64 = 12;
-    let tables = Tables::claimed(config()).await;
-    let tables = Tables { service_time: Duration::from_millis(3), ..tables };
-    let limits = PartitionLimits { partitions: 1_000, ..LIMITS };
-    tables.engine.set_limits([("items".to_owned(), limits)]);
-    let instances: Vec<TableEngine> = (0..20).map(|seed| tables.instance(seed)).collect();
-    let began = Instant::now();
-    let mut writes = JoinSet::new();
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
-    for number in 0..DEMAND * SECONDS {
-        // By chance, or one instance would get all that a partition accepts.
-        let table = instances[rng.random_range(0..instances.len())].clone();
-        let at = (number as f64 + rng.random::<f64>()) / DEMAND as f64;
-        writes.spawn(async move {
-            sleep_until(began + Duration::from_secs_f64(at)).await;
-            let written = send(&table, kind, &item(number % sort_keys, UNITS)).await;
-            let at_once = written.as_ref().is_ok_and(|written| written.throttled == 0);
-            (number / DEMAND, at_once, written.is_ok())
-        });
-    }
-    let written = writes.join_all().await;
-    let is_calm = |second: &u64| {
-        let of_second = || written.iter().filter(|(at, _, _)| at == second);
-        of_second().filter(|(_, at_once, _)| !at_once).count() * 100 < of_second().count()
-    };
-    let after = (0..SECONDS).rev().take_while(is_calm).last().unwrap_or(SECONDS);
-    let accepted =
-        written.iter().filter(|(_, _, accepted)| *accepted).count() as f64 / written.len() as f64;
-    let metadata =
-        instances[0].shards(&key(), soon()).await.expect("a response").expect("metadata");
-    Relief { after, accepted, width: metadata.number_of_shards.get() }
-}
-
+/// Each instance sees too few writes to calculate the growth. Together they know the demand, and one
+/// of them changes the key.
 #[tokio::test(start_paused = true)]
-async fn a_key_is_relieved_whatever_its_writes_are() {
-    let rows = [
-        ("POST of new items", Kind::Put, u64::MAX),
-        ("PUT of a thousand items", Kind::Put, 1_000),
-        ("create-only POST", Kind::Create, u64::MAX),
-    ];
-    for (name, kind, sort_keys) in rows {
-        let Relief { after, accepted, width } = relieved(kind, sort_keys).await;
-        println!("| {name} | {after} s | {:.1} % | {width} |", accepted * 100.0);
-        assert!(after <= 5, "{name}: {after} s");
-        assert!(
-            accepted >= 0.99 && (20..=160).contains(&width),
-            "{name}: {accepted} of all, {width} shards"
-        );
+async fn many_slow_instances_size_a_key_together_whatever_its_writes_are() {
+    for kind in [Kind::Put, Kind::Create] {
+        let tables = Tables::claimed(config()).await;
+        let tables = Tables { service_time: Duration::from_millis(5), ..tables };
+        let limits = PartitionLimits { partitions: 1_000, ..PartitionLimits::default() };
+        tables.engine.set_limits([("items".to_owned(), limits)]);
+        let wire = Wire::new(tables.connection(), |_| Fate::Pass);
+        let instances: Vec<TableEngine> =
+            (0..200).map(|seed| tables.instance_over(wire.clone().into_shared(), seed)).collect();
+        // 200 writes of 20 units every 125 ms are 32,000 units per second.
+        let mut writes = JoinSet::new();
+        for (index, table) in (0..).zip(&instances) {
+            for round in 0..8 {
+                let (table, item) = (table.clone(), item(8 * index + round, 20));
+                writes.spawn(async move {
+                    sleep(Duration::from_millis(125 * round + index % 125)).await;
+                    send(&table, kind, &item).await.is_ok()
+                });
+            }
+        }
+        writes.join_all().await;
+        let metadata = instances[0].shards(&key(), soon()).await.expect("a response");
+        let history = metadata.expect("it has grown").shard_history;
+        let widths: Vec<_> = history.entries().map(|entry| entry.count.get()).collect();
+        // Evidence is not part of the protocol.
+        let is_change = |call: &&Call| {
+            let is_evidence =
+                call.key.as_ref().is_some_and(|key| key.starts_with("_sharding:evidence:"));
+            !call.to_items && call.operation == "UpdateItem" && !is_evidence
+        };
+        let changes = wire.calls().iter().filter(is_change).count();
+        // One instance alone would grow the key to at most 5 times its own load: four or five
+        // writes, none of which was accepted.
+        assert!(widths.get(1).is_some_and(|width| *width >= 32), "{kind:?}: {widths:?}");
+        // A change is a close and an open, each of the metadata item and of its page.
+        assert!(changes <= 24 * (widths.len() - 1), "{kind:?}: {changes} for {widths:?}");
     }
 }

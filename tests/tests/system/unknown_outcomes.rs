@@ -10,9 +10,9 @@ use aws_sdk_dynamodb::config::{Credentials, IdentityCache};
 use local::clients_over;
 use sharding::internal::{Deadline, Environment, TableEngine};
 use sharding::maintenance::Drained;
-use sharding::{Attributes, Item, TableConfig, WriteError, WriteErrorKind, Written};
+use sharding::{Item, TableConfig, WriteErrorKind};
 use system_tests::{
-    Call, Fate, Tables, TestClock, Wire, config, count, partition_key, soon, sort_key,
+    Call, Fate, Tables, TestClock, Wire, config, count, partition_key, soon, valued_item,
 };
 
 const FULL: &str = r#"{"__type":"x#ThrottlingException","message":"full","throttlingReasons":[]}"#;
@@ -25,29 +25,11 @@ struct Bench {
     table: TableEngine,
 }
 
-impl Bench {
-    /// The requests to the main table, without reads.
-    fn writes(&self) -> Vec<String> {
-        let reads = ["Query", "GetItem", "BatchGetItem"];
-        let operations = self.wire.operations().into_iter();
-        operations.filter(|operation| !reads.contains(&operation.as_str())).collect()
-    }
-}
-
 fn item(text: &str) -> Item {
-    let (partition_key, sort_key) = (partition_key("k"), sort_key(text));
-    Item { partition_key, sort_key, attributes: Attributes::new() }
+    valued_item(partition_key("k"), text, 1)
 }
 
-fn kind(written: &Result<Written, WriteError>) -> Option<&WriteErrorKind> {
-    written.as_ref().err().map(|error| &error.kind)
-}
-
-async fn bench(decide: impl Fn(&Call) -> Fate + Send + Sync + 'static) -> Bench {
-    bench_with(config(), decide).await
-}
-
-async fn bench_with(
+async fn bench(
     of_table: TableConfig,
     decide: impl Fn(&Call) -> Fate + Send + Sync + 'static,
 ) -> Bench {
@@ -59,19 +41,21 @@ async fn bench_with(
 #[tokio::test(start_paused = true)]
 async fn a_rejection_after_a_lost_response_does_not_unstore_the_item() {
     for create in [false, true] {
-        let bench = bench(|call| match (call.to_items, call.operation.as_str(), call.before) {
-            (true, "PutItem", 0) => Fate::LoseResponse,
-            (true, "PutItem", _) => Fate::Refuse(DENIED),
-            _ => Fate::Pass,
-        })
-        .await;
+        let bench =
+            bench(config(), |call| match (call.to_items, call.operation.as_str(), call.before) {
+                (true, "PutItem", 0) => Fate::LoseResponse,
+                (true, "PutItem", _) => Fate::Refuse(DENIED),
+                _ => Fate::Pass,
+            })
+            .await;
         let item = item("s");
         let write = if create {
             bench.table.create(&item, None, soon()).await
         } else {
             bench.table.put(&item, soon()).await
         };
-        assert!(matches!(kind(&write), Some(WriteErrorKind::Unknown(_))), "{write:?}");
+        let kind = write.expect_err("neither is known to be stored").kind;
+        assert!(matches!(kind, WriteErrorKind::Unknown(_)), "{kind:?}");
         // Without the wire and the cache.
         let other = bench.tables.instance(2);
         let found = other.get(&item.partition_key, &item.sort_key, true, soon()).await;
@@ -105,7 +89,7 @@ impl ProvideCredentials for SlowSigner {
 
 #[tokio::test(start_paused = true)]
 async fn a_move_whose_lease_ran_out_while_it_was_signed_is_not_sent() {
-    let bench = bench(|_| Fate::Pass).await;
+    let bench = bench(config(), |_| Fate::Pass).await;
     let armed = Arc::new(AtomicBool::new(false));
     let (clock, wire) = (bench.tables.clock.clone(), bench.wire.clone());
     let signer = SlowSigner { clock: clock.clone(), wire, armed: Arc::clone(&armed) };
@@ -139,7 +123,7 @@ async fn no_key_is_registered_before_its_metadata_is_known_not_lost() {
     let open = Arc::new(AtomicBool::new(false));
     let decided = Arc::clone(&open);
     let registering = config().with(|config| config.register_keys = true);
-    let bench = bench_with(registering, move |call| {
+    let bench = bench(registering, move |call| {
         let is_look = call.to_items && call.operation == "Query";
         if is_look && !decided.load(Ordering::Relaxed) { Fate::Refuse(FULL) } else { Fate::Pass }
     })
@@ -160,7 +144,7 @@ async fn no_key_is_registered_before_its_metadata_is_known_not_lost() {
 
 #[tokio::test(start_paused = true)]
 async fn a_point_read_repeats_only_its_unprocessed_keys() {
-    let bench = bench(|call| match (call.operation.as_str(), call.before) {
+    let bench = bench(config(), |call| match (call.operation.as_str(), call.before) {
         ("BatchGetItem", 0) => Fate::HoldBack,
         _ => Fate::Pass,
     })
@@ -181,15 +165,16 @@ async fn a_point_read_repeats_only_its_unprocessed_keys() {
 
 #[tokio::test(start_paused = true)]
 async fn an_error_counts_its_attempts() {
-    let bench = bench(|call| match (call.to_items, call.operation.as_str(), call.before) {
-        (true, "PutItem", 0..3) => Fate::LoseResponse,
-        (true, "PutItem", _) => Fate::Refuse(FULL),
-        _ => Fate::Pass,
-    })
-    .await;
+    let bench =
+        bench(config(), |call| match (call.to_items, call.operation.as_str(), call.before) {
+            (true, "PutItem", 0..3) => Fate::LoseResponse,
+            (true, "PutItem", _) => Fate::Refuse(FULL),
+            _ => Fate::Pass,
+        })
+        .await;
     let deadline = Deadline::now() + Duration::from_secs(5);
     let failed = bench.table.put(&item("s"), deadline).await.expect_err("nothing but failures");
-    let sent = bench.writes().len();
+    let sent = bench.wire.operations().iter().filter(|operation| *operation == "PutItem").count();
     assert_eq!(usize::try_from(failed.attempts), Ok(sent), "{failed:?}");
     assert_eq!(usize::try_from(failed.throttled), Ok(sent - 3), "{failed:?}");
 }

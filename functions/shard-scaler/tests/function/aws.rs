@@ -55,11 +55,8 @@ impl Aws {
         engine: &Engine,
         replies: impl Fn(&str, &Value) -> Reply + Send + Sync + 'static,
     ) -> Self {
-        Self {
-            engine: InProcess::new(engine.clone()),
-            replies: Arc::new(replies),
-            asked: Arc::default(),
-        }
+        let engine = InProcess::new(engine.clone());
+        Self { engine, replies: Arc::new(replies), asked: Arc::default() }
     }
 
     pub(crate) fn shared(&self) -> SharedHttpClient {
@@ -75,13 +72,10 @@ impl Aws {
 
 impl HttpConnector for Aws {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let target =
-            request.headers().get("x-amz-target").and_then(|target| target.split('.').nth(1));
+        let target = request.headers().get("x-amz-target").and_then(|it| it.split('.').nth(1));
         let bytes = request.body().bytes().unwrap_or_default();
         let (operation, body, in_cbor) = match target {
-            Some(target) => {
-                (target.to_owned(), serde_json::from_slice(bytes).expect("JSON"), false)
-            }
+            Some(name) => (name.to_owned(), serde_json::from_slice(bytes).expect("JSON"), false),
             None => {
                 let operation = request.uri().rsplit('/').next().unwrap_or_default().to_owned();
                 let body: Cbor = ciborium::from_reader(Cursor::new(bytes)).expect("CBOR");

@@ -13,19 +13,14 @@ use shard_scaler::{Failed, Scaler, ScalerConfig};
 use sharding::{ShardedTable, WarmThroughput};
 use system_tests::{event, partition_key, soon};
 use tokio::task::JoinSet;
-use tokio::time::Instant as Deadline;
-use tokio::time::sleep;
+use tokio::time::{Instant as Deadline, sleep};
 
 const INSTANCES: usize = 20;
 /// How long the engine takes to warm a table.
 const WARMING: Duration = Duration::from_secs(60);
 
-fn budget(write_units: u64, read_units: u64) -> ScalerConfig {
-    ScalerConfig {
-        max_warm_write_units: write_units,
-        max_warm_read_units: read_units,
-        ..ScalerConfig::default()
-    }
+fn budget(max_warm_write_units: u64, max_warm_read_units: u64) -> ScalerConfig {
+    ScalerConfig { max_warm_write_units, max_warm_read_units, ..ScalerConfig::default() }
 }
 
 /// A new on-demand table: four partitions.
@@ -42,6 +37,13 @@ fn warm(write_units: u64) -> Value {
     json!({"action": "warm", "write_units": write_units})
 }
 
+/// Shards for a key, and units to be ready for.
+fn set(shards: i64, write_units: i64) -> Value {
+    let mut set = json!({"action": "set", "partition_key": "hot", "number_of_shards": shards});
+    set["write_units"] = write_units.into();
+    set
+}
+
 fn rearm() -> Value {
     json!({"action": "rearm", "alarms": [ALARM]})
 }
@@ -51,8 +53,7 @@ impl Fixture {
     async fn published(&self) -> Option<WarmThroughput> {
         // A page that was read before is older than its lease by now.
         sleep(Duration::from_secs(2)).await;
-        let key = partition_key("any");
-        self.table.warm_throughput(&key, soon()).await.expect("an answer")
+        self.table.warm_throughput(&partition_key("any"), soon()).await.expect("an answer")
     }
 
     async fn published_write_units(&self) -> Option<u64> {
@@ -78,11 +79,9 @@ async fn at_once(scalers: impl IntoIterator<Item = Scaler>, event: &Value) -> Ve
     let mut handling = JoinSet::new();
     for scaler in scalers {
         let event = event.clone();
+        let deadline = Deadline::now() + Duration::from_secs(59);
         handling.spawn(async move {
-            scaler
-                .handle(&event, 1_700_000_000, Deadline::now() + Duration::from_secs(59))
-                .await
-                .expect("handled")
+            scaler.handle(&event, 1_700_000_000, deadline).await.expect("handled")
         });
     }
     handling.join_all().await
@@ -158,11 +157,10 @@ async fn what_is_being_raised_is_not_published() {
 #[tokio::test(start_paused = true)]
 async fn without_warm_throughput_everything_else_goes_on() {
     let own = |warm: Value| json!({"Table": {"TableStatus": "ACTIVE", "WarmThroughput": warm}});
-    let (half, negative) = (
-        json!({"WriteUnitsPerSecond": 4_000}),
-        json!({"WriteUnitsPerSecond": -1, "ReadUnitsPerSecond": 5}),
-    );
-    let not_shown = "shows no WarmThroughput of the on-demand table";
+    let half = json!({"WriteUnitsPerSecond": 4_000});
+    let negative = json!({"WriteUnitsPerSecond": -1, "ReadUnitsPerSecond": 5});
+    let not_shown =
+        "shows no WarmThroughput of the on-demand table: this server does not have the field";
     let denied = json!({"__type": "x#AccessDeniedException", "message": "no"});
     for (status, body, reason, outcome) in [
         (200, own(Value::Null), not_shown, "unchanged"),
@@ -172,26 +170,16 @@ async fn without_warm_throughput_everything_else_goes_on() {
     ] {
         let described = replies("DescribeTable", Reply::With(status, body));
         let fixture = new_table(budget(40_000, 0), described).await;
-        let set = json!({"action": "set", "partition_key": "hot", "number_of_shards": 4, "write_units": 20_000});
-        let answer = fixture.send(&set).await.expect("handled");
+        let answer = fixture.send(&set(4, 20_000)).await.expect("handled");
         assert_has(&answer, json!({"outcome": "scaled", "warm": {"outcome": outcome}}));
         assert!(answer["warm"].to_string().contains(reason), "{answer}");
         assert_eq!(fixture.published().await, None);
-        let updates = fixture.aws.asked("UpdateTable");
-        assert!(updates.is_empty(), "never without knowing what it can serve already");
+        // Never without knowing what it can serve already.
+        assert!(fixture.aws.asked("UpdateTable").is_empty());
     }
-    let silent = replies("DescribeTable", Reply::Never);
-    let fixture = new_table(ScalerConfig::default(), silent).await;
+    let fixture = new_table(ScalerConfig::default(), replies("DescribeTable", Reply::Never)).await;
     let set = json!({"action": "set", "partition_key": "hot", "number_of_shards": 4});
     assert_eq!(fixture.send(&set).await.expect("handled")["outcome"], "scaled");
-
-    let fixture = new_table(budget(40_000, 0), |_, _| Reply::Engine).await;
-    fixture.engine.set_has_warm_throughput(false);
-    let answer = fixture.send(&event("shard-scaler-warm-by-writer")).await.expect("handled");
-    assert_eq!(answer["outcome"], "unchanged", "{answer}");
-    let reason = answer["reason"].to_string();
-    assert!(reason.contains("this server does not have the field"), "{answer}");
-    assert!(fixture.aws.asked("UpdateTable").is_empty(), "{answer}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -226,10 +214,10 @@ async fn twenty_processes_that_look_at_the_same_time_make_one_raise() {
             answers.iter().partition(|answer| answer["outcome"] == "warming");
         let accepted = if while_warming == WhileWarming::Refuses { 1 } else { INSTANCES };
         assert_eq!(warming.len(), accepted, "{while_warming:?}: {answers:?}");
+        let refused =
+            "UpdateTable: ResourceInUseException: another update of the table is under way";
         for answer in unchanged {
-            assert_eq!(answer["outcome"], "unchanged", "{answer}");
-            let reason = answer["reason"].to_string();
-            assert!(reason.contains("UpdateTable: ResourceInUseException"), "{answer}");
+            assert_has(answer, json!({"outcome": "unchanged", "reason": refused}));
         }
         for answer in warming {
             assert_has(answer, json!({"added": {"write_units": 20_000, "read_units": 0}}));
@@ -355,20 +343,18 @@ async fn a_set_warms_table_and_indexes_in_advance_by_one_update() {
         _ => Reply::Engine,
     })
     .await;
-    let set = json!({
-        "action": "set", "partition_key": "hot", "number_of_shards": 4, "write_units": 20_000, "read_units": 30_000,
-    });
-    let answer = fixture.send(&set).await.expect("handled");
+    let mut event = set(4, 20_000);
+    event["read_units"] = json!(30_000);
+    let answer = fixture.send(&event).await.expect("handled");
     assert_has(&answer, json!({"outcome": "scaled", "to": 4}));
     let added = json!({"write_units": 32_000, "read_units": 18_000});
     let warm = json!({"outcome": "warming", "status": "UPDATING", "added": added});
     assert_has(&answer["warm"], warm);
-    let of_index =
-        json!({"IndexName": "by-day", "WarmThroughput": {"WriteUnitsPerSecond": 20_000}});
+    let index = json!({"IndexName": "by-day", "WarmThroughput": {"WriteUnitsPerSecond": 20_000}});
     let update = json!({
         "TableName": "items",
         "WarmThroughput": {"WriteUnitsPerSecond": 20_000, "ReadUnitsPerSecond": 30_000},
-        "GlobalSecondaryIndexUpdates": [{"Update": of_index}],
+        "GlobalSecondaryIndexUpdates": [{"Update": index}],
     });
     assert_eq!(fixture.aws.asked("UpdateTable"), [update]);
 }
@@ -376,7 +362,6 @@ async fn a_set_warms_table_and_indexes_in_advance_by_one_update() {
 #[tokio::test(start_paused = true)]
 async fn what_is_refused_costs_nothing() {
     let fixture = new_table(budget(40_000, 0), |_, _| Reply::Engine).await;
-    let set = |shards: i64, units: i64| json!({"action": "set", "partition_key": "hot", "number_of_shards": shards, "write_units": units});
     for (event, field) in [
         (set(300, 20_000), "number_of_shards"),
         (set(0, 20_000), "number_of_shards"),
@@ -452,16 +437,13 @@ async fn each_failure_of_an_update_is_named_and_nothing_is_lost() {
                 assert_eq!(answer["outcome"], outcome, "{answer}");
                 assert!(answer.to_string().contains(class), "{answer}");
             }
-            (Err(failed), Err(summary)) => {
-                assert!(failed.to_string().starts_with(summary), "{failed}")
-            }
+            (Err(failed), Err(summary)) => assert!(failed.to_string().starts_with(summary)),
             (handled, expected) => panic!("{class}: {handled:?}, and not {expected:?}"),
         }
         assert_eq!(fixture.engine.warm_throughput("items").write_units, 4_000.0);
         // The known value is published; the next event tries again, and shards are added anyway.
         assert_eq!(fixture.published_write_units().await, Some(4_000));
-        let set = json!({"action": "set", "partition_key": "hot", "number_of_shards": 2, "write_units": 24_000});
-        let answer = fixture.send(&set).await.unwrap_or_else(Failed::into_response);
+        let answer = fixture.send(&set(2, 24_000)).await.unwrap_or_else(Failed::into_response);
         assert_eq!(answer["outcome"], "scaled", "{answer}");
         assert!(answer["warm"].to_string().contains(class), "{answer}");
     }

@@ -36,34 +36,12 @@ impl<T> Get<T> {
 
     /// Whether the result must contain every write that was acknowledged before. Costs twice the
     /// read units.
-    ///
-    /// ```
-    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
-    /// # in_process::with_table(async |table| {
-    /// use dynamodb_write_sharding::Attributes;
-    ///
-    /// table.put("2014-07-09", "order-1", Attributes::new()).await?;
-    /// assert!(table.get::<Attributes>("2014-07-09", "order-1").consistent(true).await?.is_some());
-    /// # Ok(()) });
-    /// ```
     pub const fn consistent(mut self, consistent: bool) -> Self {
         self.consistent = consistent;
         self
     }
 
     /// Only these attributes. The read units are the same.
-    ///
-    /// ```
-    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
-    /// # in_process::with_table(async |table| {
-    /// use dynamodb_write_sharding::{Attributes, Value};
-    ///
-    /// let order = Attributes::from([("paid", Value::Bool(true)), ("note", Value::Null)]);
-    /// table.put("2014-07-09", "order-1", order).await?;
-    /// let read = table.get::<Attributes>("2014-07-09", "order-1").fields(["paid"]).consistent(true);
-    /// assert_eq!(read.await?.expect("it was stored").value.len(), 1);
-    /// # Ok(()) });
-    /// ```
     pub fn fields<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
         let names: BTreeSet<String> = names.into_iter().map(str::to_owned).collect();
         if let Err(wrong) = names.iter().try_for_each(|name| allowed(self.table.config(), name)) {
@@ -121,8 +99,7 @@ impl<T> BatchGet<T> {
         Self { table, targets, consistent: false, within: Within::default(), of: PhantomData }
     }
 
-    /// Whether the result must contain every write that was acknowledged before. Costs twice the
-    /// read units.
+    /// As [`Get::consistent`].
     pub const fn consistent(mut self, consistent: bool) -> Self {
         self.consistent = consistent;
         self

@@ -47,42 +47,18 @@ fn refusal(number: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn n(number: &str) -> Value {
-        Value::N(number.to_owned())
-    }
-
     #[test]
-    fn a_wrong_number_is_found_wherever_it_is() {
-        let in_map = |name: &str, value| Value::M([(name.to_owned(), value)].into());
-        let rows = [
-            (n("NaN"), ""),
-            (Value::Ns(vec!["1".to_owned(), "inf".to_owned()]), ""),
-            (Value::L(vec![n("1"), in_map("price", n(""))]), "[1].price"),
-            (in_map("sum", Value::L(vec![n("1E126")])), ".sum[0]"),
-        ];
-        for (value, path) in rows {
-            assert_eq!(wrong_number(&value).unwrap().attribute, path);
-            let below = wrong_number(&in_map("total", value)).unwrap();
-            assert_eq!(below.attribute, format!(".total{path}"));
-        }
-    }
-
-    #[test]
-    fn an_error_shows_the_number_and_what_is_allowed() {
+    fn a_long_number_is_shown_in_part() {
         let long = "9".repeat(1_000);
-        for (number, shown) in
-            [("NaN", "it is not a decimal number: NaN;"), (&long, &format!(": {};", &long[..60]))]
-        {
-            let why = wrong_number(&n(number)).unwrap().why;
-            assert!(why.contains(shown) && why.ends_with(ALLOWED), "{why}");
-        }
+        let why = wrong_number(&Value::N(long.clone())).unwrap().why;
+        assert!(why.contains(&format!(": {};", &long[..60])), "{why}");
     }
 
     #[test]
     fn numbers_in_range_are_accepted() {
         let digits = "1".repeat(38);
         for number in ["0", "-7", "1.50", "1e-130", "-0.0", &digits, &format!("-{digits}")] {
-            assert!(wrong_number(&n(number)).is_none(), "{number}");
+            assert!(wrong_number(&Value::N(number.to_owned())).is_none(), "{number}");
         }
     }
 }

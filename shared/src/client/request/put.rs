@@ -88,20 +88,8 @@ impl Create {
         Self { table, item, idempotency_key: None, within: Within::default() }
     }
 
-    /// The caller's own name for this request, the same in every repetition: 1 to 255 visible ASCII
-    /// characters. With it, a repetition recognises the item that an earlier attempt created, and
+    /// An [`IdempotencyKey`]: a repetition recognises the item that an earlier attempt created, and
     /// succeeds.
-    ///
-    /// ```
-    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
-    /// # in_process::with_table(async |table| {
-    /// use dynamodb_write_sharding::Attributes;
-    ///
-    /// for _attempt in 1..=2 {
-    ///     table.create("seats", "14C", Attributes::new()).idempotency_key("booking-77").await?;
-    /// }
-    /// # Ok(()) });
-    /// ```
     pub fn idempotency_key(mut self, key: &str) -> Self {
         self.idempotency_key = Some(idempotency_key(key));
         self
@@ -137,21 +125,16 @@ impl Append {
         Self { table, item, idempotency_key: None, within: Within::default() }
     }
 
-    /// The caller's own name for this request, the same in every repetition: 1 to 255 visible ASCII
-    /// characters. The sort key is derived from it and from the item, so a repetition stores
-    /// nothing new, even if the first attempt's outcome is unknown. The sort key is ordered by time
-    /// only if the name itself is a UUID of version 7.
+    /// An [`IdempotencyKey`]. The sort key is [derived](IdempotencyKey::sort_key) from it and the
+    /// item, so a repetition stores nothing new, even if the first attempt's outcome is unknown.
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
     /// use dynamodb_write_sharding::Attributes;
     ///
-    /// let first =
-    ///     table.append("/index.html", Attributes::new()).idempotency_key("click-7").await?;
-    /// let second =
-    ///     table.append("/index.html", Attributes::new()).idempotency_key("click-7").await?;
-    /// assert_eq!(first.sort_key, second.sort_key);
+    /// let append = || table.append("/index.html", Attributes::new()).idempotency_key("click-7");
+    /// assert_eq!(append().await?.sort_key, append().await?.sort_key);
     /// # Ok(()) });
     /// ```
     pub fn idempotency_key(mut self, key: &str) -> Self {

@@ -12,11 +12,9 @@ use crate::client::request::{FromValue, Sent, Within, own_sort_key, partition_ke
 use crate::engine::error::{InvalidRequest, ReadError};
 use crate::engine::read;
 use crate::engine::read::paging::PageAt;
-use crate::protocol::version::Version;
 use crate::values::cursor::{self, Position};
 use crate::values::key::{KeyError, PartitionKey, SortKey, SortKeyType};
 use crate::values::query::{Order, PageQuery};
-use crate::values::value::Item;
 
 const MAX_COUNTED_ITEMS: usize = 10_000;
 
@@ -92,10 +90,8 @@ impl<T> Query<T> {
     pub fn prefix(self, prefix: &str) -> Self {
         self.try_to(|query, table| {
             if table.config().sort_key_type != SortKeyType::String {
-                return Err(InvalidRequest::of(
-                    "prefix",
-                    "the table's sort keys are numbers; use from and to",
-                ));
+                let why = "the table's sort keys are numbers; use from and to";
+                return Err(InvalidRequest::of("prefix", why));
             }
             own_sort_key("prefix", table.config(), prefix)?;
             query.prefix = Some(prefix.to_owned());
@@ -219,19 +215,6 @@ impl<T: FromValue + Send + 'static> Query<T> {
     ///
     /// # Errors
     /// [`ReadError`], as of the query.
-    ///
-    /// ```
-    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
-    /// # in_process::with_table(async |table| {
-    /// use dynamodb_write_sharding::Attributes;
-    ///
-    /// for minute in 10..40 {
-    ///     table.put("2014-07-09", format!("12:{minute}"), Attributes::new()).await?;
-    /// }
-    /// let later = table.query::<Attributes>("2014-07-09").from("12:20").consistent(true);
-    /// assert_eq!(later.count().await?, 20);
-    /// # Ok(()) });
-    /// ```
     pub async fn count(self) -> Result<usize, ReadError> {
         let Checked { table, mut query, within, .. } = self.forwards()?;
         (query.fields, query.limit) = (Some(BTreeSet::new()), MAX_COUNTED_ITEMS);
@@ -239,10 +222,8 @@ impl<T: FromValue + Send + 'static> Query<T> {
         loop {
             let page = read_page(&table, &query, within).await?;
             count += page.items.len();
-            match page.next {
-                Some(next) => query.after = Some(next),
-                None => return Ok(count),
-            }
+            let Some(next) = page.next else { return Ok(count) };
+            query.after = Some(next);
         }
     }
 
@@ -278,13 +259,8 @@ impl<T: FromValue + Send + 'static> Query<T> {
     /// for minute in 10..40 {
     ///     table.put("2014-07-09", format!("12:{minute}"), Attributes::new()).await?;
     /// }
-    /// let mut entries = table
-    ///     .query::<Attributes>("2014-07-09")
-    ///     .from("12:20")
-    ///     .limit(7)
-    ///     .consistent(true)
-    ///     .stream();
-    /// let mut count = 0;
+    /// let later = table.query::<Attributes>("2014-07-09").from("12:20").limit(7).consistent(true);
+    /// let (mut entries, mut count) = (later.stream(), 0);
     /// while let Some(entry) = entries.try_next().await? {
     ///     assert_eq!(entry.sort_key.to_string(), format!("12:{}", 20 + count));
     ///     count += 1;
@@ -295,37 +271,19 @@ impl<T: FromValue + Send + 'static> Query<T> {
     pub fn stream(
         self,
     ) -> impl Stream<Item = Result<Entry<T>, ReadError>> + Send + Unpin + 'static {
-        Box::pin(stream::try_unfold(Reading::Unchecked(Box::new(self)), |reading| async move {
-            let mut reading = match reading {
-                Reading::Unchecked(query) => Reading::begin(query.forwards()?),
-                reading @ Reading::Pages { .. } => reading,
-            };
-            Ok(reading.next().await?.map(|entry| (entry, reading)))
+        let begun = self.forwards().map(|checked| (Box::new(checked), VecDeque::new(), false));
+        Box::pin(stream::try_unfold(begun, |begun| async move {
+            let (mut checked, mut items, mut is_last) = begun?;
+            while items.is_empty() && !is_last {
+                let page = read_page(&checked.table, &checked.query, checked.within).await?;
+                items.extend(page.items.into_iter().zip(page.versions));
+                is_last = page.next.is_none();
+                checked.query.after = page.next;
+            }
+            let Some((item, version)) = items.pop_front() else { return Ok(None) };
+            let entry = Entry::<T>::of(item, version, checked.tags)?;
+            Ok(Some((entry, Ok((checked, items, is_last)))))
         }))
-    }
-}
-
-enum Reading<T> {
-    Unchecked(Box<Query<T>>),
-    Pages { checked: Box<Checked>, items: VecDeque<(Item, Version)>, is_last: bool },
-}
-
-impl<T: FromValue + Send + 'static> Reading<T> {
-    fn begin(checked: Checked) -> Self {
-        Self::Pages { checked: Box::new(checked), items: VecDeque::new(), is_last: false }
-    }
-
-    async fn next(&mut self) -> Result<Option<Entry<T>>, ReadError> {
-        let Self::Pages { checked, items, is_last } = self else { return Ok(None) };
-        let Checked { table, query, tags, within, .. } = checked.as_mut();
-        while items.is_empty() && !*is_last {
-            let page = read_page(table, query, *within).await?;
-            items.extend(page.items.into_iter().zip(page.versions));
-            *is_last = page.next.is_none();
-            query.after = page.next;
-        }
-        let entry = |(item, version)| Entry::of(item, version, *tags);
-        items.pop_front().map(entry).transpose()
     }
 }
 

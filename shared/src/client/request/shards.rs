@@ -25,8 +25,7 @@ impl ReadShards {
         table: ShardedTable,
         key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
     ) -> Self {
-        let key = partition_key(table.config(), key);
-        Self { table, key, within: Within::default() }
+        Self { key: partition_key(table.config(), key), table, within: Within::default() }
     }
 
     async fn send(self, deadline: Deadline) -> Result<u32, ReadError> {
@@ -97,8 +96,7 @@ impl ReadWidthHistory {
         table: ShardedTable,
         key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
     ) -> Self {
-        let key = partition_key(table.config(), key);
-        Self { table, key, within: Within::default() }
+        Self { key: partition_key(table.config(), key), table, within: Within::default() }
     }
 
     async fn send(self, deadline: Deadline) -> Result<WidthHistory, ReadError> {

@@ -2,7 +2,9 @@
 
 use crate::client::ShardedTable;
 use crate::client::request::put::idempotency_key;
-use crate::client::request::{IntoValue, Target, Within, allowed, conditional, map, sent_as};
+use crate::client::request::{
+    IntoValue, Target, Within, allowed, check_numbers, conditional, map, sent_as, value,
+};
 use crate::engine::Deadline;
 use crate::engine::error::{InvalidRequest, WriteError};
 use crate::engine::results::Updated;
@@ -18,7 +20,6 @@ pub struct Update {
     table: ShardedTable,
     target: Result<Target, InvalidRequest>,
     patch: Patch,
-    wrong: Option<InvalidRequest>,
     conditions: Conditions,
     idempotency_key: Option<IdempotencyKey>,
     within: Within,
@@ -33,7 +34,6 @@ impl Update {
             table,
             target,
             patch: Patch::default(),
-            wrong: None,
             conditions: Conditions::default(),
             idempotency_key: None,
             within: Within::default(),
@@ -42,9 +42,32 @@ impl Update {
 
     fn try_to(mut self, change: impl FnOnce(&mut Self) -> Result<(), InvalidRequest>) -> Self {
         if let Err(wrong) = change(&mut self) {
-            self.wrong.get_or_insert(wrong);
+            self.target = self.target.and(Err(wrong));
         }
         self
+    }
+
+    /// Makes a change of an attribute, unless the name is not allowed.
+    fn insert(
+        &mut self,
+        name: &str,
+        change: Result<Merge, InvalidRequest>,
+    ) -> Result<(), InvalidRequest> {
+        allowed(self.table.config(), name)?;
+        self.patch.merge.insert(name.to_owned(), change?);
+        Ok(())
+    }
+
+    /// Adds to an attribute, unless the name or the value is not allowed.
+    fn insert_summand(&mut self, name: &str, added: impl IntoValue) -> Result<(), InvalidRequest> {
+        allowed(self.table.config(), name)?;
+        let added = value(name, added)?;
+        if !matches!(added, Value::N(_) | Value::Ss(_) | Value::Ns(_) | Value::Bs(_)) {
+            let why = format!("it is {}; a number or a set can be added", added.type_name());
+            return Err(InvalidRequest::new(format!("attribute {name}"), why));
+        }
+        self.patch.add.insert(name.to_owned(), added);
+        Ok(())
     }
 
     /// Sets an attribute to a value.
@@ -52,40 +75,20 @@ impl Update {
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
-    /// table.put("2014-07-09", "order-1", dynamodb_write_sharding::Attributes::new()).await?;
-    /// let updated = table
-    ///     .update("2014-07-09", "order-1")
-    ///     .set("status", "paid")
-    ///     .set("lines", vec![3, 4])
-    ///     .await?;
-    /// assert_eq!(updated.attributes.len(), 2);
+    /// let order = std::collections::HashMap::from([("note", "fragile")]);
+    /// table.put("2014-07-09", "order-1", order).await?;
+    /// let update = table.update("2014-07-09", "order-1");
+    /// let updated = update.set("status", "paid").set("lines", vec![3, 4]).remove("note").await?;
+    /// assert_eq!(updated.attributes.keys().collect::<Vec<_>>(), ["lines", "status"]);
     /// # Ok(()) });
     /// ```
-    pub fn set(self, name: &str, value: impl IntoValue) -> Self {
-        self.try_to(|update| {
-            allowed(update.table.config(), name)?;
-            update.patch.merge.insert(name.to_owned(), Merge::Set(super::value(name, value)?));
-            Ok(())
-        })
+    pub fn set(self, name: &str, to: impl IntoValue) -> Self {
+        self.try_to(|update| update.insert(name, value(name, to).map(Merge::Set)))
     }
 
     /// Removes an attribute. It is no error if there is none.
-    ///
-    /// ```
-    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
-    /// # in_process::with_table(async |table| {
-    /// table
-    ///     .put("2014-07-09", "order-1", std::collections::HashMap::from([("note", "fragile")]))
-    ///     .await?;
-    /// assert!(table.update("2014-07-09", "order-1").remove("note").await?.attributes.is_empty());
-    /// # Ok(()) });
-    /// ```
     pub fn remove(self, name: &str) -> Self {
-        self.try_to(|update| {
-            allowed(update.table.config(), name)?;
-            update.patch.merge.insert(name.to_owned(), Merge::Remove);
-            Ok(())
-        })
+        self.try_to(|update| update.insert(name, Ok(Merge::Remove)))
     }
 
     /// Merges a map into the item as in RFC 7396 (JSON merge patch): null and `None` remove, maps
@@ -111,11 +114,8 @@ impl Update {
     /// ```
     pub fn merge(self, changes: impl IntoValue) -> Self {
         self.try_to(|update| {
-            for (name, value) in map(changes)? {
-                allowed(update.table.config(), &name)?;
-                update.patch.merge.insert(name, merge(value));
-            }
-            Ok(())
+            let mut changes = map(changes)?.into_iter();
+            changes.try_for_each(|(name, value)| update.insert(&name, Ok(merge(value))))
         })
     }
 
@@ -138,50 +138,22 @@ impl Update {
     /// # Ok(()) });
     /// ```
     pub fn add(self, name: &str, value: impl IntoValue) -> Self {
-        self.try_to(|update| {
-            allowed(update.table.config(), name)?;
-            update.patch.add.insert(name.to_owned(), summand(name, super::value(name, value)?)?);
-            Ok(())
-        })
+        self.try_to(|update| update.insert_summand(name, value))
     }
 
     /// Makes all changes of a patch, besides those that were named before.
     pub fn patch(self, patch: Patch) -> Self {
         self.try_to(|update| {
             for (name, change) in patch.merge {
-                allowed(update.table.config(), &name)?;
-                check_numbers(&name, &change)?;
-                update.patch.merge.insert(name, change);
+                let checked = check_merged_numbers(&name, &change);
+                update.insert(&name, checked.map(|()| change))?;
             }
-            for (name, value) in patch.add {
-                allowed(update.table.config(), &name)?;
-                let value = summand(&name, super::value(&name, value)?)?;
-                update.patch.add.insert(name, value);
-            }
-            Ok(())
+            patch.add.into_iter().try_for_each(|(name, value)| update.insert_summand(&name, value))
         })
     }
 
-    /// The caller's own name for this change, the same in every repetition: 1 to 255 visible ASCII
-    /// characters. The item remembers it for at least a minute, and the change is made once. A put
-    /// or a delete of the item forgets it.
-    ///
-    /// ```
-    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
-    /// # in_process::with_table(async |table| {
-    /// use dynamodb_write_sharding::{Attributes, Value};
-    ///
-    /// table.put("pages", "/index.html", Attributes::new()).await?;
-    /// for _attempt in 1..=2 {
-    ///     let updated = table
-    ///         .update("pages", "/index.html")
-    ///         .add("count", 1)
-    ///         .idempotency_key("visit-9")
-    ///         .await?;
-    ///     assert_eq!(updated.attributes["count"], Value::N("1".into()));
-    /// }
-    /// # Ok(()) });
-    /// ```
+    /// An [`IdempotencyKey`]. The item remembers it for at least a minute, and the change is made
+    /// once. A put or a delete of the item forgets it.
     pub fn idempotency_key(self, key: &str) -> Self {
         self.try_to(|update| {
             update.idempotency_key = Some(idempotency_key(key)?);
@@ -191,14 +163,10 @@ impl Update {
 
     async fn send(self, deadline: Deadline) -> Result<Updated, WriteError> {
         let Target { partition_key, sort_key } = self.target?;
-        if let Some(wrong) = self.wrong {
-            return Err(wrong.into());
-        }
         let Patch { merge, add } = &self.patch;
         if let Some(name) = add.keys().find(|name| merge.contains_key(*name)) {
-            let what = format!("attribute {name}");
-            let why = "the update both adds to it and sets or removes it".to_owned();
-            return Err(InvalidRequest::new(what, why).into());
+            let why = "the update both adds to it and sets or removes it";
+            return Err(InvalidRequest::of(&format!("attribute {name}"), why).into());
         }
         let once = self.idempotency_key.as_ref();
         let target = (&partition_key, &sort_key);
@@ -206,21 +174,13 @@ impl Update {
     }
 }
 
-fn summand(name: &str, value: Value) -> Result<Value, InvalidRequest> {
-    if matches!(value, Value::N(_) | Value::Ss(_) | Value::Ns(_) | Value::Bs(_)) {
-        return Ok(value);
-    }
-    let why = format!("it is {}; a number or a set can be added", value.type_name());
-    Err(InvalidRequest::new(format!("attribute {name}"), why))
-}
-
-fn check_numbers(name: &str, change: &Merge) -> Result<(), InvalidRequest> {
+fn check_merged_numbers(name: &str, change: &Merge) -> Result<(), InvalidRequest> {
     match change {
         Merge::Remove => Ok(()),
-        Merge::Set(value) => super::check_numbers(name, value),
-        Merge::Into(members) => members
-            .iter()
-            .try_for_each(|(member, change)| check_numbers(&format!("{name}.{member}"), change)),
+        Merge::Set(value) => check_numbers(name, value),
+        Merge::Into(members) => members.iter().try_for_each(|(member, change)| {
+            check_merged_numbers(&format!("{name}.{member}"), change)
+        }),
     }
 }
 

@@ -50,19 +50,16 @@ impl TableEngine {
             return Err(DrainRefused::NotLower { now });
         }
         let close = Change::Close { to, growth: GrowthRecord::default() };
-        match job.change_width(&record, close, ScalingReason::Asked).await? {
+        let outcome = job.change_width(&record, close, ScalingReason::Asked).await?;
+        Err(DrainRefused::Busy(match outcome {
             ScaleOutcome::Scaled { .. } => {
                 let known = job.state.known().record.clone();
-                Ok(known.unwrap_or(record).metadata.clone())
+                return Ok(known.unwrap_or(record).metadata.clone());
             }
-            ScaleOutcome::Unchanged(ScalingDecision::NotArmed { .. }) => {
-                Err(DrainRefused::Busy("the key is not armed"))
-            }
-            ScaleOutcome::Unchanged(_) => {
-                Err(DrainRefused::Busy("the key's page of the directory is full"))
-            }
-            ScaleOutcome::Superseded => Err(SUPERSEDED),
-        }
+            ScaleOutcome::Unchanged(ScalingDecision::NotArmed { .. }) => "the key is not armed",
+            ScaleOutcome::Unchanged(_) => "the key's page of the directory is full",
+            ScaleOutcome::Superseded => SUPERSEDED,
+        }))
     }
 
     /// Begins to settle a key.
@@ -81,17 +78,17 @@ impl TableEngine {
         }
         self.inner.check_calm(&record.metadata)?;
         if !job.is_in_step(&record).await? {
-            return Err(SUPERSEDED);
+            return Err(DrainRefused::Busy(SUPERSEDED));
         }
         if !record.exists {
             job.register().await?;
             record = job.record_from_now().await?;
         }
-        job.step(&record, &Change::MarkDrain).await?.ok_or(SUPERSEDED)
+        job.step(&record, &Change::MarkDrain).await?.ok_or(DrainRefused::Busy(SUPERSEDED))
     }
 }
 
-const SUPERSEDED: DrainRefused = DrainRefused::Busy("another actor changed it first");
+const SUPERSEDED: &str = "another actor changed it first";
 
 impl Inner {
     fn check_calm(&self, metadata: &ShardMetadata) -> Result<(), DrainRefused> {

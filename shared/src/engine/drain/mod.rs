@@ -8,7 +8,6 @@ pub(crate) mod begin;
 pub(crate) mod due;
 mod moves;
 pub(crate) mod pace;
-pub(in crate::engine) mod state;
 
 use std::time::Duration;
 
@@ -16,13 +15,13 @@ use tokio::time::{Instant, sleep};
 
 use crate::engine::drain::moves::{MOVE_CONCURRENCY, Move, Mover, Stop};
 use crate::engine::drain::pace::DrainBudget;
-use crate::engine::drain::state::OwnDrain;
 use crate::engine::events::{ScalingReason, ScalingStep};
 use crate::engine::views::keys::KeyJob;
-use crate::engine::{Deadline, TableEngine};
-use crate::protocol::drain::{is_young, may_begin_at, may_finish_at, may_purge, sources};
+use crate::engine::{Deadline, Inner, TableEngine};
+use crate::protocol::drain::{Pass, is_young, may_begin_at, may_finish_at, may_purge, sources};
 use crate::protocol::metadata::{Change, Drain, ShardMetadata};
 use crate::protocol::view::Moment;
+use crate::table::StoredCopy;
 use crate::table::error::TableError;
 use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::values::placement::Placement;
@@ -104,6 +103,31 @@ impl TableEngine {
     }
 }
 
+/// The state of a drain that this instance keeps between two calls.
+#[derive(Debug)]
+pub(crate) struct OwnDrain {
+    /// Epoch seconds.
+    began: u64,
+    pass: Pass<SortKey, StoredCopy>,
+    /// The next source to read, and the sort key to continue after.
+    next: (ShardNumber, Option<SortKey>),
+    /// The remembered copies must be deleted before more is read.
+    deletes: bool,
+    /// This round over the sources copied or found something, so another round must follow.
+    found: bool,
+    /// When an item that is left to expire will have expired.
+    expiring_until: Option<u64>,
+}
+
+impl OwnDrain {
+    /// Begins a pass under this instance's own mark.
+    fn begin(marked: &ShardMetadata, inner: &Inner, now: u64) -> Self {
+        let pass = Pass::begin(marked, inner.always_first().is_some());
+        let next = (ShardNumber::FIRST, None);
+        Self { began: now, pass, next, deletes: false, found: false, expiring_until: None }
+    }
+}
+
 struct DrainRun<'a> {
     job: &'a KeyJob<'a>,
     mover: Mover<'a>,
@@ -149,22 +173,16 @@ impl DrainRun<'_> {
         let own_time = waits.reads.max(MIN_OWNERSHIP_PERIOD).as_secs();
         let busy_until = now + waits.reads.as_secs() + own_time;
         let mark = match own {
-            // The purge is a round over the shards that needs no claim.
-            None if metadata.settled => {
+            // Any actor may do the purge or the last scan: they need no claim.
+            None if metadata.settled || finishes_at.is_some() => {
                 *own = Some(OwnDrain::begin(metadata, job.inner, now));
                 return Ok(None);
             }
-            // Any actor may do the last scan. If something has arrived late, another pass begins.
+            // Something has arrived late, so another pass begins.
             Some(own) if finishes_at.is_some() && own.found => Change::BeginDrain { busy_until },
-            None if finishes_at.is_some() => {
-                *own = Some(OwnDrain::begin(metadata, job.inner, now));
-                return Ok(None);
-            }
             None => {
-                let until = drain
-                    .busy_until
-                    .max(may_begin_at(&metadata.layout(), &waits))
-                    .unwrap_or_default();
+                let begins_at = may_begin_at(&metadata.layout(), &waits);
+                let until = drain.busy_until.max(begins_at).unwrap_or_default();
                 if now < until {
                     return Ok(Some(Drained::Waiting { until }));
                 }
@@ -212,9 +230,9 @@ impl DrainRun<'_> {
                 }
                 let part = own.pass.take(MOVE_CONCURRENCY * 4);
                 own.deletes = !part.is_empty();
-                let moves =
-                    part.into_iter().map(|(at, _, copy)| Move { copy, at, home: None }).collect();
-                self.mover.carry_out(own, moves).await?;
+                let width = metadata.number_of_shards;
+                let delete = |(at, _, copy)| Move { copy, at, home: None, width };
+                self.mover.carry_out(own, part.into_iter().map(delete).collect()).await?;
             } else if let Some(shard) = shards.iter().copied().find(|shard| shard >= from) {
                 let after = after.clone().filter(|_| shard == *from);
                 let (moves, next) = self.look_at(own, metadata, shard, after).await?;
@@ -262,7 +280,7 @@ impl DrainRun<'_> {
                 let (from, to) = (*self.from.get_or_insert(metadata.read_shards), done.read_shards);
                 if !metadata.settled {
                     tracing::info!(%from, %to, "drained");
-                    job.inner.report(job.key, from, ScalingStep::Drained(to), ScalingReason::Asked);
+                    job.report(from, ScalingStep::Drained(to), ScalingReason::Asked);
                 }
                 Ok(Some(Drained::Done { from, to, items: self.mover.items }))
             }
@@ -301,21 +319,19 @@ impl DrainRun<'_> {
         sleep(PAGE_PAUSE).await;
         let ((copies, next), now) = (scanned?, self.now());
         let let_until = own.began.saturating_add(inner.config.let_expire.as_secs());
-        let mut moves = Vec::new();
+        let (mut moves, width) = (Vec::new(), metadata.number_of_shards);
         for copy in copies {
             let home = self.home(&copy.sort_key, shard, metadata);
             let known = own.pass.known(shard, &copy.sort_key);
             if home == shard && copy.copy.is_tombstone {
                 let waits = inner.config.waits();
                 if metadata.settled && !is_young(&copy.copy, &waits, now.epoch_seconds()) {
-                    moves.push(Move { copy, at: shard, home: None });
+                    moves.push(Move { copy, at: shard, home: None, width });
                 }
                 continue;
             }
-            if home == shard
-                || metadata.settled
-                || known.is_some_and(|known| known.copy.version == copy.copy.version)
-            {
+            let is_known = known.is_some_and(|known| known.copy.version == copy.copy.version);
+            if home == shard || metadata.settled || is_known {
                 continue;
             }
             match inner.tables.expires_at(&copy, now.epoch_seconds()) {
@@ -327,11 +343,7 @@ impl DrainRun<'_> {
                 Some(at) if at <= now.epoch_seconds() => {
                     own.pass.found_home(shard, copy.sort_key.clone(), copy.remembered(), now);
                 }
-                _ => moves.push(Move {
-                    copy,
-                    at: shard,
-                    home: Some((home, metadata.number_of_shards)),
-                }),
+                _ => moves.push(Move { copy, at: shard, home: Some(home), width }),
             }
             own.found = true;
         }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
+use crate::engine::drain::OwnDrain;
 use crate::engine::drain::pace::DrainBudget;
-use crate::engine::drain::state::OwnDrain;
 use crate::engine::retry::Backoff;
 use crate::engine::views::keys::KeyJob;
 use crate::engine::views::record::Record;
@@ -19,25 +19,27 @@ use crate::table::error::TableError;
 use crate::table::{LeaseLasts, Place, Sent, StoredCopy};
 use crate::values::key::{PartitionKey, ShardCount, ShardNumber};
 
-pub(in crate::engine) const MOVE_CONCURRENCY: usize = 16;
+pub(crate) const MOVE_CONCURRENCY: usize = 16;
 
-pub(in crate::engine) struct Move {
-    pub(in crate::engine) copy: StoredCopy,
-    pub(in crate::engine) at: ShardNumber,
-    /// The place to copy it to, and its width there; `None` to delete the copy.
-    pub(in crate::engine) home: Option<(ShardNumber, ShardCount)>,
+pub(crate) struct Move {
+    pub(crate) copy: StoredCopy,
+    pub(crate) at: ShardNumber,
+    /// The shard to copy it to; `None` to delete the copy.
+    pub(crate) home: Option<ShardNumber>,
+    /// Its width there.
+    pub(crate) width: ShardCount,
 }
 
 /// Sends the moves of one call, at its pace.
-pub(in crate::engine) struct Mover<'a> {
+pub(crate) struct Mover<'a> {
     job: &'a KeyJob<'a>,
     budgets: &'a [&'a DrainBudget],
     pace: HashMap<ShardNumber, DrainBudget>,
-    pub(in crate::engine) items: u64,
+    pub(crate) items: u64,
 }
 
 /// Why a part of the work stopped early.
-pub(in crate::engine) enum Stop {
+pub(crate) enum Stop {
     /// The time is up.
     Interrupted,
     /// Another actor has changed the metadata.
@@ -52,12 +54,12 @@ impl From<TableError> for Stop {
 }
 
 impl<'a> Mover<'a> {
-    pub(in crate::engine) fn new(job: &'a KeyJob<'a>, budgets: &'a [&'a DrainBudget]) -> Self {
+    pub(crate) fn new(job: &'a KeyJob<'a>, budgets: &'a [&'a DrainBudget]) -> Self {
         Self { job, budgets, pace: HashMap::new(), items: 0 }
     }
 
     /// Sends moves, several at once. The next round finds the items that could not be moved.
-    pub(in crate::engine) async fn carry_out(
+    pub(crate) async fn carry_out(
         &mut self,
         own: &mut OwnDrain,
         moves: Vec<Move>,
@@ -68,7 +70,7 @@ impl<'a> Mover<'a> {
                 && stop.is_none()
                 && let Some(next) = moves.next()
             {
-                let shard = next.home.map_or(next.at, |(home, _)| home);
+                let shard = next.home.unwrap_or(next.at);
                 if !self.take_turn(shard, next.copy.write_units()).await {
                     stop = Some(Stop::Interrupted);
                 } else if let Some(lasts) = self.lease(own.pass.generation()).await? {
@@ -81,7 +83,7 @@ impl<'a> Mover<'a> {
                 }
             }
             let Some(done) = sending.join_next().await else { return stop.map_or(Ok(()), Err) };
-            let (Move { copy, at, home }, sent, is_certain) =
+            let (Move { copy, at, home, .. }, sent, is_certain) =
                 done.map_err(|died| TableError::Transient(died.to_string().into()))?;
             if is_certain {
                 own.pass.answered();
@@ -90,9 +92,8 @@ impl<'a> Mover<'a> {
                 Ok(Sent::Applied | Sent::Refused(_)) => {
                     self.items += 1;
                     if home.is_some() {
-                        let (sort_key, now) =
-                            (copy.sort_key.clone(), self.job.inner.environment.now());
-                        own.pass.found_home(at, sort_key, copy.remembered(), now);
+                        let now = self.job.inner.environment.now();
+                        own.pass.found_home(at, copy.sort_key.clone(), copy.remembered(), now);
                     }
                 }
                 Ok(Sent::LeaseOver | Sent::Throttled(_) | Sent::Conflict) => own.found = true,
@@ -111,9 +112,8 @@ impl<'a> Mover<'a> {
             match may_move(generation, &view, lease, self.job.inner.environment.now()) {
                 MayMove::Yes => {
                     let inner = Arc::clone(self.job.inner);
-                    return Ok(Some(Arc::new(move || {
-                        view.is_valid(inner.environment.now(), lease)
-                    })));
+                    let lasts = move || view.is_valid(inner.environment.now(), lease);
+                    return Ok(Some(Arc::new(lasts)));
                 }
                 MayMove::Over => return Ok(None),
                 MayMove::Look => {}
@@ -150,13 +150,11 @@ impl Move {
         let (mut backoff, mut is_certain) = (Backoff::default(), true);
         loop {
             let (copy, lasts) = (&self.copy, Arc::clone(lasts));
+            let (sort_key, shard) = (&copy.sort_key, self.home.unwrap_or(self.at));
+            let place = Place { partition_key: key, sort_key, shard, width: self.width };
             let sent = match self.home {
-                Some((home, width)) => {
-                    let sort_key = &copy.sort_key;
-                    let home = Place { partition_key: key, sort_key, shard: home, width };
-                    inner.tables.copy_home(copy, home, lasts).await
-                }
-                None => inner.tables.delete_copy(key, copy, self.at, lasts).await,
+                Some(_) => inner.tables.copy_home(copy, place, lasts).await,
+                None => inner.tables.delete_copy(copy, place, lasts).await,
             };
             let error = match sent {
                 Ok(Sent::Throttled(scope)) => TableError::Capacity(scope),

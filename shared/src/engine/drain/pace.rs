@@ -22,12 +22,12 @@ impl DrainBudget {
         Self { units_per_second: units_per_second.max(1.0), next: Mutex::new(Instant::now()) }
     }
 
-    pub(in crate::engine) fn next(&self) -> MutexGuard<'_, Instant> {
+    pub(crate) fn next(&self) -> MutexGuard<'_, Instant> {
         locked(&self.next)
     }
 
     /// Takes units, and returns when they may be used.
-    pub(in crate::engine) fn take(&self, units: u64) -> Instant {
+    pub(crate) fn take(&self, units: u64) -> Instant {
         let mut next = self.next();
         let at = (*next).max(Instant::now());
         *next = at + Duration::from_secs_f64(units as f64 / self.units_per_second);

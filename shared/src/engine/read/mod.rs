@@ -21,7 +21,7 @@ use crate::protocol::tag::ETag;
 use crate::protocol::version::Version;
 use crate::protocol::view::{Moment, View};
 use crate::table::error::{Cause, TableError};
-use crate::table::{GetTarget, ShardQueryPage, newer};
+use crate::table::{GetTarget, ShardQueryPage};
 use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::values::query::{Order, PageQuery};
 use crate::values::value::Item;
@@ -58,25 +58,10 @@ impl TableEngine {
         let Some(start) = query.start() else {
             return Ok(Page::default());
         };
-        loop {
-            let Some(view) = job.native_view().await? else { break };
-            let began = self.inner.environment.now();
-            let run = PageRun::new(&job, query, start.clone());
-            let (page, era, _) = run.run(Some(Arc::clone(&view))).await?;
-            check_native(era)?;
-            if self.inner.is_still_native(&view, began) {
-                job.end().await;
-                return Ok(page);
-            }
-        }
-        let began = self.inner.environment.now();
-        loop {
-            let (page, era, view) = PageRun::new(&job, query, start.clone()).run(None).await?;
-            if job.is_correct(began, era, &view).await? {
-                job.end().await;
-                return Ok(page);
-            }
-        }
+        let page =
+            job.until_correct(|under| PageRun::new(&job, query, start.clone()).run(under)).await?;
+        job.end().await;
+        Ok(page)
     }
 
     /// Reads one item: the newest copy of all its places.
@@ -114,45 +99,28 @@ impl TableEngine {
         consistent: bool,
         deadline: Deadline,
     ) -> Result<Option<Stored<Item>>, ReadError> {
-        let (inner, job) = (&self.inner, self.inner.job(key, deadline));
+        let job = &self.inner.job(key, deadline);
         let target = GetTarget { partition_key: key, sort_key, consistent };
-        loop {
-            let Some(view) = job.native_view().await? else { break };
-            let began = inner.environment.now();
-            let found = job.get_newest(target, &inner.candidates(key, sort_key, &view)).await?;
-            check_native(found.as_ref().map_or(0, |copy| copy.version.era()))?;
-            if inner.is_still_native(&view, began) {
-                job.end().await;
-                return Ok(found);
-            }
+        let (found, is_native) = job
+            .until_correct(|under| async move {
+                let is_native = under.is_some();
+                let (found, view) = match under.or_else(|| job.leased_view()) {
+                    Some(view) => {
+                        let candidates = job.candidates(sort_key, &view);
+                        (job.get_newest(target, &candidates).await?, view)
+                    }
+                    None => job.get_beside_a_look(target).await?,
+                };
+                let era = found.as_ref().map_or(0, |copy| copy.version.era());
+                Ok(((found, is_native), era, view))
+            })
+            .await?;
+        if !is_native && found.as_ref().is_some_and(|it| it.version == Version::NONE) {
+            job.note_plain(sort_key, consistent);
         }
-        let began = inner.environment.now();
-        loop {
-            let (found, view) = match job.leased_view() {
-                Some(view) => {
-                    (job.get_newest(target, &inner.candidates(key, sort_key, &view)).await?, view)
-                }
-                None => job.get_beside_a_look(target).await?,
-            };
-            let era = found.as_ref().map_or(0, |copy| copy.version.era());
-            if job.is_correct(began, era, &view).await? {
-                if found.as_ref().is_some_and(|it| it.version == Version::NONE) {
-                    job.note_plain(sort_key, consistent);
-                }
-                job.end().await;
-                return Ok(found);
-            }
-        }
+        job.end().await;
+        Ok(found)
     }
-}
-
-/// Fails if a key that no pattern arms has an item of an era to which it has grown.
-fn check_native(era: u64) -> Result<(), TableError> {
-    if era > FIRST_ERA {
-        let why = "an item is of a later era, and no pattern of armed keys matches the key";
-        return Err(TableError::Lost(why.to_owned()));
-    }
-    Ok(())
 }
 
 struct PageRun<'a> {
@@ -199,7 +167,7 @@ impl<'a> PageRun<'a> {
 
     /// Reads the page, under the view if there is one.
     async fn run(mut self, under: Option<Arc<View>>) -> Result<(Page, u64, Arc<View>), ReadError> {
-        let KeyJob { inner, key, state, deadline, .. } = self.job;
+        let KeyJob { inner, state, deadline, .. } = self.job;
         let view = match under.or_else(|| self.job.leased_view()) {
             Some(view) => view,
             None => {
@@ -223,7 +191,7 @@ impl<'a> PageRun<'a> {
                     self.era = eras.fold(self.era, u64::max);
                     // A copy at a shard that is not a place of the item does not count: its write
                     // was never acknowledged.
-                    page.items.retain(|stored| inner.is_at_a_place(key, stored, shard, &view));
+                    page.items.retain(|it| self.job.is_place(&it.sort_key, shard, &view));
                     self.merge.supply(shard, page);
                 }
                 Ok(Some(Ok((_, Err(error))))) => failed = Some(error),
@@ -323,8 +291,35 @@ impl Inner {
 }
 
 impl KeyJob<'_> {
+    /// Repeats a read until its result is correct. `read` gets the view of a key that no pattern
+    /// arms, or none. It returns the result, the highest era of the copies that it read, and its
+    /// view.
+    async fn until_correct<T, F: Future<Output = Result<(T, u64, Arc<View>), ReadError>>>(
+        &self,
+        read: impl Fn(Option<Arc<View>>) -> F,
+    ) -> Result<T, ReadError> {
+        while let Some(view) = self.native_view().await? {
+            let began = self.inner.environment.now();
+            let (found, era, _) = read(Some(Arc::clone(&view))).await?;
+            if era > FIRST_ERA {
+                let why = "an item is of a later era, and no pattern of armed keys matches the key";
+                return Err(TableError::Lost(why.to_owned()).into());
+            }
+            if self.inner.is_still_native(&view, began) {
+                return Ok(found);
+            }
+        }
+        let began = self.inner.environment.now();
+        loop {
+            let (found, era, view) = read(None).await?;
+            if self.is_correct(began, era, &view).await? {
+                return Ok(found);
+            }
+        }
+    }
+
     /// Whether the result of a read, up to this era, is correct. If not, the read repeats.
-    pub(in crate::engine) async fn is_correct(
+    pub(crate) async fn is_correct(
         &self,
         began: Moment,
         era: u64,
@@ -362,7 +357,7 @@ impl KeyJob<'_> {
         &self,
         target: GetTarget<'_>,
     ) -> Result<(Option<Stored<Item>>, Arc<View>), ReadError> {
-        let candidates_by = |view: &View| self.inner.candidates(self.key, target.sort_key, view);
+        let candidates_by = |view: &View| self.candidates(target.sort_key, view);
         let known = match self.known_view() {
             Some(view) => candidates_by(&view),
             None => BTreeSet::from([ShardNumber::FIRST]),
@@ -376,7 +371,8 @@ impl KeyJob<'_> {
             return Ok((self.get_newest(target, &candidates).await?, view));
         }
         let added = candidates.difference(&known).copied().collect();
-        Ok((newer(first, self.get_newest(target, &added).await?), view))
+        let newest = first.into_iter().chain(self.get_newest(target, &added).await?);
+        Ok((newest.max_by_key(|copy| copy.version), view))
     }
 
     async fn get_newest(
@@ -384,17 +380,31 @@ impl KeyJob<'_> {
         target: GetTarget<'_>,
         shards: &BTreeSet<ShardNumber>,
     ) -> Result<Option<Stored<Item>>, TableError> {
+        let tables = &self.inner.tables;
+        let missing = shards.iter().copied().collect();
+        let read = |missing: Vec<_>| async move { tables.get_copies(target, &missing).await };
+        let found = self.read_every(missing, read).await?;
+        Ok(found.into_iter().max_by_key(|copy| copy.version))
+    }
+
+    /// Reads copies on all of these shards. Shards that were read are not read again. `read`
+    /// returns the copies, and the shards that were not read because capacity was missing.
+    pub(crate) async fn read_every<T, F>(
+        &self,
+        mut missing: Vec<ShardNumber>,
+        read: impl Fn(Vec<ShardNumber>) -> F,
+    ) -> Result<Vec<T>, TableError>
+    where
+        F: Future<Output = Result<(Vec<T>, Vec<ShardNumber>), TableError>>,
+    {
         let KeyJob { inner, deadline, .. } = self;
-        let mut missing: Vec<_> = shards.iter().copied().collect();
-        let (mut newest, mut backoff) = (None, Backoff::default());
+        let (mut found, mut backoff) = (Vec::new(), Backoff::default());
         loop {
-            let look = || inner.tables.get_newest(target, &missing);
-            let (found, unprocessed) = inner.retrying(*deadline, look).await?;
-            newest = newer(newest, found);
+            let (more, unprocessed) = inner.retrying(*deadline, || read(missing.clone())).await?;
+            found.extend(more);
             if unprocessed.is_empty() {
-                return Ok(newest);
+                return Ok(found);
             }
-            // The result needs every candidate. Candidates that were read need not be read again.
             missing = unprocessed;
             if !backoff.pause(&inner.environment, *deadline).await {
                 return Err(TableError::Capacity(CapacityScope::Unknown));

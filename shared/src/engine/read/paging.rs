@@ -48,7 +48,6 @@ impl TableEngine {
 
 impl PageAt {
     /// The positions of the next page and of the previous one, in the query's order.
-    #[must_use]
     pub fn neighbours(&self) -> (Option<Position>, Option<Position>) {
         let first = self.page.items.first().map(|item| item.sort_key.clone());
         let further = self.page.next.clone();

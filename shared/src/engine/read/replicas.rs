@@ -17,19 +17,19 @@ const THROTTLED_REST_PERIOD: Duration = Duration::from_secs(1);
 const UNREADABLE_REST_PERIOD: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
-pub(in crate::engine) struct Replicas {
+pub(crate) struct Replicas {
     /// The indexes, each with the instant of the monotonic clock until which it rests.
     indexes: Mutex<Vec<(String, Duration)>>,
 }
 
 impl Replicas {
-    pub(in crate::engine) fn new(names: &[String]) -> Self {
+    pub(crate) fn new(names: &[String]) -> Self {
         let indexes = names.iter().map(|name| (name.clone(), Duration::ZERO)).collect();
         Self { indexes: Mutex::new(indexes) }
     }
 
     /// The index to query, or `None` for the table, each with the same probability.
-    pub(in crate::engine) fn choose(&self, environment: &Environment) -> Option<String> {
+    pub(crate) fn choose(&self, environment: &Environment) -> Option<String> {
         let indexes = locked(&self.indexes);
         if indexes.is_empty() {
             return None;
@@ -41,12 +41,7 @@ impl Replicas {
         awake.get(environment.below(all) as usize).map(|name| (*name).clone())
     }
 
-    pub(in crate::engine) fn rest(
-        &self,
-        index: &str,
-        error: &TableError,
-        environment: &Environment,
-    ) {
+    pub(crate) fn rest(&self, index: &str, error: &TableError, environment: &Environment) {
         let rests = if matches!(error, TableError::Capacity(_) | TableError::Transient(_)) {
             THROTTLED_REST_PERIOD
         } else {

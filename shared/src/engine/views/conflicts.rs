@@ -13,7 +13,7 @@ const MAX_DOUBLINGS: u32 = 3;
 
 /// The conflicts that an instance has seen in one change of a key.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct Conflicts(Mutex<Seen>);
+pub(crate) struct Conflicts(Mutex<Seen>);
 
 #[derive(Debug, Default)]
 struct Seen {
@@ -25,7 +25,7 @@ struct Seen {
 impl Conflicts {
     /// Observes a closing, and returns the pause before its takeover, which is also the longest
     /// random pause on top. A later generation of an era is a conflict: the closing was taken over.
-    pub(in crate::engine) fn observe(&self, era: u64, generation: u64) -> Duration {
+    pub(crate) fn observe(&self, era: u64, generation: u64) -> Duration {
         let mut seen = locked(&self.0);
         if seen.era != era {
             *seen = Seen { era, generation, count: 0 };
@@ -38,7 +38,7 @@ impl Conflicts {
 
     /// Notes that a page is behind an item, which another actor may be publishing. Returns the
     /// longest random pause before this one publishes it, too.
-    pub(in crate::engine) fn note_behind(&self) -> Duration {
+    pub(crate) fn note_behind(&self) -> Duration {
         let mut seen = locked(&self.0);
         seen.count += 1;
         pause(seen.count)

@@ -20,11 +20,11 @@ use crate::values::throughput::WarmThroughput;
 
 /// This instance's state of the directory.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct Directory {
+pub(crate) struct Directory {
     /// Every page, once the table item has been read. Larger ones replace them.
     pages: RwLock<Option<Arc<KnownPages>>>,
     /// This process may write: the table item exists, and agrees.
-    pub(in crate::engine) claim: OnceCell<()>,
+    pub(crate) claim: OnceCell<()>,
 }
 
 /// The pages of one division.
@@ -35,7 +35,7 @@ struct KnownPages {
 }
 
 #[derive(Debug)]
-pub(in crate::engine) struct PageState {
+pub(crate) struct PageState {
     division: Division,
     number: u32,
     known: Mutex<Option<Arc<PageView>>>,
@@ -44,7 +44,7 @@ pub(in crate::engine) struct PageState {
     /// Held while the page is read, so that concurrent requests share one read.
     flight: tokio::sync::Mutex<()>,
     /// A task is renewing the page before its lease ends.
-    pub(in crate::engine) is_renewing: Arc<AtomicBool>,
+    pub(crate) is_renewing: Arc<AtomicBool>,
     /// The copy that this instance reads, and the number of copies.
     copy: AtomicU32,
     copies: AtomicU32,
@@ -52,35 +52,35 @@ pub(in crate::engine) struct PageState {
 
 /// A complete page. Its views have the instant before it was requested.
 #[derive(Debug)]
-pub(in crate::engine) struct PageView {
+pub(crate) struct PageView {
     /// `None` for an entry that cannot be parsed: then the key's item is read instead.
     listed: HashMap<KeyDigest, Option<Arc<View>>>,
     unlisted: Arc<View>,
     /// The lowest of the main table and its indexes. `None` if it is not known.
-    pub(in crate::engine) warm: Option<WarmThroughput>,
+    pub(crate) warm: Option<WarmThroughput>,
     bytes: usize,
 }
 
 impl PageView {
-    pub(in crate::engine) fn view_of(&self, key: KeyDigest) -> Option<Arc<View>> {
+    pub(crate) fn view_of(&self, key: KeyDigest) -> Option<Arc<View>> {
         match self.listed.get(&key) {
             Some(listed) => listed.clone(),
             None => Some(Arc::clone(&self.unlisted)),
         }
     }
 
-    pub(in crate::engine) fn is_valid(&self, now: Moment, lease: Duration) -> bool {
+    pub(crate) fn is_valid(&self, now: Moment, lease: Duration) -> bool {
         self.unlisted.is_valid(now, lease)
     }
 
     /// Whether a further key may be listed, or a listed key may change its width.
-    pub(in crate::engine) const fn has_room(&self, is_listed: bool) -> bool {
+    pub(crate) const fn has_room(&self, is_listed: bool) -> bool {
         self.bytes < if is_listed { MAX_PAGE_BYTES } else { FULL_PAGE_BYTES }
     }
 }
 
 impl PageState {
-    pub(in crate::engine) fn known(&self) -> Option<Arc<PageView>> {
+    pub(crate) fn known(&self) -> Option<Arc<PageView>> {
         locked(&self.known).clone()
     }
 
@@ -105,7 +105,7 @@ impl Directory {
 }
 
 impl Inner {
-    pub(in crate::engine) fn known_page(&self, key: KeyDigest) -> Option<Arc<PageState>> {
+    pub(crate) fn known_page(&self, key: KeyDigest) -> Option<Arc<PageState>> {
         let known = self.directory.known()?;
         known.states.get(known.division.page_of(key) as usize).cloned()
     }
@@ -122,7 +122,7 @@ impl Inner {
     }
 
     /// An instance never goes back to fewer pages: nobody writes them any more.
-    pub(in crate::engine) fn know_division(&self, division: Division, copies: u32) {
+    pub(crate) fn know_division(&self, division: Division, copies: u32) {
         let mut known = self.directory.pages.write().unwrap_or_else(PoisonError::into_inner);
         let is_new = known.as_ref().is_none_or(|known| {
             known.division.seed != division.seed || known.division.pages < division.pages
@@ -145,7 +145,7 @@ impl Inner {
 
     /// Reads the page of a key, unless `good` accepts the known one. `None` if neither this
     /// instance's copy nor a second one is complete, or if the table has no directory yet.
-    pub(in crate::engine) async fn read_page(
+    pub(crate) async fn read_page(
         &self,
         key: KeyDigest,
         good: impl Fn(&PageView) -> bool,

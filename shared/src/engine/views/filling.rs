@@ -3,23 +3,21 @@
 //! directory]
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
-
-use tokio::time::sleep;
 
 use crate::engine::events::ScalingReason;
+use crate::engine::views::keys::KeyJob;
 use crate::engine::{Deadline, Inner, TableEngine};
 use crate::protocol::directory::{KeyDigest, MAX_COPIES, SPLIT_PAGE_BYTES, supersedes};
 use crate::protocol::history::ShardHistory;
 use crate::protocol::layout::Layout;
 use crate::protocol::metadata::{Change, ShardMetadata};
-use crate::table::error::TableError;
+use crate::table::error::{TableError, unless_refused};
 use crate::table::{PageCopy, RawMetadata, StoredPage, TABLE_KEY, TableItem};
 use crate::values::key::{PartitionKey, ShardCount};
 
 /// Which missing pages are created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::engine) enum Pages {
+pub(crate) enum Pages {
     /// Every page: the items are known to be complete.
     All,
     /// Pages that never existed. A page that existed and has no complete copy is not created.
@@ -28,7 +26,7 @@ pub(in crate::engine) enum Pages {
 
 /// The result of comparing the directory with the items.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct Filled {
+pub(crate) struct Filled {
     /// Entries that were behind their items, in all copies.
     behind: u64,
     older: HashMap<PartitionKey, Layout>,
@@ -40,15 +38,12 @@ pub(in crate::engine) struct Filled {
 
 type Missing = BTreeMap<PageCopy, Vec<(KeyDigest, Layout)>>;
 
-pub(in crate::engine) fn table_item_gone() -> TableError {
+pub(crate) fn table_item_gone() -> TableError {
     TableError::Lost(format!("the item {TABLE_KEY} is gone"))
 }
 
 impl Inner {
-    pub(in crate::engine) async fn table_item(
-        &self,
-        deadline: Deadline,
-    ) -> Result<TableItem, TableError> {
+    pub(crate) async fn table_item(&self, deadline: Deadline) -> Result<TableItem, TableError> {
         self.retrying(deadline, || self.tables.get_table_item()).await?.ok_or_else(table_item_gone)
     }
 
@@ -67,7 +62,7 @@ impl Inner {
 
     /// Every key that a copy of a page lists, and whether an entry of it cannot be parsed or does
     /// not have this width.
-    pub(in crate::engine) async fn listed_keys(
+    pub(crate) async fn listed_keys(
         &self,
         width: ShardCount,
         deadline: Deadline,
@@ -87,7 +82,7 @@ impl Inner {
     /// Writes missing entries from the items to every copy of these pages, and marks the pages as
     /// complete. Other actors publish their own changes meanwhile. Then doubles the pages, if one
     /// is large.
-    pub(in crate::engine) async fn fill_directory(
+    pub(crate) async fn fill_directory(
         &self,
         pages: Pages,
         deadline: Deadline,
@@ -130,11 +125,8 @@ impl Inner {
         } else {
             return Ok(false);
         };
-        match step {
-            // Another process was first, or has added copies. What it did decides what is next.
-            Ok(()) | Err(TableError::ConditionFailed) => Ok(true),
-            Err(error) => Err(error),
-        }
+        // Another process may be first, or add copies. What it did decides what is next.
+        unless_refused(step).map(|_| true)
     }
 
     async fn fill(
@@ -187,9 +179,9 @@ impl Inner {
                 }
             }
             self.put_missing(&missing, deadline).await?;
-            match next {
-                Some(next) => after = Some(next),
-                None => break,
+            after = next;
+            if after.is_none() {
+                break;
             }
         }
         // A copy is complete only if it also lists the keys whose items are lost.
@@ -221,11 +213,8 @@ impl Inner {
             return Ok(Some(metadata));
         };
         let write = || self.tables.write_metadata(key, Some(&metadata), None, &numbered);
-        match self.retrying(deadline, write).await {
-            Ok(()) => Ok(Some(numbered)),
-            Err(TableError::ConditionFailed) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let written = unless_refused(self.retrying(deadline, write).await)?;
+        Ok(written.map(|()| numbered))
     }
 
     async fn put_missing(&self, missing: &Missing, deadline: Deadline) -> Result<(), TableError> {
@@ -280,15 +269,13 @@ impl Inner {
         }
         Ok(!lost.is_empty())
     }
+}
 
+impl KeyJob<'_> {
     /// Recreates a key's item from its entry in the directory, because the item is older.
-    async fn restore(
-        self: &Arc<Self>,
-        key: &PartitionKey,
-        entry: &Layout,
-        deadline: Deadline,
-    ) -> Result<(), TableError> {
-        let read = self.retrying(deadline, || self.tables.get_raw_metadata(key)).await?;
+    async fn restore(&self, entry: &Layout) -> Result<(), TableError> {
+        let KeyJob { inner, key, deadline, .. } = self;
+        let read = inner.retrying(*deadline, || inner.tables.get_raw_metadata(key)).await?;
         let seen = read.as_ref().and_then(|raw| raw.parse().ok());
         let damaged = read.filter(|_| seen.is_none());
         let history = entry.widths.iter().fold(ShardHistory::default(), |history, width| {
@@ -301,16 +288,13 @@ impl Inner {
             generation: entry.generation,
             shard_history: history.clone(),
             last_updated: entry.last_updated,
-            ..ShardMetadata::unregistered_with(self.config.adopt_shards)
+            ..ShardMetadata::unregistered_with(inner.config.adopt_shards)
         };
         let to = entry.closing.unwrap_or(entry.number_of_shards);
         let rebuild = Change::Rebuild { to, history, era: entry.era };
-        let job = self.job(key, deadline);
-        if let Some(closed) =
-            job.change_from(&known, (seen.as_ref(), damaged.as_ref()), &rebuild).await?
-        {
-            sleep(self.environment.opening_wait()).await;
-            job.open(&closed, ScalingReason::Asked).await?;
+        let stored = (seen.as_ref(), damaged.as_ref());
+        if let Some(closed) = self.change_from(&known, stored, &rebuild).await? {
+            self.open(&closed, ScalingReason::Asked).await?;
         }
         Ok(())
     }
@@ -359,7 +343,7 @@ impl TableEngine {
         self.claim_for_rebuild(deadline).await?;
         let filled = self.inner.fill_directory(Pages::All, deadline).await?;
         for (key, entry) in &filled.older {
-            self.inner.restore(key, entry, deadline).await?;
+            self.inner.job(key, deadline).restore(entry).await?;
         }
         if !filled.without_item.is_empty() {
             tracing::warn!(

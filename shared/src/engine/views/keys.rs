@@ -9,21 +9,22 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use crate::engine::drain::state::OwnDrain;
+use crate::engine::drain::OwnDrain;
 use crate::engine::views::conflicts::Conflicts;
 use crate::engine::views::record::Record;
-use crate::engine::{Deadline, Inner, locked};
-use crate::policy::pressure::PressureTracker;
+use crate::engine::{Deadline, Inner, locked, telemetry};
+use crate::policy::capacity::CapacityScope;
+use crate::policy::pressure::{Pressure, PressureTracker};
 use crate::protocol::directory::KeyDigest;
 use crate::protocol::view::{Moment, View};
-use crate::values::key::{PartitionKey, ShardNumber, SortKey};
+use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::values::spacing::Spacing;
 use crate::values::throughput::WarmThroughput;
 use crate::values::value::Item;
 
 /// The largest number of keys that an instance remembers. Each takes at most 2 KB of key and a
 /// history, so some ten megabytes at worst.
-pub(in crate::engine) const MAX_REMEMBERED_KEYS: usize = 4_096;
+pub(crate) const MAX_REMEMBERED_KEYS: usize = 4_096;
 /// How long a write avoids a throttled shard, if it may go to another one.
 const SHARD_AVOIDANCE_PERIOD: Duration = Duration::from_secs(1);
 /// The longest that a response waits for a renewal that runs beside it.
@@ -31,76 +32,77 @@ const RENEWAL_TIMEOUT: Duration = Duration::from_millis(100);
 /// The number of deletions of a key a second that may read before they delete: enough for a queue,
 /// and too few to heat a shard with reads.
 const MAX_CHECKED_DELETIONS_PER_SECOND: u64 = 20;
+
 #[derive(Debug, Default)]
 pub(crate) struct KeyState {
     /// The key in the directory, once it was needed.
     digest: OnceLock<KeyDigest>,
     known: Mutex<Known>,
     /// Held while the key's item is read, so that concurrent requests share one read.
-    pub(in crate::engine) flight: tokio::sync::Mutex<()>,
+    pub(crate) flight: tokio::sync::Mutex<()>,
     /// A background task of this kind is running.
-    pub(in crate::engine) is_registering: Arc<AtomicBool>,
-    pub(in crate::engine) is_repairing: Arc<AtomicBool>,
-    pub(in crate::engine) is_looking: Arc<AtomicBool>,
-    pub(in crate::engine) is_taking_over: Arc<AtomicBool>,
-    pub(in crate::engine) is_scaling: Arc<AtomicBool>,
-    pub(in crate::engine) is_watching: Arc<AtomicBool>,
+    pub(crate) is_registering: Arc<AtomicBool>,
+    pub(crate) is_repairing: Arc<AtomicBool>,
+    pub(crate) is_looking: Arc<AtomicBool>,
+    pub(crate) is_taking_over: Arc<AtomicBool>,
+    pub(crate) is_scaling: Arc<AtomicBool>,
+    pub(crate) is_watching: Arc<AtomicBool>,
     /// Held while a closing is waited for, so that concurrent writers poll once.
-    pub(in crate::engine) opening_turn: tokio::sync::Mutex<()>,
+    pub(crate) opening_turn: tokio::sync::Mutex<()>,
     /// The back-off from the work of other actors on this key.
-    pub(in crate::engine) conflicts: Conflicts,
-    pub(in crate::engine) drain: tokio::sync::Mutex<Option<OwnDrain>>,
+    pub(crate) conflicts: Conflicts,
+    pub(crate) drain: tokio::sync::Mutex<Option<OwnDrain>>,
     /// Deletions that may read before they leave a tombstone, in this second of the monotonic
     /// clock.
     looks: AtomicU64,
     /// Unrecorded write units, and the minute of the last record: 0 before the first write of a key
     /// with several shards.
-    pub(in crate::engine) units: AtomicU64,
-    pub(in crate::engine) units_noted: AtomicU64,
+    pub(crate) units: AtomicU64,
+    pub(crate) units_noted: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-pub(in crate::engine) struct Known {
-    pub(in crate::engine) view: Option<Arc<View>>,
+pub(crate) struct Known {
+    pub(crate) view: Option<Arc<View>>,
     /// The key's item, as this instance last read or wrote it.
-    pub(in crate::engine) record: Option<Arc<Record>>,
+    pub(crate) record: Option<Arc<Record>>,
     /// The key had an item once. It may change, but never disappear.
-    pub(in crate::engine) was_registered: bool,
+    pub(crate) was_registered: bool,
     /// Since when the page is behind the known state of the key.
-    pub(in crate::engine) behind_since: Option<Moment>,
+    pub(crate) behind_since: Option<Moment>,
     /// The key has no item. This was checked, so none is missing.
-    pub(in crate::engine) is_new: bool,
-    pub(in crate::engine) pressure: PressureTracker,
+    pub(crate) is_new: bool,
+    pub(crate) pressure: PressureTracker,
     /// The number of partitions of the table at that time, as far as it was known.
     partitions: Option<u32>,
     /// The mean size in bytes of the items on the last pages.
-    pub(in crate::engine) item_bytes: Option<f64>,
-    pub(in crate::engine) spacing: Spacing,
+    pub(crate) item_bytes: Option<f64>,
+    pub(crate) spacing: Spacing,
     throttled_at: HashMap<ShardNumber, Moment>,
     /// When this instance makes its next scaling decision.
-    pub(in crate::engine) quiet: Option<Quiet>,
+    pub(crate) quiet: Option<Quiet>,
     /// Since when other keys fill the key's partitions.
-    pub(in crate::engine) crowded_since: Option<Moment>,
+    pub(crate) crowded_since: Option<Moment>,
     /// The pool of observations that has this instance's rate: when it began.
-    pub(in crate::engine) pool: u64,
+    pub(crate) pool: u64,
 }
 
 /// Why a throttled instance makes no scaling decision.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::engine) struct Quiet {
-    pub(in crate::engine) since: Moment,
-    pub(in crate::engine) lasts: Duration,
+pub(crate) struct Quiet {
+    pub(crate) since: Moment,
+    pub(crate) lasts: Duration,
     /// The table's warm throughput at that time, as far as it was known. With another throughput,
     /// the decision is out of date.
-    pub(in crate::engine) warm: Option<WarmThroughput>,
+    pub(crate) warm: Option<WarmThroughput>,
     /// The table was short of partitions, and not the key of shards.
-    pub(in crate::engine) is_short: bool,
+    pub(crate) is_short: bool,
 }
 
 impl Quiet {
     /// Whether the instance makes no decision yet, on a table with this warm throughput. The time
     /// for which a process was suspended counts, too.
-    pub(in crate::engine) fn holds(&self, warm: Option<WarmThroughput>, now: Moment) -> bool {
+    pub(crate) fn holds(&self, warm: Option<WarmThroughput>, now: Moment) -> bool {
         self.warm == warm && now.since(self.since).is_some_and(|age| age < self.lasts)
     }
 }
@@ -108,7 +110,7 @@ impl Quiet {
 impl Known {
     /// Takes the table's number of partitions. Observations with fewer partitions are discarded:
     /// they would make the demand look larger.
-    pub(in crate::engine) fn observe_partitions(&mut self, partitions: Option<u32>, now: Duration) {
+    pub(crate) fn observe_partitions(&mut self, partitions: Option<u32>, now: Duration) {
         if partitions.is_some() && partitions != self.partitions {
             self.pressure.forget(now);
             self.partitions = partitions;
@@ -117,19 +119,19 @@ impl Known {
 }
 
 impl KeyState {
-    pub(in crate::engine) fn is_changing(&self) -> bool {
+    pub(crate) fn is_changing(&self) -> bool {
         self.is_scaling.load(Ordering::Acquire) || self.is_taking_over.load(Ordering::Acquire)
     }
 
-    pub(in crate::engine) fn known(&self) -> MutexGuard<'_, Known> {
+    pub(crate) fn known(&self) -> MutexGuard<'_, Known> {
         locked(&self.known)
     }
 
-    pub(in crate::engine) fn view(&self) -> Option<Arc<View>> {
+    pub(crate) fn view(&self) -> Option<Arc<View>> {
         self.known().view.clone()
     }
 
-    pub(in crate::engine) fn learn(&self, view: Arc<View>) -> Arc<View> {
+    pub(crate) fn learn(&self, view: Arc<View>) -> Arc<View> {
         let mut known = self.known();
         let view = match &known.view {
             Some(old)
@@ -156,12 +158,7 @@ impl KeyState {
     }
 
     /// Learns from a page the size of the key's items, and their distances.
-    pub(in crate::engine) fn learn_page(
-        &self,
-        bytes: usize,
-        after: Option<&SortKey>,
-        items: &[Item],
-    ) {
+    pub(crate) fn learn_page(&self, bytes: usize, after: Option<&SortKey>, items: &[Item]) {
         let Some(last) = items.last() else { return };
         let (mean, mut known) = (bytes as f64 / items.len() as f64, self.known());
         known.item_bytes = Some(known.item_bytes.map_or(mean, |before| (before + mean) / 2.0));
@@ -170,7 +167,7 @@ impl KeyState {
         }
     }
 
-    pub(in crate::engine) fn note_throttled(&self, shard: ShardNumber, now: Moment) {
+    pub(crate) fn note_throttled(&self, shard: ShardNumber, now: Moment) {
         let mut known = self.known();
         known
             .throttled_at
@@ -179,14 +176,14 @@ impl KeyState {
     }
 
     /// For how long a shard is still to be avoided: zero if it was not throttled a moment ago.
-    pub(in crate::engine) fn heat(&self, shard: ShardNumber, now: Moment) -> Duration {
+    pub(crate) fn heat(&self, shard: ShardNumber, now: Moment) -> Duration {
         let throttled_at = self.known().throttled_at.get(&shard).copied();
         let age = throttled_at.and_then(|at| now.since(at));
         age.map_or(Duration::ZERO, |age| SHARD_AVOIDANCE_PERIOD.saturating_sub(age))
     }
 
     /// Whether one more deletion may read this second.
-    pub(in crate::engine) fn may_look(&self, now: Moment) -> bool {
+    pub(crate) fn may_look(&self, now: Moment) -> bool {
         let second = now.monotonic.as_secs() << 8;
         let count = |before: u64| {
             let counted = if before & !0xFF == second { before + 1 } else { second + 1 };
@@ -196,18 +193,18 @@ impl KeyState {
     }
 }
 
-pub(in crate::engine) struct KeyJob<'a> {
-    pub(in crate::engine) inner: &'a Arc<Inner>,
-    pub(in crate::engine) key: &'a PartitionKey,
-    pub(in crate::engine) state: Arc<KeyState>,
-    pub(in crate::engine) deadline: Deadline,
+pub(crate) struct KeyJob<'a> {
+    pub(crate) inner: &'a Arc<Inner>,
+    pub(crate) key: &'a PartitionKey,
+    pub(crate) state: Arc<KeyState>,
+    pub(crate) deadline: Deadline,
     /// The tasks that this job began and waits for before it ends, because a function is suspended
     /// after its response.
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Inner {
-    pub(in crate::engine) fn job<'a>(
+    pub(crate) fn job<'a>(
         self: &'a Arc<Self>,
         key: &'a PartitionKey,
         deadline: Deadline,
@@ -218,7 +215,7 @@ impl Inner {
 }
 
 impl<'a> KeyJob<'a> {
-    pub(in crate::engine) fn new(
+    pub(crate) fn new(
         inner: &'a Arc<Inner>,
         key: &'a PartitionKey,
         state: Arc<KeyState>,
@@ -227,12 +224,42 @@ impl<'a> KeyJob<'a> {
         Self { inner, key, state, deadline, tasks: Mutex::default() }
     }
 
-    pub(in crate::engine) fn digest(&self) -> KeyDigest {
+    pub(crate) fn digest(&self) -> KeyDigest {
         *self.state.digest.get_or_init(|| KeyDigest::of(self.key))
     }
 
+    /// Notes an attempt to write an item of this many write units, the `count`th of its write, on a
+    /// shard under a width. If it was throttled and more shards help, the key is relieved.
+    pub(crate) fn note_attempt(
+        &self,
+        (shard, width): (ShardNumber, ShardCount),
+        sort_key: &SortKey,
+        (count, units): (u32, u64),
+        throttled: Option<CapacityScope>,
+    ) {
+        let now = self.inner.environment.now();
+        let is_cured = throttled.is_none_or(|scope| self.inner.config.is_cured_by_shards(scope));
+        if is_cured {
+            let attempt = match count {
+                1 => Pressure::first_attempt(units, throttled.is_some()),
+                _ => Pressure::repetition(units, throttled.is_some()),
+            };
+            let mut known = self.state.known();
+            known.pressure.record(width, attempt, now.monotonic);
+            if count == 1 && throttled.is_some() {
+                known.pressure.record_item(sort_key);
+            }
+        }
+        let Some(scope) = throttled else { return };
+        telemetry::throttled(scope);
+        if is_cured {
+            self.state.note_throttled(shard, now);
+            self.relieve();
+        }
+    }
+
     /// Starts a task in the background, unless one with this flag is running.
-    pub(in crate::engine) fn in_background<F: Future<Output = ()> + Send + 'static>(
+    pub(crate) fn in_background<F: Future<Output = ()> + Send + 'static>(
         &self,
         flag: &Arc<AtomicBool>,
         task: impl FnOnce(Arc<Inner>, PartitionKey, Arc<KeyState>) -> F,
@@ -249,7 +276,7 @@ impl<'a> KeyJob<'a> {
     }
 
     /// As [`in_background`](Self::in_background), but the job waits for it, within reason.
-    pub(in crate::engine) fn beside<F: Future<Output = ()> + Send + 'static>(
+    pub(crate) fn beside<F: Future<Output = ()> + Send + 'static>(
         &self,
         flag: &Arc<AtomicBool>,
         task: impl FnOnce(Arc<Inner>, PartitionKey, Arc<KeyState>) -> F,
@@ -261,7 +288,7 @@ impl<'a> KeyJob<'a> {
 
     /// Waits for tasks that run beside the job, but not for long: the next request can do their
     /// work as well.
-    pub(in crate::engine) async fn end(&self) {
+    pub(crate) async fn end(&self) {
         let begun = std::mem::take(&mut *locked(&self.tasks));
         let until = tokio::time::Instant::now() + RENEWAL_TIMEOUT;
         for begun in begun {
@@ -281,7 +308,6 @@ impl Drop for Running {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::pressure::Pressure;
     use crate::values::key::tests::count;
 
     fn at(monotonic: u64, wall: u64) -> Moment {

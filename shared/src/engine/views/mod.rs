@@ -27,7 +27,7 @@ use crate::table::error::TableError;
 
 const MAX_STALE_READS: u32 = 3;
 /// The share of the lease after which a page is renewed early.
-pub(in crate::engine) const RENEWAL_SHARE: f64 = 0.8;
+pub(crate) const RENEWAL_SHARE: f64 = 0.8;
 const LOSS_CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 /// A page that is behind the known state of a key for this long is repaired, because the actor that
 /// changed the key has died.
@@ -36,14 +36,14 @@ const PAGE_REPAIR_PERIOD: Duration = Duration::from_secs(3);
 impl KeyJob<'_> {
     /// The view of a record. If the directory does not list the key, this is the view of a key that
     /// never grew, with generation 0.
-    pub(in crate::engine) fn view_of(&self, record: &Record) -> Arc<View> {
+    pub(crate) fn view_of(&self, record: &Record) -> Arc<View> {
         let (view, unlisted) = (record.view(), self.inner.config.adopt_shards);
         let is_listed = view.layout.is_listed(unlisted);
         Arc::new(if is_listed { view } else { View { layout: Layout::unlisted(unlisted), ..view } })
     }
 
     /// The known layout of the key. `None` if its page was never read.
-    pub(in crate::engine) fn known_view(&self) -> Option<Arc<View>> {
+    pub(crate) fn known_view(&self) -> Option<Arc<View>> {
         let known = self.state.view();
         let page = self.inner.known_page(self.digest()).and_then(|page| page.known());
         let Some(page) = page.and_then(|page| page.view_of(self.digest())) else { return known };
@@ -81,15 +81,15 @@ impl KeyJob<'_> {
     }
 
     /// Writes the layout of the key's item to the copies of its page that are behind.
-    pub(in crate::engine) async fn repair(&self) -> Result<(), TableError> {
+    pub(crate) async fn repair(&self) -> Result<(), TableError> {
         let record = self.record_from_now().await?;
         self.state.learn(self.view_of(&record));
-        self.inner.publish_if_behind(self.key, record.metadata.layout(), self.deadline).await
+        self.publish_if_behind(record.metadata.layout()).await
     }
 
     /// As [`repair`](Self::repair), after a random pause: of many instances that notice the same,
     /// the first to wake repairs.
-    pub(in crate::engine) async fn repair_later(&self) -> Result<(), TableError> {
+    pub(crate) async fn repair_later(&self) -> Result<(), TableError> {
         let environment = &self.inner.environment;
         sleep(environment.jitter(self.state.conflicts.note_behind())).await;
         self.repair().await
@@ -97,22 +97,14 @@ impl KeyJob<'_> {
 
     /// A view that `good` accepts: the known one, or one that is read now. Concurrent callers share
     /// one read.
-    pub(in crate::engine) async fn view(
+    pub(crate) async fn view(
         &self,
         good: impl Fn(&View, Moment) -> bool,
     ) -> Result<Arc<View>, TableError> {
         let known = || self.known_view().filter(|view| good(view, self.inner.environment.now()));
-        match known() {
-            Some(view) => Ok(view),
-            None => self.new_view(good).await,
+        if let Some(view) = known() {
+            return Ok(view);
         }
-    }
-
-    async fn new_view(
-        &self,
-        good: impl Fn(&View, Moment) -> bool,
-    ) -> Result<Arc<View>, TableError> {
-        let known = || self.known_view().filter(|view| good(view, self.inner.environment.now()));
         for _ in 0..MAX_STALE_READS {
             let is_known = |_: &_| known().is_some();
             let read = self.inner.read_page(self.digest(), is_known, self.deadline).await?;
@@ -130,12 +122,12 @@ impl KeyJob<'_> {
         Ok(self.state.learn(self.view_of(&record)))
     }
 
-    pub(in crate::engine) async fn view_from_now(&self) -> Result<Arc<View>, TableError> {
+    pub(crate) async fn view_from_now(&self) -> Result<Arc<View>, TableError> {
         let began = self.inner.environment.now();
         self.view(|view, now| view.is_asked_since(began, now)).await
     }
 
-    pub(in crate::engine) async fn leased_or_new_view(&self) -> Result<Arc<View>, TableError> {
+    pub(crate) async fn leased_or_new_view(&self) -> Result<Arc<View>, TableError> {
         match self.leased_view() {
             Some(view) => Ok(view),
             None => self.view(|view, now| view.is_valid(now, self.inner.config.lease())).await,
@@ -144,7 +136,7 @@ impl KeyJob<'_> {
 
     /// The view, if its lease is still valid. When little of the lease is left, its page is renewed
     /// in the background.
-    pub(in crate::engine) fn leased_view(&self) -> Option<Arc<View>> {
+    pub(crate) fn leased_view(&self) -> Option<Arc<View>> {
         let (now, lease) = (self.inner.environment.now(), self.inner.config.lease());
         let view = self.known_view().filter(|view| view.is_valid(now, lease))?;
         self.renew(&view, lease, now);
@@ -152,12 +144,7 @@ impl KeyJob<'_> {
     }
 
     /// As [`renew`](Self::renew). Without a view, gets one in the background.
-    pub(in crate::engine) fn renew_or_get(
-        &self,
-        view: Option<&View>,
-        lease: Duration,
-        now: Moment,
-    ) {
+    pub(crate) fn renew_or_get(&self, view: Option<&View>, lease: Duration, now: Moment) {
         match view {
             Some(view) => self.renew(view, lease, now),
             None => self.beside(&self.state.is_looking, move |inner, key, state| async move {
@@ -169,7 +156,7 @@ impl KeyJob<'_> {
         }
     }
 
-    pub(in crate::engine) fn renew(&self, view: &View, lease: Duration, now: Moment) {
+    pub(crate) fn renew(&self, view: &View, lease: Duration, now: Moment) {
         let renew_at = lease.mul_f64(RENEWAL_SHARE);
         if view.is_valid(now, renew_at) {
             return;
@@ -183,11 +170,8 @@ impl KeyJob<'_> {
     }
 
     /// The key's item as it was last read or written, if `good` accepts it, or as it is now.
-    /// Concurrent callers share one read.
-    ///
-    /// # Errors
-    /// [`TableError::Lost`] if it is older than the known state.
-    pub(in crate::engine) async fn record(
+    /// Concurrent callers share one read. [`TableError::Lost`] if it is older than the known state.
+    pub(crate) async fn record(
         &self,
         good: impl Fn(&Record, Moment) -> bool,
     ) -> Result<Arc<Record>, TableError> {
@@ -223,7 +207,7 @@ impl KeyJob<'_> {
         Err(TableError::Lost("its generation went back".into()))
     }
 
-    pub(in crate::engine) fn learn_record(&self, record: &Arc<Record>) {
+    pub(crate) fn learn_record(&self, record: &Arc<Record>) {
         let mut known = self.state.known();
         known.was_registered |= record.exists;
         let old = known.record.as_ref();
@@ -232,7 +216,7 @@ impl KeyJob<'_> {
         }
     }
 
-    pub(in crate::engine) async fn record_from_now(&self) -> Result<Arc<Record>, TableError> {
+    pub(crate) async fn record_from_now(&self) -> Result<Arc<Record>, TableError> {
         let began = self.inner.environment.now();
         let is_new = |record: &Record, now: Moment| {
             record.asked_at.monotonic >= began.monotonic && now.since(record.asked_at).is_some()

@@ -7,7 +7,7 @@ use crate::engine::{Deadline, Inner, TableEngine};
 use crate::protocol::armed::Armed;
 use crate::protocol::directory::{Division, PAGES};
 use crate::protocol::version::Version;
-use crate::table::error::TableError;
+use crate::table::error::{TableError, unless_refused};
 use crate::table::{Mode, TABLE_KEY, Table, TableItem};
 use crate::values::key::{ShardKeys, SortKeyType};
 use crate::values::placement::Placement;
@@ -18,7 +18,7 @@ const PROTOCOL: u64 = 4;
 
 /// What the pages say about the directory, if the table item is lost, or was restored to an earlier
 /// state.
-pub(in crate::engine) struct FoundDirectory {
+pub(crate) struct FoundDirectory {
     /// Absent if no page is complete.
     division: Option<Division>,
     next_pages: Option<u32>,
@@ -76,7 +76,7 @@ impl TableEngine {
 impl Inner {
     /// Before the first write: the table item exists, and agrees. A table without one must be new,
     /// unless it is being rebuilt, from the directory that was `found`.
-    pub(in crate::engine) async fn claim_once(
+    pub(crate) async fn claim_once(
         &self,
         found: Option<&FoundDirectory>,
         deadline: Deadline,
@@ -92,11 +92,10 @@ impl Inner {
         let mut table = read().await?;
         let mut is_empty = false;
         if table.is_none() && is_new {
-            let checked = self.check_new_table(deadline).await;
-            is_empty = matches!(checked, Ok(true));
-            if let Err(error) = checked {
+            match self.check_new_table(deadline).await {
+                Ok(is_so) => is_empty = is_so,
                 // Another process may have claimed it meanwhile, and written.
-                table = Some(read().await?.ok_or(error)?);
+                Err(error) => table = Some(read().await?.ok_or(error)?),
             }
         }
         if table.is_none() {
@@ -111,11 +110,9 @@ impl Inner {
                 directory_made: false,
                 rebuilding: !is_new,
             };
-            match self.retrying(deadline, || self.tables.store_table_item(&own)).await {
-                // Another process was first, or an earlier attempt was applied.
-                Ok(()) | Err(TableError::ConditionFailed) => table = read().await?,
-                Err(error) => return Err(error),
-            }
+            // Refused if another process was first, or an earlier attempt was applied.
+            unless_refused(self.retrying(deadline, || self.tables.store_table_item(&own)).await)?;
+            table = read().await?;
         }
         let table = table.ok_or_else(table_item_gone)?;
         if is_new {
@@ -181,7 +178,7 @@ impl Inner {
         Ok(page.items.is_empty() && page.next.is_none())
     }
 
-    pub(in crate::engine) fn agree(&self, table: &TableItem) -> Result<(), TableError> {
+    pub(crate) fn agree(&self, table: &TableItem) -> Result<(), TableError> {
         if let Err(error) = self.config.check_placement("placement") {
             return Err(self.tables.unusable(Table::Main, error.to_string()));
         }

@@ -3,78 +3,56 @@
 use tokio::task::JoinSet;
 
 use crate::engine::retry::Backoff;
-use crate::engine::{Deadline, Inner};
-use crate::protocol::directory::{KeyDigest, Publication, supersedes};
+use crate::engine::views::keys::KeyJob;
+use crate::protocol::directory::{Publication, supersedes};
 use crate::protocol::layout::Layout;
 use crate::table::error::TableError;
 use crate::table::{PageCopy, StoredPage};
-use crate::values::key::PartitionKey;
 
 struct Publishing<'a> {
-    inner: &'a Inner,
-    key: KeyDigest,
+    job: &'a KeyJob<'a>,
     /// The copies, by their number in the publication.
     copies: Vec<PageCopy>,
     publication: Publication,
 }
 
-impl Inner {
+impl KeyJob<'_> {
     /// Publishes a layout that this actor has written: on return every copy of the key's page has
     /// it, or a later one. The layout of a key that is not listed needs no entry.
-    pub(in crate::engine) async fn publish(
-        &self,
-        key: &PartitionKey,
-        layout: Layout,
-        deadline: Deadline,
-    ) -> Result<(), TableError> {
-        match self.begin_publishing(key, layout, deadline).await? {
-            Some(mut publishing) => publishing.finish(deadline).await,
-            None => Ok(()),
-        }
+    pub(crate) async fn publish(&self, layout: Layout) -> Result<(), TableError> {
+        self.begin_publishing(layout).await?.finish().await
     }
 
     /// As [`publish`](Self::publish), for a layout that another actor has written, and may be
     /// publishing. Writes only copies that are behind.
-    pub(in crate::engine) async fn publish_if_behind(
-        &self,
-        key: &PartitionKey,
-        layout: Layout,
-        deadline: Deadline,
-    ) -> Result<(), TableError> {
-        let Some(mut publishing) = self.begin_publishing(key, layout, deadline).await? else {
-            return Ok(());
-        };
+    pub(crate) async fn publish_if_behind(&self, layout: Layout) -> Result<(), TableError> {
+        let mut publishing = self.begin_publishing(layout).await?;
         publishing.look().await?;
-        publishing.finish(deadline).await
+        publishing.finish().await
     }
 
-    async fn begin_publishing(
-        &self,
-        key: &PartitionKey,
-        layout: Layout,
-        deadline: Deadline,
-    ) -> Result<Option<Publishing<'_>>, TableError> {
-        if !layout.is_listed(self.config.adopt_shards) {
-            return Ok(None);
-        }
-        // After the change. A copy or a page that is added from now on is filled from the items,
-        // which have it.
-        let table = self.table_item(deadline).await?;
-        let key = KeyDigest::of(key);
-        let copies = table.copies_of(key);
+    async fn begin_publishing(&self, layout: Layout) -> Result<Publishing<'_>, TableError> {
+        let copies = if layout.is_listed(self.inner.config.adopt_shards) {
+            // After the change. A copy or a page that is added from now on is filled from the
+            // items, which have it.
+            self.inner.table_item(self.deadline).await?.copies_of(self.digest())
+        } else {
+            Vec::new()
+        };
         let publication = Publication::new(layout, u32::try_from(copies.len()).unwrap_or(u32::MAX));
-        Ok(Some(Publishing { inner: self, key, copies, publication }))
+        Ok(Publishing { job: self, copies, publication })
     }
 }
 
 impl Publishing<'_> {
-    async fn finish(&mut self, deadline: Deadline) -> Result<(), TableError> {
+    async fn finish(mut self) -> Result<(), TableError> {
+        let KeyJob { inner, deadline, .. } = self.job;
         let mut backoff = Backoff::default();
         while let Err(error) = self.send().await {
             if let TableError::Capacity(_) = error {
                 backoff.slow_down();
             }
-            if !error.is_retryable() || !backoff.pause(&self.inner.environment, deadline).await {
+            if !error.is_retryable() || !backoff.pause(&inner.environment, *deadline).await {
                 return Err(error);
             }
             // An actor that repairs the page may have written it. A write that is rejected costs
@@ -88,8 +66,8 @@ impl Publishing<'_> {
     async fn send(&mut self) -> Result<(), TableError> {
         let mut sending = JoinSet::new();
         for (copy, at) in self.missing_copies() {
-            let (tables, layout) = (self.inner.tables.clone(), self.publication.layout().clone());
-            let key = self.key;
+            let (tables, key) = (self.job.inner.tables.clone(), self.job.digest());
+            let layout = self.publication.layout().clone();
             sending.spawn(async move { (copy, tables.put_entry(at, key, &layout).await) });
         }
         let mut failed = Ok(());
@@ -110,8 +88,8 @@ impl Publishing<'_> {
     /// Reads every missing copy once, and notes which have the layout.
     async fn look(&mut self) -> Result<(), TableError> {
         for (copy, at) in self.missing_copies() {
-            let stored = self.inner.tables.get_page(at).await?;
-            let entry = |page: &StoredPage| page.entries.get(&self.key).cloned().flatten();
+            let (key, stored) = (self.job.digest(), self.job.inner.tables.get_page(at).await?);
+            let entry = |page: &StoredPage| page.entries.get(&key).cloned().flatten();
             if !supersedes(self.publication.layout(), stored.as_ref().and_then(entry).as_ref()) {
                 self.publication.note_written(copy);
             }

@@ -7,19 +7,19 @@ use crate::protocol::view::{Moment, View};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Record {
     /// The metadata. A key without an item has the default.
-    pub(in crate::engine) metadata: ShardMetadata,
-    pub(in crate::engine) exists: bool,
+    pub(crate) metadata: ShardMetadata,
+    pub(crate) exists: bool,
     /// Taken before the request was sent.
-    pub(in crate::engine) asked_at: Moment,
+    pub(crate) asked_at: Moment,
 }
 
 impl Record {
-    pub(in crate::engine) fn view(&self) -> View {
+    pub(crate) fn view(&self) -> View {
         let layout = self.metadata.layout();
         View { layout, asked_at: self.asked_at }
     }
 
-    pub(in crate::engine) fn stored_metadata(&self) -> Option<&ShardMetadata> {
+    pub(crate) fn stored_metadata(&self) -> Option<&ShardMetadata> {
         self.exists.then_some(&self.metadata)
     }
 }

@@ -5,9 +5,8 @@
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::engine::views::directory::PageView;
-use crate::engine::{Deadline, Inner, TableEngine};
+use crate::engine::{Deadline, TableEngine};
 use crate::protocol::directory::KeyDigest;
-use crate::table::PageCopy;
 use crate::table::error::TableError;
 use crate::values::key::PartitionKey;
 use crate::values::throughput::WarmThroughput;
@@ -24,10 +23,18 @@ impl TableEngine {
         self.claim_mode(deadline).await?;
         let inner = &self.inner;
         let table = inner.table_item(deadline).await?;
-        let copies = table.all_copies().into_iter();
-        let publishing = copies.map(|at| inner.publish_warm_throughput_to(at, warm, deadline));
-        let publishing = stream::iter(publishing.collect::<Vec<_>>());
-        publishing.buffer_unordered(COMPARISON_CONCURRENCY).try_collect().await
+        let publish = |at| async move {
+            // Read first, because a refused condition costs the write units of the whole page, and
+            // a page may be large.
+            let stored = inner.retrying(deadline, || inner.tables.get_page(at)).await?;
+            // A copy that is missing or not complete gets the value with its mark.
+            if stored.is_none_or(|page| page.copies.is_none() || page.warm == Some(warm)) {
+                return Ok(());
+            }
+            inner.retrying(deadline, || inner.tables.put_warm_throughput(at, warm)).await
+        };
+        let publishing: Vec<_> = table.all_copies().into_iter().map(publish).collect();
+        stream::iter(publishing).buffer_unordered(COMPARISON_CONCURRENCY).try_collect().await
     }
 
     /// The published warm throughput, from the key's page: read within the lease, or now. `None`
@@ -47,23 +54,5 @@ impl TableEngine {
             None => inner.read_page(key, is_valid, deadline).await?,
         };
         Ok(page.and_then(|page| page.warm))
-    }
-}
-
-impl Inner {
-    async fn publish_warm_throughput_to(
-        &self,
-        at: PageCopy,
-        warm: WarmThroughput,
-        deadline: Deadline,
-    ) -> Result<(), TableError> {
-        // Read first, because a refused condition costs the write units of the whole page, and a
-        // page may be large.
-        let stored = self.retrying(deadline, || self.tables.get_page(at)).await?;
-        // A copy that is missing or not complete gets the value with its mark.
-        if stored.is_none_or(|page| page.copies.is_none() || page.warm == Some(warm)) {
-            return Ok(());
-        }
-        self.retrying(deadline, || self.tables.put_warm_throughput(at, warm)).await
     }
 }

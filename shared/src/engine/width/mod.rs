@@ -17,11 +17,11 @@ use crate::protocol::growth::GrowthRecord;
 use crate::protocol::layout::Layout;
 use crate::protocol::metadata::{Change, ShardMetadata};
 use crate::table::RawMetadata;
-use crate::table::error::TableError;
+use crate::table::error::{TableError, unless_refused};
 use crate::values::key::{PartitionKey, ShardCount};
 
 /// The longest time for the whole change before its actor gives up and leaves it to others.
-pub(in crate::engine) const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The time that an actor allows for its requests between a close and its open.
 const OPENING_TIME: Duration = Duration::from_millis(20);
 /// How often writers that wait for an open check for it, and the longest random pause on top.
@@ -164,12 +164,12 @@ fn still_changing() -> TableError {
     TableError::Transient("the key's width was changing until the deadline".into())
 }
 
-pub(in crate::engine) fn millis(duration: Duration) -> u64 {
+pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl KeyJob<'_> {
-    pub(in crate::engine) async fn change_width(
+    pub(crate) async fn change_width(
         &self,
         record: &Record,
         close: Change,
@@ -197,10 +197,8 @@ impl KeyJob<'_> {
             return Ok(ScaleOutcome::Superseded);
         };
         if let Some(to) = closed.closing() {
-            self.inner.report(self.key, closed.number_of_shards, ScalingStep::Closed(to), reason);
+            self.report(closed.number_of_shards, ScalingStep::Closed(to), reason);
         }
-        // Every copy of the page has the closing. Now the wait for all earlier views begins.
-        sleep(self.inner.environment.opening_wait()).await;
         self.open(&closed, reason).await
     }
 
@@ -211,13 +209,13 @@ impl KeyJob<'_> {
         reason: ScalingReason,
     ) -> ScaleOutcome {
         let from = record.metadata.number_of_shards;
-        self.inner.report(self.key, from, ScalingStep::Unchanged(decision), reason);
+        self.report(from, ScalingStep::Unchanged(decision), reason);
         ScaleOutcome::Unchanged(decision)
     }
 
     /// Waits until a key's next era has begun and this job has a view of it. If that takes too
     /// long, a background task takes the closing over. Concurrent jobs share one check.
-    pub(in crate::engine) async fn wait_for_open(&self) -> Result<(), TableError> {
+    pub(crate) async fn wait_for_open(&self) -> Result<(), TableError> {
         let Ok(_turn) = timeout_at(self.deadline, self.state.opening_turn.lock()).await else {
             return Err(still_changing());
         };
@@ -240,12 +238,19 @@ impl KeyJob<'_> {
                 *watched.get_or_insert_with(|| (layout.generation, self.patience(seen)));
             if Instant::now() >= ends {
                 // If the item is lost, the waiting request must fail.
-                let (record, watched_generation) =
-                    (self.record_from_now().await?, layout.generation);
+                let record = self.record_from_now().await?;
+                let is_ahead = record.metadata.generation > layout.generation;
                 // Not within this request, which may end before the wait does.
                 self.in_background(&self.state.is_taking_over, move |inner, key, state| async move {
                     let job = KeyJob::new(&inner, &key, state, Instant::now() + CHANGE_TIMEOUT);
-                    if let Err(error) = job.take_over_or_repair(&record, watched_generation).await {
+                    // If the key's item is further on, its actor may have died before it wrote the
+                    // page.
+                    let done = if is_ahead {
+                        job.repair_later().await
+                    } else {
+                        job.take_over(&record).await.map(drop)
+                    };
+                    if let Err(error) = done {
                         tracing::warn!(%error, "could not take over the closing; a waiting writer tries again");
                     }
                 });
@@ -255,7 +260,7 @@ impl KeyJob<'_> {
             // The closing does not open before that. A wrong clock must not make this wait long.
             let now = millis(environment.now().wall);
             let left = layout.opens_at.map_or(0, |at| at.saturating_sub(now));
-            let left = Duration::from_millis(left).min(environment.opening_wait());
+            let left = Duration::from_millis(left).min(environment.opening_wait);
             let next =
                 ends.min(Instant::now() + left.max(POLL_PERIOD) + environment.jitter(POLL_PERIOD));
             if next >= self.deadline {
@@ -267,10 +272,7 @@ impl KeyJob<'_> {
 
     /// As [`wait_for_open`](Self::wait_for_open), for a closing that was read in the key's item and
     /// may be missing in its page.
-    pub(in crate::engine) async fn wait_out(
-        &self,
-        record: &Record,
-    ) -> Result<ScaleOutcome, TableError> {
+    pub(crate) async fn wait_out(&self, record: &Record) -> Result<ScaleOutcome, TableError> {
         let ends = self.patience((record.metadata.era, record.metadata.generation));
         if ends >= self.deadline {
             return Err(still_changing());
@@ -288,16 +290,7 @@ impl KeyJob<'_> {
     fn patience(&self, (era, generation): (u64, u64)) -> Instant {
         let environment = &self.inner.environment;
         let pause = self.state.conflicts.observe(era, generation);
-        Instant::now() + environment.opening_wait() + pause + environment.jitter(pause)
-    }
-
-    /// Takes over the observed closing. If the key's item is further on, its actor may have died
-    /// before it wrote the page: then this writes the item's layout to the page.
-    async fn take_over_or_repair(&self, record: &Record, watched: u64) -> Result<(), TableError> {
-        if record.metadata.generation > watched {
-            return self.repair_later().await;
-        }
-        self.take_over(record).await.map(drop)
+        Instant::now() + environment.opening_wait + pause + environment.jitter(pause)
     }
 
     /// Takes over a closing whose actor may have died: closes again, so that only one actor opens,
@@ -309,16 +302,13 @@ impl KeyJob<'_> {
         let Some(closed) = self.step(record, &Change::CloseAgain).await? else {
             return Ok(ScaleOutcome::Superseded);
         };
-        sleep(self.inner.environment.opening_wait()).await;
         self.open(&closed, ScalingReason::TakenOver).await
     }
 
     /// Before a change that uses the key's item: whether the key's page is not ahead of the item.
-    /// `false` if another actor is changing the key.
-    ///
-    /// # Errors
-    /// [`TableError::Lost`] if the item is missing, or older than the page's entry.
-    pub(in crate::engine) async fn is_in_step(&self, record: &Record) -> Result<bool, TableError> {
+    /// `false` if another actor is changing the key. [`TableError::Lost`] if the item is missing,
+    /// or older than the page's entry.
+    pub(crate) async fn is_in_step(&self, record: &Record) -> Result<bool, TableError> {
         let listed = self.view_from_now().await?.layout.generation;
         if listed <= record.metadata.generation {
             return Ok(true);
@@ -330,21 +320,24 @@ impl KeyJob<'_> {
         Ok(false)
     }
 
-    pub(in crate::engine) async fn open(
+    /// Opens a key, once all views from before its closing have expired. Every copy of its page has
+    /// the closing.
+    pub(crate) async fn open(
         &self,
         closed: &ShardMetadata,
         reason: ScalingReason,
     ) -> Result<ScaleOutcome, TableError> {
+        sleep(self.inner.environment.opening_wait).await;
         let from = closed.number_of_shards;
         let mut backoff = Backoff::default();
         loop {
-            match self.change(Some(closed), &Change::Open).await {
+            match self.change_from(closed, (Some(closed), None), &Change::Open).await {
                 Ok(Some(opened)) => {
                     let to = opened.number_of_shards;
                     if to > from {
                         telemetry::scaled_out(to);
                     }
-                    self.inner.report(self.key, from, ScalingStep::Opened(to), reason);
+                    self.report(from, ScalingStep::Opened(to), reason);
                     return Ok(ScaleOutcome::Scaled { from, to });
                 }
                 // Another actor opened it, or an earlier attempt of this one that got no response.
@@ -352,12 +345,9 @@ impl KeyJob<'_> {
                     let now = &self.record_from_now().await?.metadata;
                     let to = now.number_of_shards;
                     let is_opened = now.era == closed.era + 1 && closed.closing() == Some(to);
-                    self.inner.publish_if_behind(self.key, now.layout(), self.deadline).await?;
-                    return Ok(if is_opened {
-                        ScaleOutcome::Scaled { from, to }
-                    } else {
-                        ScaleOutcome::Superseded
-                    });
+                    let scaled = ScaleOutcome::Scaled { from, to };
+                    self.publish_if_behind(now.layout()).await?;
+                    return Ok(if is_opened { scaled } else { ScaleOutcome::Superseded });
                 }
                 Err(error) if error.is_retryable() && Instant::now() < self.deadline => {
                     sleep(backoff.next(&self.inner.environment)).await;
@@ -369,27 +359,17 @@ impl KeyJob<'_> {
 
     /// One change of a key's item, if it is unchanged since it was read. `None` if another actor
     /// was first.
-    pub(in crate::engine) async fn step(
+    pub(crate) async fn step(
         &self,
         record: &Record,
         change: &Change,
     ) -> Result<Option<ShardMetadata>, TableError> {
-        self.change(record.stored_metadata(), change).await
+        self.change_from(&record.metadata, (record.stored_metadata(), None), change).await
     }
 
-    /// As [`step`](Self::step), from metadata that is known to be stored.
-    pub(in crate::engine) async fn change(
-        &self,
-        seen: Option<&ShardMetadata>,
-        change: &Change,
-    ) -> Result<Option<ShardMetadata>, TableError> {
-        let nothing = ShardMetadata::unregistered_with(self.inner.config.adopt_shards);
-        self.change_from(seen.unwrap_or(&nothing), (seen, None), change).await
-    }
-
-    /// As [`change`](Self::change), from metadata that may differ from the stored one. On return
-    /// every copy of the key's page has the new layout.
-    pub(in crate::engine) async fn change_from(
+    /// As [`step`](Self::step), from metadata that may differ from the stored one. On return every
+    /// copy of the key's page has the new layout.
+    pub(crate) async fn change_from(
         &self,
         before: &ShardMetadata,
         (seen, damaged): (Option<&ShardMetadata>, Option<&RawMetadata>),
@@ -397,20 +377,18 @@ impl KeyJob<'_> {
     ) -> Result<Option<ShardMetadata>, TableError> {
         let asked_at = self.inner.environment.now();
         let Some(next) = before.apply(change, asked_at.epoch_seconds()) else { return Ok(None) };
-        match self.inner.tables.write_metadata(self.key, seen, damaged, &next).await {
-            Ok(()) => {
-                // The result is newer than the instant before the request was sent.
-                let record = Arc::new(Record { metadata: next.clone(), exists: true, asked_at });
-                self.learn_record(&record);
-                self.state.learn(self.view_of(&record));
-                let opens_at = asked_at.wall + self.inner.environment.opening_wait() + OPENING_TIME;
-                let opens_at = next.closing().map(|_| millis(opens_at));
-                let layout = Layout { opens_at, ..next.layout() };
-                self.inner.publish(self.key, layout, self.deadline).await?;
-                Ok(Some(next))
-            }
-            Err(TableError::ConditionFailed) => Ok(None),
-            Err(error) => Err(error),
+        let written = self.inner.tables.write_metadata(self.key, seen, damaged, &next).await;
+        if unless_refused(written)?.is_none() {
+            return Ok(None);
         }
+        // The result is newer than the instant before the request was sent.
+        let record = Arc::new(Record { metadata: next.clone(), exists: true, asked_at });
+        self.learn_record(&record);
+        self.state.learn(self.view_of(&record));
+        let opens_at = asked_at.wall + self.inner.environment.opening_wait + OPENING_TIME;
+        let opens_at = next.closing().map(|_| millis(opens_at));
+        let layout = Layout { opens_at, ..next.layout() };
+        self.publish(layout).await?;
+        Ok(Some(next))
     }
 }

@@ -11,7 +11,7 @@ use crate::engine::results::Written;
 use crate::engine::retry::Backoff;
 use crate::engine::telemetry;
 use crate::engine::views::keys::KeyJob;
-use crate::policy::pressure::Pressure;
+use crate::policy::capacity::CapacityScope;
 use crate::protocol::copies::{Answer, Effect, Request};
 use crate::protocol::merge::Stored;
 use crate::protocol::tag::ETag;
@@ -149,7 +149,7 @@ impl<'a> Attempts<'a> {
     /// Counts an attempt of this many write units, and derives the answer from what came of it.
     async fn attempt(
         &mut self,
-        (shard, width): (ShardNumber, ShardCount),
+        at: (ShardNumber, ShardCount),
         request: &Request,
         units: u64,
         sent: impl Future<Output = Result<Sent, TableError>>,
@@ -157,11 +157,11 @@ impl<'a> Attempts<'a> {
         self.count += 1;
         Ok(Some(match timeout_at(self.job.deadline, sent).await {
             Ok(Ok(Sent::Applied)) => {
-                self.record_pressure(width, units, false);
+                self.note_attempt(at, units, None);
                 Answer::Applied
             }
             Ok(Ok(Sent::Refused(copy))) => {
-                self.record_pressure(width, units, false);
+                self.note_attempt(at, units, None);
                 // Another writer is changing the same item.
                 self.last = Some(TableError::Conflict);
                 Answer::Refused(copy)
@@ -177,12 +177,7 @@ impl<'a> Attempts<'a> {
             Ok(Ok(Sent::Throttled(scope)) | Err(TableError::Capacity(scope))) => {
                 self.throttled += 1;
                 self.first_throttled.get_or_insert_with(Instant::now);
-                telemetry::throttled(scope);
-                if self.job.inner.config.is_cured_by_shards(scope) {
-                    self.job.state.note_throttled(shard, self.job.inner.environment.now());
-                    self.record_pressure(width, units, true);
-                    self.job.relieve();
-                }
+                self.note_attempt(at, units, Some(scope));
                 self.last = Some(TableError::Capacity(scope));
                 if self.job.inner.config.writes() == Writes::Appends {
                     return Ok(None);
@@ -211,17 +206,13 @@ impl<'a> Attempts<'a> {
         }))
     }
 
-    fn record_pressure(&self, width: ShardCount, units: u64, throttled: bool) {
-        let attempt = match self.count {
-            1 => Pressure::first_attempt(units, throttled),
-            _ => Pressure::repetition(units, throttled),
-        };
-        let now = self.job.inner.environment.now().monotonic;
-        let mut known = self.job.state.known();
-        known.pressure.record(width, attempt, now);
-        if self.count == 1 && throttled {
-            known.pressure.record_item(&self.sort_key);
-        }
+    fn note_attempt(
+        &self,
+        at: (ShardNumber, ShardCount),
+        units: u64,
+        scope: Option<CapacityScope>,
+    ) {
+        self.job.note_attempt(at, &self.sort_key, (self.count, units), scope);
     }
 
     /// Waits before the next attempt of a write that was placed under this width. `false` if the

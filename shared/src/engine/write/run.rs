@@ -4,11 +4,9 @@ use std::sync::Arc;
 
 use crate::engine::error::WriteError;
 use crate::engine::results::Written;
-use crate::engine::retry::Backoff;
 use crate::engine::views::keys::KeyJob;
 use crate::engine::write::attempts::{Attempts, End};
 use crate::engine::write::input::{Input, newest};
-use crate::policy::capacity::CapacityScope;
 use crate::protocol::copies::{Answer, Effect};
 use crate::protocol::layout::Places;
 use crate::protocol::version::TIE_BREAKERS;
@@ -162,20 +160,11 @@ impl<'a> WriteRun<'a> {
     }
 
     async fn read(&self, places: &Places) -> Result<Vec<(ShardNumber, RawCopy)>, TableError> {
-        let Attempts { job: KeyJob { inner, key, deadline, .. }, sort_key, .. } = &self.attempts;
-        let mut missing: Vec<ShardNumber> = places.all().into_iter().collect();
-        let (mut found, mut backoff) = (Vec::new(), Backoff::default());
-        loop {
-            let look = || inner.tables.get_raw_copies(key, sort_key, &missing);
-            let (copies, unprocessed) = inner.retrying(*deadline, look).await?;
-            found.extend(copies);
-            missing = unprocessed;
-            if missing.is_empty() {
-                return Ok(found);
-            }
-            if !backoff.pause(&inner.environment, *deadline).await {
-                return Err(TableError::Capacity(CapacityScope::Unknown));
-            }
-        }
+        let Attempts { job, sort_key, .. } = &self.attempts;
+        let tables = &job.inner.tables;
+        let read = |missing: Vec<_>| async move {
+            tables.get_raw_copies(job.key, sort_key, &missing).await
+        };
+        job.read_every(places.all().into_iter().collect(), read).await
     }
 }

@@ -7,7 +7,6 @@ use crate::engine::write::input::{Input, What, millis};
 use crate::engine::write::run::WriteRun;
 use crate::engine::{Deadline, Inner, TableEngine};
 use crate::protocol::applied::{Once, UpdateId};
-use crate::protocol::merge::Stored;
 use crate::protocol::tag::{Conditions, ETag};
 use crate::protocol::write::{Kind, Update};
 use crate::values::idempotency::IdempotencyKey;
@@ -70,13 +69,9 @@ impl TableEngine {
         let changing =
             Input { conditions: Some(conditions), once, ..Input::new(What::Patch(patch)) };
         let (written, changing) = self.change(key, sort_key, changing, deadline).await?;
-        if let Some(Stored { item: Some(item), version, .. }) = changing.added {
-            let tag = ETag::of(version, &item.attributes);
-            return Ok(Updated::of(item, tag, written));
-        }
-        if let (Some(item), Some(version)) =
-            (changing.item.filter(|_| changing.sent == written.version), written.version)
-        {
+        let added = changing.added.and_then(|added| Some((added.item?, added.version)));
+        let put = changing.item.filter(|_| changing.sent == written.version).zip(written.version);
+        if let Some((item, version)) = added.or(put) {
             let tag = ETag::of(version, &item.attributes);
             return Ok(Updated::of(item, tag, written));
         }

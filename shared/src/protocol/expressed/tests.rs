@@ -1,40 +1,13 @@
 //! The steps of single writes: each row of the table in docs/protocol.md, "Expressions".
 
-use std::collections::BTreeSet;
-use std::time::Duration;
-
 use super::*;
-use crate::protocol::layout::Layout;
+use crate::protocol::view::tests::at;
+use crate::protocol::write::tests::{WAITS, item, one_place, two_places, view};
 use crate::values::key::ShardCount;
 use crate::values::key::tests::shard;
 
-const WAITS: Waits = Waits {
-    lease: Duration::from_secs(1),
-    reads: Duration::from_secs(60),
-    signatures: Duration::from_secs(900),
-};
 const UPDATE: Operation = Operation::Update { creates: true };
 const REMOVING: Operation = Operation::Update { creates: false };
-
-fn at(millis: u64) -> Moment {
-    Moment { monotonic: Duration::from_millis(millis), wall: Duration::from_millis(millis) }
-}
-
-fn view(era: u64) -> View {
-    View { layout: Layout { era, ..Layout::unlisted(ShardCount::ONE) }, asked_at: at(0) }
-}
-
-fn one_place() -> Places {
-    Places { home: ShardNumber::FIRST, old: BTreeSet::new() }
-}
-
-fn two_places() -> Places {
-    Places { home: ShardNumber::FIRST, old: BTreeSet::from([shard(2)]) }
-}
-
-fn item(version: Version) -> Copy {
-    Copy { version, is_tombstone: false, write_id: None, applied: None, late_until: None }
-}
 
 fn tombstone(version: Version) -> Copy {
     Copy { is_tombstone: true, ..item(version) }
@@ -61,9 +34,15 @@ impl Run {
         request
     }
 
-    fn refused(&mut self, request: &Request, stored: Option<Copy>) {
-        let answer = Answer::Refused(stored);
-        self.write.answered(request, answer, &self.places, &self.view, at(10));
+    /// Sends the next request, which gets this answer.
+    fn gets(&mut self, answer: Answer) -> Request {
+        let request = self.sends();
+        self.write.answered(&request, answer, &self.places, &self.view, at(10));
+        request
+    }
+
+    fn is_refused(&mut self, stored: Option<Copy>) -> Request {
+        self.gets(Answer::Refused(stored))
     }
 
     fn read(&mut self, copies: &[(ShardNumber, Copy)]) {
@@ -89,9 +68,7 @@ fn an_item_with_one_place_takes_one_request() {
         (Operation::Delete, Base::AbsentOrBelow(Version::new(2, 10_000, 7))),
     ] {
         let mut run = Run::new(operation, one_place());
-        let request = run.sends();
-        assert_eq!(request.base, base);
-        run.write.answered(&request, Answer::Applied, &run.places, &run.view, at(10));
+        assert_eq!(run.gets(Answer::Applied).base, base);
         assert_eq!(run.ends(), Outcome::Applied { on_item: true });
     }
 }
@@ -100,8 +77,7 @@ fn an_item_with_one_place_takes_one_request() {
 fn the_clients_condition_failed_if_ours_holds() {
     for (stored, on_item) in [(Some(item(OLD)), true), (None, false)] {
         let mut run = Run::new(Operation::Put, one_place());
-        let request = run.sends();
-        run.refused(&request, stored);
+        run.is_refused(stored);
         assert_eq!(run.ends(), Outcome::Refused { on_item });
     }
 }
@@ -111,8 +87,7 @@ fn a_put_goes_above_an_item_of_a_clock_that_is_ahead() {
     let ahead = Version::new(2, 99_000_000, 1);
     for places in [one_place(), two_places()] {
         let mut run = Run::new(Operation::Put, places);
-        let request = run.sends();
-        run.refused(&request, Some(item(ahead)));
+        run.is_refused(Some(item(ahead)));
         let Action::Put(version) = run.sends().action else { panic!("{:?}", run.write) };
         assert!(version > ahead && version.era() == 2);
     }
@@ -127,13 +102,11 @@ fn a_tombstone_is_no_item() {
         (Operation::Delete, "Bury"),
     ] {
         let mut run = Run::new(operation, one_place());
-        let request = run.sends();
+        let request = run.is_refused(Some(tombstone(OLD)));
         assert!(!request.base.holds(Some(&tombstone(OLD))), "{operation:?}");
-        run.refused(&request, Some(tombstone(OLD)));
-        let request = run.sends();
+        let request = run.is_refused(Some(tombstone(OLD)));
         assert_eq!(request.base, Base::Tombstone(OLD));
         assert!(format!("{:?}", request.action).starts_with(action), "{request:?}");
-        run.refused(&request, Some(tombstone(OLD)));
         assert_eq!(run.ends(), Outcome::Refused { on_item: false });
     }
 }
@@ -141,33 +114,27 @@ fn a_tombstone_is_no_item() {
 #[test]
 fn an_update_that_creates_nothing_is_asked_of_nothing() {
     let mut run = Run::new(REMOVING, one_place());
-    let request = run.sends();
-    run.refused(&request, None);
-    let request = run.sends();
-    assert_eq!((request.base, &request.action), (Base::Absent, &Action::Nothing));
-    run.write.answered(&request, Answer::Applied, &run.places, &run.view, at(10));
+    run.is_refused(None);
+    let request = run.gets(Answer::Applied);
+    assert_eq!((request.base, request.action), (Base::Absent, Action::Nothing));
     assert_eq!(run.ends(), Outcome::Applied { on_item: false });
 }
 
 #[test]
 fn with_several_places_an_item_of_this_era_comes_first() {
     let mut run = Run::new(UPDATE, two_places());
-    let request = run.sends();
-    assert_eq!(request.base, Base::OfEra(2, None));
+    assert_eq!(run.is_refused(Some(item(NEW))).base, Base::OfEra(2, None));
     // It is the newest copy, so nothing is read.
-    run.refused(&request, Some(item(NEW)));
     assert_eq!(run.ends(), Outcome::Refused { on_item: true });
 }
 
 #[test]
 fn an_item_of_an_earlier_era_at_home_is_changed_as_it_is() {
-    let versions = [OLD, Version::NONE];
     for (version, operation) in
-        versions.map(|it| (it, UPDATE)).into_iter().chain(versions.map(|it| (it, REMOVING)))
+        [(OLD, UPDATE), (OLD, REMOVING), (Version::NONE, UPDATE), (Version::NONE, REMOVING)]
     {
         let mut run = Run::new(operation, two_places());
-        let request = run.sends();
-        run.refused(&request, Some(item(version)));
+        run.is_refused(Some(item(version)));
         run.read(&[(ShardNumber::FIRST, item(version))]);
         let request = run.sends();
         assert_eq!(request.base, Base::Exactly(version));
@@ -177,34 +144,11 @@ fn an_item_of_an_earlier_era_at_home_is_changed_as_it_is() {
 }
 
 #[test]
-fn an_item_elsewhere_is_pulled_in_a_version_of_its_own() {
-    for (home, base) in [
-        (None, Base::Absent),
-        (Some(item(Version::new(1, 1, 1))), Base::Exactly(Version::new(1, 1, 1))),
-    ] {
-        let mut run = Run::new(Operation::Put, two_places());
-        let request = run.sends();
-        run.refused(&request, home.clone());
-        let mut copies = vec![(shard(2), item(OLD))];
-        copies.extend(home.map(|copy| (ShardNumber::FIRST, copy)));
-        run.read(&copies);
-        let pull = run.sends();
-        let Action::Pull(from, pulled) = pull.action else { panic!("{pull:?}") };
-        assert_eq!((from, pull.base), (shard(2), base));
-        run.write.answered(&pull, Answer::Applied, &run.places, &run.view, at(10));
-        let Action::Put(version) = run.sends().action else { panic!("{:?}", run.write) };
-        assert!(version > pulled && pulled.era() == 2);
-    }
-}
-
-#[test]
 fn a_pull_that_is_refused_reads_again() {
     let mut run = Run::new(UPDATE, two_places());
-    let request = run.sends();
-    run.refused(&request, None);
+    run.is_refused(None);
     run.read(&[(shard(2), item(OLD))]);
-    let pull = run.sends();
-    run.refused(&pull, Some(item(NEW)));
+    assert_eq!(run.is_refused(Some(item(NEW))).base, Base::Absent);
     run.read(&[(shard(2), item(OLD)), (ShardNumber::FIRST, item(NEW))]);
     assert_eq!(run.sends().base, Base::OfEra(2, None));
 }
@@ -213,20 +157,22 @@ fn a_pull_that_is_refused_reads_again() {
 fn a_tombstone_elsewhere_hides_what_is_at_home() {
     // Nothing is at home: as if there were none.
     let mut run = Run::new(UPDATE, two_places());
-    let request = run.sends();
-    run.refused(&request, None);
+    run.is_refused(None);
     run.read(&[(shard(2), tombstone(OLD))]);
     assert_eq!(run.sends().base, Base::Absent);
     // An older copy is at home: the tombstone goes there first.
     let older = item(Version::new(1, 1, 1));
+    let as_read = Base::Exactly(older.version);
     let mut run = Run::new(UPDATE, two_places());
-    let request = run.sends();
-    run.refused(&request, Some(older.clone()));
+    run.is_refused(Some(older.clone()));
     run.read(&[(shard(2), tombstone(OLD)), (ShardNumber::FIRST, older)]);
-    let pull = run.sends();
-    let Action::Pull(_, pulled) = pull.action else { panic!("{pull:?}") };
-    run.write.answered(&pull, Answer::Applied, &run.places, &run.view, at(10));
-    assert_eq!(run.sends().base, Base::Tombstone(pulled));
+    let pull = run.gets(Answer::Applied);
+    let Action::Pull(from, pulled) = pull.action else { panic!("{pull:?}") };
+    assert_eq!((from, pull.base, pulled.era()), (shard(2), as_read, 2));
+    let request = run.sends();
+    assert_eq!(request.base, Base::Tombstone(pulled));
+    let Action::Update(NewVersion::Is(version)) = request.action else { panic!("{request:?}") };
+    assert!(version > pulled);
 }
 
 #[test]
@@ -236,9 +182,7 @@ fn a_deletion_leaves_a_tombstone_where_something_may_come_back() {
     // A mark: a duplicate of a put may arrive.
     let marked = Copy { late_until: Some(999), ..item(OLD) };
     let mut run = Run::new(Operation::Delete, one_place());
-    let request = run.sends();
-    assert!(!request.holds(Some(&marked)));
-    run.refused(&request, Some(marked.clone()));
+    assert!(!run.is_refused(Some(marked.clone())).holds(Some(&marked)));
     let request = run.sends();
     assert!(matches!(request.action, Action::Bury { may_expire: true, .. }), "{request:?}");
     assert_eq!((request.late_until, request.holds(Some(&marked))), (Some(999), true));
@@ -249,46 +193,9 @@ fn a_deletion_leaves_a_tombstone_where_something_may_come_back() {
 }
 
 #[test]
-fn a_tombstone_keeps_the_write_id_of_what_it_hides() {
-    let created = Copy { write_id: Some("id".into()), ..item(NEW) };
-    let mut run = Run::new(Operation::Delete, two_places());
-    let request = run.sends();
-    assert!(!request.holds(Some(&created)));
-    run.refused(&request, Some(created.clone()));
-    let request = run.sends();
-    assert!(request.holds(Some(&created)), "{request:?}");
-}
-
-#[test]
-fn what_had_no_response_is_unknown() {
-    let mut run = Run::new(UPDATE, one_place());
-    let request = run.sends();
-    run.write.answered(&request, Answer::Unanswered, &run.places, &run.view, at(10));
-    assert_eq!(run.ends(), Outcome::Unknown);
-}
-
-#[test]
-fn a_late_response_counts_if_the_era_still_lasts() {
-    for (era, closing, expected) in [
-        (2, None, Outcome::Applied { on_item: true }),
-        (3, None, Outcome::Unknown),
-        (2, Some(ShardCount::ONE), Outcome::Unknown),
-    ] {
-        let mut run = Run::new(UPDATE, one_place());
-        let request = run.sends();
-        run.write.answered(&request, Answer::Applied, &run.places, &run.view, at(2_000));
-        assert_eq!(run.next(), Next::Look(Some(at(2_000))));
-        let mut later = View { asked_at: at(2_000), ..view(era) };
-        later.layout.closing = closing;
-        assert_eq!(run.write.next(&later, &run.places, at(2_001)), Next::Done(expected));
-    }
-}
-
-#[test]
 fn a_copy_of_a_later_era_makes_it_verify() {
     let mut run = Run::new(UPDATE, one_place());
-    let request = run.sends();
-    run.refused(&request, Some(item(Version::new(5, 1, 1))));
+    run.is_refused(Some(item(Version::new(5, 1, 1))));
     assert_eq!(run.next(), Next::Verify(at(10)));
     let later = View { asked_at: at(20), ..view(2) };
     assert_eq!(run.write.next(&later, &run.places, at(20)), Next::Done(Outcome::Lost));

@@ -1,11 +1,11 @@
 //! The request of a write: what it sends, and whether it reads first.
 
 use crate::protocol::copies::{Condition, Effect, Marks, Request};
-use crate::protocol::drain::{late_until, may_begin_at, may_leave_nothing_at};
+use crate::protocol::drain::{late_until, may_begin_at};
 use crate::protocol::layout::Places;
 use crate::protocol::version::Version;
 use crate::protocol::view::{Moment, View};
-use crate::protocol::write::{Found, Kind, Update, Write};
+use crate::protocol::write::{Kind, Update, Write};
 
 impl Write {
     /// The request to the item's home. `None` if there is nothing to delete.
@@ -17,38 +17,46 @@ impl Write {
         now: Moment,
     ) -> Option<Request> {
         let found = self.found.as_ref().map(|(_, found)| found);
-        let needs_tombstone = self.needs_tombstone(view, now);
-        let (effect, condition) = match &self.kind {
-            Kind::Replace(_) | Kind::Add(_) | Kind::DeleteIf { .. } => {
-                self.of_update(version, places, view, now)
+        let has_one_place = places.old.is_empty();
+        let needs_tombstone = self.progress.needs_tombstone(view, now);
+        let may_expire = has_one_place && !self.progress.was_just_settled(view, now);
+        let put = |write_id| Effect::Put { version, write_id };
+        let bury = |write_id| Effect::Bury { version, write_id, may_expire };
+        let unchanged = Condition::Unchanged(found.map_or(self.base, |found| found.home));
+        let marking = self.to_mark.map(|own| Condition::Unchanged(Some(own)));
+        let (effect, condition) = match (&self.kind, found) {
+            (Kind::Put, _) => (put(None), marking.unwrap_or(Condition::AbsentOrBelow(version))),
+            (Kind::Create(id), _) => {
+                (put(Some(id.as_str().to_owned())), marking.unwrap_or(unchanged))
             }
-            Kind::Put | Kind::Create(_) | Kind::CreateOnce => {
-                let write_id = if let Kind::Create(id) = &self.kind {
-                    Some(id.as_str().to_owned())
-                } else {
-                    None
-                };
-                let condition = match (self.to_mark, &self.kind) {
-                    (Some(own), _) => Condition::Unchanged(Some(own)),
-                    (None, Kind::Put) => Condition::AbsentOrBelow(version),
-                    (None, _) => Condition::Unchanged(found.and_then(|found| found.home)),
-                };
-                (Effect::Put { version, write_id }, condition)
-            }
-            Kind::Delete { .. } if places.old.is_empty() && !needs_tombstone => {
+            (Kind::CreateOnce, _) => (put(None), marking.unwrap_or(unchanged)),
+            (Kind::Delete { .. }, _) if has_one_place && !needs_tombstone => {
                 (Effect::Remove, Condition::AbsentOrBelow(version))
             }
-            Kind::Delete { .. } => match found.filter(|_| !needs_tombstone) {
-                Some(Found { home: None, is_elsewhere: false, .. }) => return None,
-                Some(Found { home, is_elsewhere: false, .. }) => {
-                    (Effect::Remove, Condition::Unchanged(*home))
-                }
-                _ => {
-                    let write_id = self.buried_id.clone();
-                    let condition = Condition::Buries { version, write_id: write_id.clone() };
-                    (self.bury(version, write_id, places, view, now), condition)
-                }
-            },
+            (Kind::Delete { .. }, Some(found)) if !needs_tombstone && !found.is_elsewhere => {
+                (Effect::Remove, Condition::Unchanged(Some(found.home?)))
+            }
+            (Kind::Delete { .. }, _) => {
+                let write_id = self.buried_id.clone();
+                (bury(write_id.clone()), Condition::Buries { version, write_id })
+            }
+            (Kind::Add(Update { once, .. }), None) => {
+                // A copy of this era is the newest one at any place, so it is the only relevant
+                // one.
+                let lowest_of_era = Version::lowest_of(view.layout.era);
+                let from = if has_one_place { Version::LOWEST } else { lowest_of_era };
+                (Effect::Add { once: *once }, Condition::AtLeast { from, once: *once })
+            }
+            (Kind::Replace(_) | Kind::Add(_), _) => (put(None), unchanged),
+            (Kind::DeleteIf { may_look, .. }, Some(found))
+                if needs_tombstone
+                    || (!has_one_place
+                        && (found.is_elsewhere
+                            || !self.may_leave_nothing(*may_look, view, now))) =>
+            {
+                (bury(found.write_id.clone()), unchanged)
+            }
+            (Kind::DeleteIf { .. }, _) => (Effect::Remove, unchanged),
         };
         let marks = match effect {
             // The mark stays.
@@ -63,100 +71,42 @@ impl Write {
         let seconds = now.epoch_seconds();
         let repeats =
             self.unanswered && matches!(self.kind, Kind::Put | Kind::Create(_) | Kind::CreateOnce);
-        let own = repeats.then(|| late_until(&self.waits, seconds));
-        let late_until = own.max(self.mark.filter(|until| *until > seconds));
+        let own = repeats.then(|| late_until(&self.progress.waits, seconds));
+        let late_until = own.max(self.progress.present_mark(now));
         Marks { late_until, lost_until: late_until.unwrap_or(seconds) }
-    }
-
-    fn bury(
-        &self,
-        version: Version,
-        write_id: Option<String>,
-        places: &Places,
-        view: &View,
-        now: Moment,
-    ) -> Effect {
-        let may_expire = places.old.is_empty() && !self.was_just_settled(view, now);
-        Effect::Bury { version, write_id, may_expire }
-    }
-
-    fn of_update(
-        &self,
-        version: Version,
-        places: &Places,
-        view: &View,
-        now: Moment,
-    ) -> (Effect, Condition) {
-        let found = self.found.as_ref().map(|(_, found)| found);
-        let unchanged = Condition::Unchanged(found.map_or(self.base, |found| found.home));
-        match (&self.kind, found) {
-            (Kind::Add(Update { once, .. }), None) => {
-                // A copy of this era is the newest one at any place, so it is the only relevant
-                // one.
-                let from = if places.old.is_empty() {
-                    Version::LOWEST
-                } else {
-                    Version::lowest_of(view.layout.era)
-                };
-                let once = *once;
-                (Effect::Add { once }, Condition::AtLeast { from, once })
-            }
-            (Kind::DeleteIf { may_look, .. }, Some(found))
-                if self.needs_tombstone(view, now)
-                    || (!places.old.is_empty()
-                        && (found.is_elsewhere
-                            || !self.may_leave_nothing(*may_look, view, now))) =>
-            {
-                (self.bury(version, found.write_id.clone(), places, view, now), unchanged)
-            }
-            (Kind::DeleteIf { .. }, _) => (Effect::Remove, unchanged),
-            (_, _) => (Effect::Put { version, write_id: None }, unchanged),
-        }
     }
 
     /// Whether the stored copies must be known before anything is sent.
     pub(super) fn reads_first(&self, view: &View, places: &Places, now: Moment) -> bool {
-        if let Some(Update { expects, .. }) = self.kind.update() {
-            let has_one_place = places.old.is_empty();
-            let may_send = match (&self.kind, expects) {
-                (Kind::Add(_), expects) => expects.is_none(),
-                // A tombstone keeps the write id of the copy that it replaces.
-                (Kind::DeleteIf { .. }, Some(_)) if self.was_just_settled(view, now) => false,
-                // A client's statement about a later era is no proof of one.
-                (_, Some(version)) => has_one_place && version.era() <= view.layout.era,
-                (_, None) => false,
-            };
-            return self.must_read || !may_send;
+        let has_one_place = places.old.is_empty();
+        if self.must_read {
+            return true;
         }
-        if places.old.is_empty() {
-            return false;
-        }
-        match self.kind {
-            Kind::Create(_) | Kind::CreateOnce => true,
-            Kind::Delete { may_look } => self.may_leave_nothing(may_look, view, now),
-            Kind::Put | Kind::Replace(_) | Kind::Add(_) | Kind::DeleteIf { .. } => false,
+        match &self.kind {
+            Kind::Put => false,
+            Kind::Create(_) | Kind::CreateOnce => !has_one_place,
+            Kind::Delete { may_look } => {
+                !has_one_place && self.may_leave_nothing(*may_look, view, now)
+            }
+            Kind::Add(update) => update.expects.is_some(),
+            // A tombstone keeps the write id of the copy that it replaces.
+            Kind::DeleteIf { .. } if self.progress.was_just_settled(view, now) => true,
+            // A client's statement about a later era is no proof of one.
+            Kind::Replace(Update { expects, .. })
+            | Kind::DeleteIf { update: Update { expects, .. }, .. } => {
+                !has_one_place || expects.is_none_or(|version| version.era() > view.layout.era)
+            }
         }
     }
 
     /// Whether several places that were found empty stay empty: no drain may copy anything there,
     /// and no late put may arrive.
     fn may_leave_nothing(&self, may_look: bool, view: &View, now: Moment) -> bool {
+        let drains_at = may_begin_at(&view.layout, &self.progress.waits);
         may_look
             && !self.unanswered
             && !view.layout.draining
-            && !self.needs_tombstone(view, now)
-            && may_begin_at(&view.layout, &self.waits).is_none_or(|at| at <= now.epoch_seconds())
-    }
-
-    /// Whether a deletion must leave a tombstone wherever the item is, because a duplicate may
-    /// arrive.
-    fn needs_tombstone(&self, view: &View, now: Moment) -> bool {
-        self.mark.is_some_and(|until| until > now.epoch_seconds())
-            || self.was_just_settled(view, now)
-    }
-
-    /// Whether the key was settled a short time ago.
-    fn was_just_settled(&self, view: &View, now: Moment) -> bool {
-        may_leave_nothing_at(&view.layout, &self.waits).is_some_and(|at| now.epoch_seconds() < at)
+            && !self.progress.needs_tombstone(view, now)
+            && drains_at.is_none_or(|at| at <= now.epoch_seconds())
     }
 }

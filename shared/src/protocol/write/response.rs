@@ -20,16 +20,8 @@ impl Write {
         view: &View,
         now: Moment,
     ) {
-        // After the lease, a drain may have moved and purged an item between two of the reads.
-        if !view.is_valid(now, self.waits.lease) {
-            return;
-        }
+        let Some(home) = self.progress.read(copies, places, view, now) else { return };
         let newest = copies.iter().map(|(_, copy)| copy).max_by_key(|copy| copy.version);
-        if newest.is_some_and(|newest| self.is_of_later_era(newest, view, now)) {
-            return;
-        }
-        let home = copies.iter().find(|(shard, _)| *shard == places.home).map(|(_, copy)| copy);
-        self.mark = home.and_then(|copy| copy.late_until);
         let found = Found {
             home: home.map(|copy| copy.version),
             write_id: home.and_then(|copy| copy.write_id.clone()),
@@ -38,9 +30,7 @@ impl Write {
         self.found = Some((view.identity(), found));
         if let Some(Update { once, .. }) = self.kind.update() {
             self.resume(newest, once, view, now);
-            return;
-        }
-        if let Some(newest) = newest
+        } else if let Some(newest) = newest
             && matches!(self.kind, Kind::Create(_) | Kind::CreateOnce)
         {
             let own_is_below = copies
@@ -53,38 +43,30 @@ impl Write {
     /// Derives the state of an update's earlier attempts from the newest copy.
     fn resume(&mut self, newest: Option<&Copy>, once: Option<Once>, view: &View, now: Moment) {
         let stored = newest.map(|copy| copy.version);
-        if newest.is_some_and(|copy| !copy.is_tombstone && copy.has_applied(once)) {
+        let has_applied = newest.is_some_and(|copy| !copy.is_tombstone && copy.has_applied(once));
+        let base_is_gone = self.unanswered && stored != self.base;
+        if has_applied || (base_is_gone && stored.is_some() && stored == self.version) {
             self.stored = stored;
-            self.ends(Outcome::Done, view, now);
+            self.progress.end(Outcome::Done, view, now);
             return;
         }
-        if self.unanswered && stored != self.base {
-            if stored.is_some() && stored == self.version {
-                self.stored = stored;
-                self.ends(Outcome::Done, view, now);
-                return;
-            }
-            // The base of the attempt is gone, so the attempt can no longer be applied. It was not
-            // applied either, if the item would remember it.
-            let would_know = |once: Once| {
-                newest
-                    .and_then(|copy| copy.applied.as_ref())
-                    .is_some_and(|applied| applied.knows_of(once))
-            };
-            if !once.is_some_and(would_know) {
-                self.over = Some(Outcome::Unknown(REPETITION_REFUSED));
-                return;
-            }
+        // An attempt can no longer be applied without its base. It was not applied either, if the
+        // item would remember it.
+        let applied = newest.and_then(|copy| copy.applied.as_ref());
+        let would_know = once.zip(applied).is_some_and(|(once, applied)| applied.knows_of(once));
+        if base_is_gone && !would_know {
+            self.progress.over = Some(Outcome::Unknown(REPETITION_REFUSED));
+            return;
         }
         self.base = stored;
         if let Some(stored) = stored {
-            self.go_above(stored);
+            self.progress.go_above(stored);
         }
     }
 
     /// The driver declines an update because of what it read.
     pub fn declined(&mut self, view: &View, now: Moment) {
-        self.ends(Outcome::Declined, view, now);
+        self.progress.end(Outcome::Declined, view, now);
     }
 
     /// Takes the response to the request of [`Next::Send`].
@@ -101,17 +83,17 @@ impl Write {
                 if let Effect::Put { version, .. } = request.effect {
                     self.stored = Some(version);
                 }
-                self.ends(Outcome::Done, view, now);
+                self.progress.end(Outcome::Done, view, now);
             }
             // With the version of now. A late attempt of an earlier write may be above the first one.
             Answer::Rejected if !self.unanswered => self.version = None,
             Answer::Rejected => {}
             Answer::Unanswered if request.effect == (Effect::Add { once: None }) => {
-                self.over = Some(Outcome::Unknown(UNANSWERED_ADDITION));
+                self.progress.over = Some(Outcome::Unknown(UNANSWERED_ADDITION));
             }
             Answer::Unanswered if request.effect == Effect::Remove => {
                 // Another attempt could remove what is stored after the first was applied.
-                self.over = Some(Outcome::Unknown(UNANSWERED_DELETION));
+                self.progress.over = Some(Outcome::Unknown(UNANSWERED_DELETION));
             }
             Answer::Unanswered => (self.unanswered, self.several) = (true, self.unanswered),
             Answer::Refused(stored) => self.refused(request, stored, places, view, now),
@@ -136,27 +118,25 @@ impl Write {
             self.must_read = in_place || !is_addition || self.unanswered;
         }
         let Some(copy) = stored else { return };
-        if self.is_of_later_era(&copy, view, now) {
+        if self.progress.is_of_later_era(copy.version, view, now) {
             return;
         }
         let sent = match &request.effect {
             Effect::Put { version, .. } | Effect::Bury { version, .. } => Some(*version),
             Effect::Remove | Effect::Add { .. } => None,
         };
-        self.mark = copy.late_until;
+        self.progress.mark = copy.late_until;
         if sent == Some(copy.version) {
             if !self.marks_own(&copy) {
                 self.stored = sent;
-                self.ends(Outcome::Done, view, now);
+                self.progress.end(Outcome::Done, view, now);
             }
-            return;
-        }
-        if self.to_mark.is_some() {
+        } else if self.to_mark.is_some() {
             // It was applied, and has been replaced since.
-            self.ends(Outcome::Done, view, now);
-            return;
+            self.progress.end(Outcome::Done, view, now);
+        } else {
+            self.refused_by(copy, places, view, now);
         }
-        self.refused_by(copy, places, view, now);
     }
 
     /// A copy of the item, which this attempt has not stored, is at home.
@@ -165,7 +145,7 @@ impl Write {
             Kind::Replace(update) | Kind::Add(update) | Kind::DeleteIf { update, .. } => {
                 if !copy.is_tombstone && copy.has_applied(update.once) {
                     self.stored = Some(copy.version);
-                    self.ends(Outcome::Done, view, now);
+                    self.progress.end(Outcome::Done, view, now);
                 }
             }
             // A tombstone elsewhere may hide the copy at home, so all places are read again.
@@ -181,10 +161,10 @@ impl Write {
                 self.buried_id = copy.write_id;
             }
             Kind::Put | Kind::Delete { .. } if self.unanswered => {
-                self.over = Some(Outcome::Unknown(REPETITION_REFUSED));
+                self.progress.over = Some(Outcome::Unknown(REPETITION_REFUSED));
             }
             Kind::Put | Kind::Delete { .. } => {
-                self.go_above(copy.version);
+                self.progress.go_above(copy.version);
                 self.buried_id = copy.write_id;
             }
         }
@@ -198,7 +178,7 @@ impl Write {
             // The copy arrived late, and another creation may have read before. It counts at home
             // only.
             (WriteRelation::Same, false) if !is_at_home && matches!(self.kind, Kind::Create(_)) => {
-                self.go_above(newest.version);
+                self.progress.go_above(newest.version);
                 return;
             }
             // An earlier attempt stored it. It may have been deleted since.
@@ -211,7 +191,7 @@ impl Write {
             (_, true) if own_is_below => Outcome::Done,
             (_, _) if self.unanswered => Outcome::Unknown(REPETITION_REFUSED),
             (_, true) => {
-                self.go_above(newest.version);
+                self.progress.go_above(newest.version);
                 return;
             }
             (WriteRelation::OtherContent, false) => Outcome::KeyReused,
@@ -221,7 +201,7 @@ impl Write {
                 Outcome::Exists
             }
         };
-        self.ends(outcome, view, now);
+        self.progress.end(outcome, view, now);
     }
 
     /// Whether the stored copy is the first attempt's, and another attempt may still arrive, so
@@ -237,24 +217,9 @@ impl Write {
         needs
     }
 
-    /// Whether a copy shows that the view is out of date.
-    fn is_of_later_era(&mut self, copy: &Copy, view: &View, now: Moment) -> bool {
-        let is_later = copy.version.era() > view.layout.era;
-        if is_later {
-            self.look_after = Some((now, copy.version.era()));
-        }
-        is_later
-    }
-
+    /// How a copy relates to this create-only write.
     fn relation(&self, copy: &Copy) -> WriteRelation {
-        match &self.kind {
-            Kind::CreateOnce => WriteRelation::Same,
-            Kind::Create(id) => id.relation(copy.write_id.as_deref()),
-            Kind::Put
-            | Kind::Delete { .. }
-            | Kind::Replace(_)
-            | Kind::Add(_)
-            | Kind::DeleteIf { .. } => WriteRelation::Other,
-        }
+        let Kind::Create(id) = &self.kind else { return WriteRelation::Same };
+        id.relation(copy.write_id.as_deref())
     }
 }

@@ -24,13 +24,11 @@ impl Fixture {
         scaler.handle(&json!({"action": "rebuild"}), now, soon()).await.expect("handled")
     }
 
-    /// The layout that the key's page lists.
     async fn listed(&self) -> Layout {
         let entry = self.entry(0).await.expect("an entry");
         Layout::from_entry(&entry).expect("a layout")
     }
 
-    /// Lists this layout in the key's page.
     async fn list(&self, layout: &Layout) {
         let (page, name) = (page_key(KEY, 0), entry_name(KEY));
         metadata::set(&self.client, &page, [(name.as_str(), text(&layout.to_entry()))]).await;

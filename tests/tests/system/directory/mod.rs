@@ -17,15 +17,14 @@ mod warm;
 use std::collections::BTreeMap;
 
 use aws_sdk_dynamodb::Client;
-use sharding::internal::{PageQuery, TableEngine};
+use sharding::internal::TableEngine;
 use sharding::maintenance::ShardMetadata;
 use sharding::{Item, PartitionKey, TableConfig, Value, Written};
 use system_tests::{
-    Call, Fate, Tables, Wire, config, count, metadata, numbered, partition_key, soon, sort_key,
-    valued_item,
+    Call, Fate, Tables, Wire, config, count, metadata, numbered, numbers, partition_key,
+    read_items, soon, sort_key, valued_item,
 };
 
-/// The key of most tests.
 const KEY: &str = "hot";
 
 fn key() -> PartitionKey {
@@ -49,10 +48,8 @@ const REFUSED: &str =
 /// The stored items of the key, by sort key.
 type Expected = BTreeMap<String, u64>;
 
-/// Tables with a directory.
 struct Fixture {
     tables: Tables,
-    /// A client without any instance.
     client: Client,
 }
 
@@ -75,12 +72,10 @@ impl Fixture {
         (fixture, table, expected)
     }
 
-    /// A new instance without any state.
     fn instance(&self, seed: u64) -> TableEngine {
         self.tables.instance(seed)
     }
 
-    /// As [`instance`](Self::instance), on a connection that the test controls.
     fn wired(
         &self,
         seed: u64,
@@ -89,7 +84,6 @@ impl Fixture {
         self.tables.wired(seed, decide)
     }
 
-    /// The key's entry in a copy of its page.
     async fn entry(&self, copy: u32) -> Option<String> {
         metadata::entry(&self.client, KEY, copy).await
     }
@@ -100,7 +94,6 @@ impl Fixture {
     }
 }
 
-/// The key's metadata, as this instance reads it.
 async fn shards(table: &TableEngine) -> ShardMetadata {
     table.shards(&key(), soon()).await.expect("a response").expect("metadata")
 }
@@ -109,7 +102,6 @@ async fn put(table: &TableEngine, text: &str, value: u64) -> Written {
     table.put(&item(text, value), soon()).await.expect("stored")
 }
 
-/// Stores items, and adds them to the expected ones.
 async fn store(
     table: &TableEngine,
     texts: impl Iterator<Item = String>,
@@ -124,18 +116,7 @@ async fn store(
 
 /// Asserts that an instance finds exactly these items, by pages and one by one.
 async fn assert_finds(table: &TableEngine, expected: &Expected, about: &str) {
-    let mut query = PageQuery { limit: 30, consistent: true, ..PageQuery::new(key()) };
-    let mut found = Expected::new();
-    loop {
-        let page =
-            table.query(&query, soon()).await.unwrap_or_else(|error| panic!("{about}: {error}"));
-        found.extend(page.items.iter().map(|item| (item.sort_key.to_string(), value_of(item))));
-        match page.next {
-            Some(next) => query.after = Some(next),
-            None => break,
-        }
-    }
-    assert_eq!(&found, expected, "{about}");
+    assert_eq!(&numbers(&read_items(table, &key(), 30).await), expected, "{about}");
     for (text, value) in expected {
         let found = table.get(&key(), &sort_key(text), true, soon()).await.expect("a response");
         assert_eq!(found.as_ref().map(value_of), Some(*value), "{about}: {text}");

@@ -26,7 +26,6 @@ impl Fixture {
         (number_of(&table, "pages"), table.contains_key("next_pages"))
     }
 
-    /// The key's entry in the larger directory.
     async fn entry_of_larger(&self, copy: u32) -> Option<String> {
         let page = metadata::read(&self.client, &page_key_in(DOUBLED, KEY, copy)).await?;
         page.get(&metadata::entry_name(KEY))?.as_s().ok().cloned()

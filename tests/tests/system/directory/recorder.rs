@@ -10,44 +10,35 @@ use metrics::{
 
 /// The values of the product's metrics, by name.
 #[derive(Debug, Default, Clone)]
-pub(super) struct MetricRecorder(Arc<Mutex<BTreeMap<String, Vec<f64>>>>);
+pub(super) struct MetricRecorder(Arc<Mutex<BTreeMap<String, Arc<Values>>>>);
+
+#[derive(Debug, Default)]
+struct Values(Mutex<Vec<f64>>);
 
 impl MetricRecorder {
-    /// All values of that name, in order.
     pub(super) fn of(&self, name: &str) -> Vec<f64> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned().unwrap_or_default()
+        self.named(name).0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn named(&self, key: &Key) -> Arc<Named> {
-        Arc::new(Named { recorder: self.clone(), name: key.name().to_owned() })
-    }
-}
-
-struct Named {
-    recorder: MetricRecorder,
-    name: String,
-}
-
-impl Named {
-    fn note(&self, value: f64) {
-        let mut values = self.recorder.0.lock().unwrap_or_else(PoisonError::into_inner);
-        values.entry(self.name.clone()).or_default().push(value);
+    fn named(&self, name: &str) -> Arc<Values> {
+        let mut metrics = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(metrics.entry(name.to_owned()).or_default())
     }
 }
 
-impl CounterFn for Named {
+impl CounterFn for Values {
     fn increment(&self, value: u64) {
-        self.note(value as f64);
+        self.record(value as f64);
     }
 
     fn absolute(&self, value: u64) {
-        self.note(value as f64);
+        self.record(value as f64);
     }
 }
 
-impl HistogramFn for Named {
+impl HistogramFn for Values {
     fn record(&self, value: f64) {
-        self.note(value);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(value);
     }
 }
 
@@ -59,7 +50,7 @@ impl Recorder for MetricRecorder {
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        Counter::from_arc(self.named(key))
+        Counter::from_arc(self.named(key.name()))
     }
 
     fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
@@ -67,6 +58,6 @@ impl Recorder for MetricRecorder {
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-        Histogram::from_arc(self.named(key))
+        Histogram::from_arc(self.named(key.name()))
     }
 }

@@ -5,7 +5,6 @@ use system_tests::{Fate, Wire, config, count, soon, sort_key};
 
 use super::{Fixture, KEY, key, put};
 
-/// The number of requests that change metadata.
 fn changes(wire: &Wire) -> usize {
     wire.calls().iter().filter(|call| !call.to_items && call.operation == "UpdateItem").count()
 }
@@ -33,16 +32,4 @@ async fn with_registration_the_first_write_stores_the_metadata_once() {
     assert_eq!(listed.into_iter().map(|(key, _)| key).collect::<Vec<_>>(), [key()]);
     table.set_shards(&key(), count(4), soon()).await.expect("grown");
     assert!(fixture.entry(0).await.is_some());
-}
-
-#[tokio::test(start_paused = true)]
-async fn without_registration_a_key_that_never_grew_leaves_no_trace() {
-    let fixture = Fixture::new().await;
-    let (table, wire) = fixture.wired(1, |_| Fate::Pass);
-    put(&table, "order", 1).await;
-    table.delete(&key(), &sort_key("order"), soon()).await.expect("deleted");
-    table.finish_background_work().await;
-    assert_eq!(changes(&wire), 0);
-    assert_eq!(table.list_keys(None, soon()).await.expect("a list"), (vec![], None));
-    assert_eq!(table.shards(&key(), soon()).await.expect("a response"), None);
 }

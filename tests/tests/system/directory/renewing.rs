@@ -3,19 +3,17 @@
 
 use std::time::Duration;
 
+use local::clients_over;
 use sharding::internal::{TableEngine, protocol::directory::PAGES, protocol::view::MAX_LEASE};
-use sharding::{Attributes, Item};
 use system_tests::metadata::page_copy;
-use system_tests::{Fate, Tables, Wire, config, partition_key, soon, sort_key};
+use system_tests::{Fate, Tables, Wire, config, partition_key, soon, valued_item};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::{KEY, reads_of};
 
-/// The service time of a request.
 const ROUND_TRIP: Duration = Duration::from_millis(3);
 
-/// An instance with this service time, and its requests.
 async fn distant() -> (TableEngine, Wire) {
     let tables = Tables { service_time: ROUND_TRIP, ..Tables::claimed(config()).await };
     let (table, wire) = tables.wired(1, |_| Fate::Pass);
@@ -28,9 +26,7 @@ fn pages_read(wire: &Wire) -> usize {
 }
 
 async fn write(table: &TableEngine, key: &str) -> Duration {
-    let (partition_key, sort_key) = (partition_key(key), sort_key("order"));
-    let item = Item { partition_key, sort_key, attributes: Attributes::new() };
-    let sent = Instant::now();
+    let (item, sent) = (valued_item(partition_key(key), "order", 1), Instant::now());
     table.put(&item, soon()).await.expect("stored");
     sent.elapsed()
 }
@@ -86,4 +82,23 @@ async fn a_crowd_of_requests_of_many_keys_reads_each_page_once() {
         assert_eq!(pages_read(&wire) - before, PAGES as usize);
         sleep(Duration::from_secs(60)).await;
     }
+}
+
+/// The process is frozen between two invocations, and its clock is set back meanwhile: neither clock
+/// shows that time has passed. The deadlines of the invocations do.
+#[tokio::test(start_paused = true)]
+async fn an_invocation_shows_that_a_lease_is_over() {
+    let wire = Wire::new(Tables::unclaimed(config()).await.connection(), |_| Fate::Pass);
+    // With the clocks of the machine.
+    let table = TableEngine::new(&clients_over(wire.clone().into_shared()).dynamodb, config());
+    let reads_metadata = async |ends_at: u64| {
+        table.invoked(Duration::from_secs(ends_at));
+        let before = wire.calls().len();
+        write(&table, KEY).await;
+        table.finish_background_work().await;
+        wire.calls().split_off(before).iter().any(|call| !call.to_items)
+    };
+    assert!(reads_metadata(1_000).await);
+    assert!(!reads_metadata(1_000).await, "the view is good");
+    assert!(reads_metadata(1_002).await, "the lease is over");
 }

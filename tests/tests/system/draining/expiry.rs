@@ -8,7 +8,14 @@ use sharding::maintenance::Drained;
 use system_tests::{count, numbered, soon};
 use tokio::time::sleep;
 
-use super::fixture::{Fixture, fixture, item, key};
+use crate::one_key::{Fixture, fixture, item, key};
+
+/// A key of eight shards whose items may expire.
+async fn expiring() -> Fixture {
+    let fixture = fixture(|of_table| of_table.ttl_attribute = Some("expires".to_owned())).await;
+    fixture.grow(8).await;
+    fixture
+}
 
 async fn put(fixture: &Fixture, text: &str, expires: u64) {
     let mut item = item(text, 1);
@@ -18,8 +25,7 @@ async fn put(fixture: &Fixture, text: &str, expires: u64) {
 
 #[tokio::test(start_paused = true)]
 async fn what_expires_is_not_moved() {
-    let fixture = fixture(|of_table| of_table.ttl_attribute = Some("expires".to_owned())).await;
-    fixture.grow(8).await;
+    let fixture = expiring().await;
     let began = fixture.metadata().await.last_updated;
     for (index, text) in numbered(0..90).enumerate() {
         // One third has expired, one third expires within the hour, and one third stays for years.
@@ -40,8 +46,7 @@ async fn what_expires_is_not_moved() {
 
 #[tokio::test(start_paused = true)]
 async fn old_copies_of_items_written_again_stay_until_their_expiry() {
-    let fixture = fixture(|of_table| of_table.ttl_attribute = Some("expires".to_owned())).await;
-    fixture.grow(8).await;
+    let fixture = expiring().await;
     let began = fixture.metadata().await.last_updated;
     let expires = began + 3_000;
     for text in numbered(0..40) {
@@ -71,8 +76,7 @@ async fn old_copies_of_items_written_again_stay_until_their_expiry() {
 
 #[tokio::test(start_paused = true)]
 async fn an_item_that_is_prolonged_repeatedly_is_moved_in_the_end() {
-    let fixture = fixture(|of_table| of_table.ttl_attribute = Some("expires".to_owned())).await;
-    fixture.grow(8).await;
+    let fixture = expiring().await;
     let begun = fixture.metadata().await.last_updated;
     let started = tokio::time::Instant::now();
     let prolong_all = async || {

@@ -3,7 +3,6 @@
 
 mod duplicates;
 mod expiry;
-mod fixture;
 mod waits;
 
 use std::collections::BTreeMap;
@@ -15,7 +14,7 @@ use sharding::{Placement, TableConfig, Writes};
 use system_tests::{count, numbered, soon, sort_key};
 use tokio::time::sleep;
 
-use fixture::{fixture, item, key};
+use crate::one_key::{fixture, item, key};
 
 #[tokio::test(start_paused = true)]
 async fn a_settled_key_has_every_item_at_home_and_looks_nowhere_else() {

@@ -6,9 +6,9 @@ use sharding::internal::{Deadline, PageQuery};
 use sharding::maintenance::Drained;
 use sharding::{ReadError, TableConfig, Writes};
 use system_tests::{Call, Fate, count, numbered, soon};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-use super::fixture::{Fixture, fixture, fixture_over, item, key};
+use crate::one_key::{Fixture, fixture, fixture_over, item, key};
 
 /// The local edition's settings: leases and bounds end one second before the waits.
 fn short_waits(of_table: &mut TableConfig) {
@@ -18,10 +18,10 @@ fn short_waits(of_table: &mut TableConfig) {
     of_table.drain.wait_for_reads = Duration::from_secs(5);
 }
 
+/// The wait for requests of the previous era and for reads, the lease, and the rounding to whole
+/// seconds. An append-only table also waits for appends.
 #[tokio::test(start_paused = true)]
-async fn with_short_waits_no_write_by_an_old_view_uses_a_lost_shard() {
-    // The wait for requests of the previous era and for reads, the lease, and the rounding to whole
-    // seconds. An append-only table also waits for appends.
+async fn with_short_waits_a_shrink_takes_seconds_and_no_old_view_uses_a_lost_shard() {
     for (writes, least, most) in [(Writes::Items, 11, 17), (Writes::Appends, 20, 30)] {
         let fixture = fixture(|of_table| {
             short_waits(of_table);
@@ -34,7 +34,7 @@ async fn with_short_waits_no_write_by_an_old_view_uses_a_lost_shard() {
         let other = fixture.another_instance();
         other.put(&item("order-9999", 1), soon()).await.expect("stored");
         fixture.table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
-        let began = tokio::time::Instant::now();
+        let began = Instant::now();
         let drain = async || fixture.table.drain(&key(), soon()).await.expect("a response");
         while !matches!(drain().await, Drained::Done { .. }) {
             sleep(Duration::from_secs(1)).await;

@@ -112,7 +112,6 @@ async fn conditions_hold_whatever_the_number_of_shards() {
         set_shards(&edition, "k", shards).await;
         exercise(&edition, &format!("{shards} shards")).await;
     }
-    edition.stop().await;
 }
 
 #[tokio::test]
@@ -137,7 +136,6 @@ async fn an_item_at_an_old_place_keeps_its_tag() {
         assert_eq!(deleted.status, 204, "{path}");
         assert_eq!(edition.get(&read).await.status, 404, "{path}");
     }
-    edition.stop().await;
 }
 
 #[tokio::test]
@@ -168,5 +166,4 @@ async fn an_invalid_condition_is_rejected_by_name_and_stores_nothing() {
         assert_problem(&response, 400, "invalid_header", Some(condition.0), path);
     }
     assert!(edition.read_all("k", "&consistent=true").await.0.is_empty());
-    edition.stop().await;
 }

@@ -24,7 +24,6 @@ async fn an_item_comes_back_as_it_went_in() {
     assert_eq!(of_key, never_grown, "a key that never grew");
     let empty = edition.get("/items?partition_key=never").await.body;
     assert_eq!((&empty["items"], &empty["cursor"]), (&json!([]), &Value::Null));
-    edition.stop().await;
 }
 
 #[tokio::test]
@@ -66,5 +65,4 @@ async fn numbers_and_types_that_json_lacks_come_back_digit_for_digit() {
         found.sort_by_key(Value::to_string);
         assert_eq!(Value::Array(found), members, "{name} in {text}");
     }
-    edition.stop().await;
 }

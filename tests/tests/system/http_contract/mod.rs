@@ -47,7 +47,6 @@ async fn set_shards(edition: &TestEdition, key: &str, to: u32) {
     edition.table().set_shards(&partition_key(key), count(to), soon()).await.expect("scaled");
 }
 
-/// The body of a request.
 fn json_body(value: &Value) -> Option<Vec<u8>> {
     Some(value.to_string().into_bytes())
 }

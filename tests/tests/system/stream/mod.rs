@@ -10,24 +10,59 @@
 mod consumer;
 mod log;
 mod recording;
-mod run;
 mod traffic;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sharding_stream::{ChangeKind, Decoded};
+use embedded_dynamodb::http_client;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use sharding::internal::TableEngine;
+use sharding_stream::{ChangeKind, Decoded, StreamDecoder};
+use system_tests::{Tables, config};
 use tokio::time::{Instant, sleep};
 
 use consumer::{Consumer, is_never_wrong_behind, without_widths};
-use log::compare;
-use recording::lock;
-use run::Run;
+use log::{Log, compare};
+use recording::{Connection, Stream, lock};
 use traffic::{CLIENTS, TRAFFIC, rescale, write};
 
 /// The number of runs, each with traffic of its own.
 const SEEDS: u64 = 20;
+
+struct Run {
+    seed: u64,
+    stream: Arc<Stream>,
+    tables: Tables,
+    log: Arc<Mutex<Log>>,
+}
+
+impl Run {
+    async fn new(seed: u64) -> Self {
+        let mut of_table = config();
+        of_table.ttl_attribute = Some("expires".to_owned());
+        of_table.let_expire = Duration::from_secs(300);
+        of_table.drain.units_per_second = 20_000;
+        let tables = Tables::unclaimed(of_table).await;
+        let stream = Arc::new(Stream::new(tables.engine.clone(), tables.clock.clone()));
+        Self { seed, stream, tables, log: Arc::default() }
+    }
+
+    /// An instance that loses this share of the responses to its writes.
+    fn instance(&self, number: u64, lost: f64) -> TableEngine {
+        let seed = self.seed * 100 + number;
+        let faults = Arc::new(Mutex::new((StdRng::seed_from_u64(seed), lost)));
+        let inner = self.tables.connection();
+        let connection = Connection { inner, stream: Arc::clone(&self.stream), faults };
+        self.tables.instance_over(http_client(connection), seed)
+    }
+
+    fn decoder(&self) -> StreamDecoder {
+        StreamDecoder::new(self.tables.config.clone())
+    }
+}
 
 #[tokio::test(start_paused = true)]
 async fn each_change_of_a_user_comes_once_and_no_move_of_a_drain() {

@@ -17,7 +17,6 @@ use tokio::time::sleep;
 const TABLES: &str = "DynamoDB_20120810";
 const STREAMS: &str = "DynamoDBStreams_20120810";
 
-/// A record with the time of its write.
 #[derive(Debug, Clone)]
 pub(super) struct Made {
     pub(super) stored_key: String,
@@ -39,7 +38,6 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Stream {
-    /// Enables the stream.
     pub(super) fn new(engine: Engine, clock: TestClock) -> Self {
         let view = json!({"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"});
         let table = json!({"TableName": "items", "StreamSpecification": view});

@@ -13,13 +13,12 @@ use tokio::time::{Instant, sleep};
 
 use super::log::{Asked, Heard, Log};
 use super::recording::lock;
-use super::run::key;
+use crate::one_key::key;
 
 /// The number of clients. Each has its own items, and all of them write some shared items.
 pub(super) const CLIENTS: u64 = 3;
 const ITEMS_OF_A_CLIENT: u64 = 8;
 const SHARED_ITEMS: u64 = 3;
-/// The time during which clients write.
 pub(super) const TRAFFIC: Duration = Duration::from_secs(80 * 60);
 
 /// Writes to the items of one client, one after another.

@@ -1,9 +1,12 @@
-//! The use of a table that the bills depend on.
+//! What a plan is calculated from, and the use of a table that its bills depend on.
 
 use sharding::internal::{protocol::directory::PAGES, protocol::view::MAX_LEASE};
 
 use super::demand::Demand;
+use super::figures::ShardChoice;
 use super::options::PlanOptions;
+use super::partitions::TablePartitions;
+use super::prices::Prices;
 use super::reads::PageCost;
 
 /// The time that a function waits for one DynamoDB request. Assumed: "single-digit milliseconds".
@@ -20,15 +23,17 @@ const RENEWAL_SHARE: f64 = 0.8;
 /// The most keys on a page that costs one read unit. ([`PAGES`])
 const KEYS_PER_UNIT: u32 = 25;
 
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Usage<'a> {
+/// What a plan is calculated from.
+pub(super) struct Case<'a> {
     pub(super) options: &'a PlanOptions,
     pub(super) demand: &'a Demand,
+    pub(super) partitions: &'a TablePartitions,
+    pub(super) shards: &'a ShardChoice,
     pub(super) page: &'a PageCost,
-    pub(super) throttled: f64,
+    pub(super) prices: &'a Prices,
 }
 
-impl Usage<'_> {
+impl Case<'_> {
     /// The average number of instances that are busy at once: requests per second times the seconds
     /// of each. (AWS Lambda developer guide, "Understanding Lambda function scaling".)
     fn busy_instances(&self) -> f64 {
@@ -76,17 +81,17 @@ impl Usage<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::reads::page;
+    use crate::plan::plan;
 
     #[test]
     fn many_keys_are_on_every_page_and_make_it_larger() {
         // 5,000 requests a second of 6 ms each keep 30 instances busy, which each read a page 1.25
         // times a second: one unit for each 25 keys of a page, on four pages.
         for (keys, units) in [(1, 37.5), (4, 150.0), (100, 150.0), (101, 300.0), (1_000, 1_500.0)] {
-            let (demand, page) = (Demand::new(5_000, 1_024, keys), page(100, 1_024, 1, false));
-            let options = PlanOptions { read_rate: 0, ..PlanOptions::of(5_000, None) };
-            let usage = Usage { options: &options, demand: &demand, page: &page, throttled: 0.0 };
-            let found = usage.directory_read_units();
+            let options = PlanOptions { read_rate: 0, keys, ..PlanOptions::of(5_000, None) };
+            let lines = plan(&options).monthly_cost.own_service.lines;
+            let directory = lines.iter().find(|line| line.what == "directory").unwrap();
+            let found = directory.quantity / (730.0 * 3_600.0);
             assert!((found - units).abs() < 1e-6, "{keys}: {found}");
         }
     }

@@ -1,4 +1,4 @@
-//! A key of a table over the embedded engine, and its drain.
+//! A key of a table over the embedded engine, its items and its drain, in virtual time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,27 +12,27 @@ use system_tests::{
 };
 use tokio::time::sleep;
 
-pub(super) fn key() -> PartitionKey {
-    partition_key("2014-07-09")
+pub(crate) const KEY: &str = "2014-07-09";
+
+pub(crate) fn key() -> PartitionKey {
+    partition_key(KEY)
 }
 
-pub(super) fn item(text: &str, value: u64) -> Item {
+pub(crate) fn item(text: &str, value: u64) -> Item {
     valued_item(key(), text, value)
 }
 
-pub(super) struct Fixture {
-    pub(super) tables: Tables,
-    pub(super) table: TableEngine,
-    pub(super) wire: Wire,
+pub(crate) struct Fixture {
+    pub(crate) tables: Tables,
+    pub(crate) table: TableEngine,
+    pub(crate) wire: Wire,
 }
 
-/// A table with these settings, over a wire that passes every request.
-pub(super) async fn fixture(change: impl FnOnce(&mut TableConfig)) -> Fixture {
+pub(crate) async fn fixture(change: impl FnOnce(&mut TableConfig)) -> Fixture {
     fixture_over(|_| Fate::Pass, change).await
 }
 
-/// A table with these settings, over a wire that decides the fate of requests.
-pub(super) async fn fixture_over(
+pub(crate) async fn fixture_over(
     decide: impl Fn(&Call) -> Fate + Send + Sync + 'static,
     change: impl FnOnce(&mut TableConfig),
 ) -> Fixture {
@@ -45,52 +45,55 @@ pub(super) async fn fixture_over(
 }
 
 impl Fixture {
-    pub(super) async fn grow(&self, to: u32) {
+    pub(crate) async fn grow(&self, to: u32) {
         let grown = self.table.set_shards(&key(), count(to), soon()).await.expect("a response");
         assert!(matches!(grown, ScaleOutcome::Scaled { .. }), "{grown:?}");
         sleep(Duration::from_secs(5)).await;
     }
 
-    pub(super) async fn store(&self, texts: impl IntoIterator<Item = String>) {
+    pub(crate) async fn store(&self, texts: impl IntoIterator<Item = String>) {
         for text in texts {
             self.table.put(&item(&text, 1), soon()).await.expect("stored");
         }
     }
 
     /// Reads every item, with its value, by pages.
-    pub(super) async fn all(&self) -> BTreeMap<String, u64> {
-        numbers(&read_items(&self.table, &key(), 70).await)
+    pub(crate) async fn all(&self) -> BTreeMap<String, u64> {
+        numbers(&read_items(&self.table, &key(), 30).await)
     }
 
-    /// The stored sort keys on each shard.
-    pub(super) async fn by_shard(&self) -> BTreeMap<u32, Vec<String>> {
+    pub(crate) async fn get(&self, text: &str) -> Option<u64> {
+        let found = self.table.get(&key(), &sort_key(text), true, soon()).await;
+        numbers(&[found.expect("a response")?]).remove(text)
+    }
+
+    pub(crate) async fn by_shard(&self) -> BTreeMap<u32, Vec<String>> {
         let mut shards: BTreeMap<u32, Vec<String>> = BTreeMap::new();
         for stored in scan_stored(&self.tables.client).await {
             let text = |name: &str| stored[name].as_s().expect("a text").clone();
             let placed = self.table.config().parse_shard_key(&text("partition_key"));
             let (key, shard) = placed.expect("a shard");
-            assert_eq!(key.as_str(), "2014-07-09");
+            assert_eq!(key.as_str(), KEY);
             shards.entry(shard.get()).or_default().push(text("sort_key"));
         }
         shards
     }
 
     /// A new instance without any state, on the same clock.
-    pub(super) fn another_instance(&self) -> TableEngine {
+    pub(crate) fn another_instance(&self) -> TableEngine {
         self.tables.instance_over(self.wire.clone().into_shared(), 8)
     }
 
-    pub(super) async fn metadata(&self) -> ShardMetadata {
+    pub(crate) async fn metadata(&self) -> ShardMetadata {
         self.table.shards(&key(), soon()).await.expect("a response").expect("metadata")
     }
 
-    /// The number of stored items, on all shards.
-    pub(super) async fn stored(&self) -> usize {
+    pub(crate) async fn stored(&self) -> usize {
         scan_stored(&self.tables.client).await.len()
     }
 
     /// Asserts that every item is stored once, at its home, and nothing is stored elsewhere.
-    pub(super) async fn assert_all_are_at_home(&self, items: usize) {
+    pub(crate) async fn assert_all_are_at_home(&self, items: usize) {
         let width = self.metadata().await.number_of_shards;
         for (shard, texts) in self.by_shard().await {
             for text in texts {
@@ -102,14 +105,14 @@ impl Fixture {
     }
 
     /// Waits until requests of the previous era have expired, as a drain must before it begins.
-    pub(super) async fn wait_out_the_change(&self) {
+    pub(crate) async fn wait_out_the_change(&self) {
         let config = self.table.config();
         let leases = config.lease.max(config.append_lease);
         sleep(config.drain.wait_for_requests + leases + Duration::from_secs(2)).await;
     }
 
     /// Waits until the tombstones of a settled key may be removed, and removes them.
-    pub(super) async fn purge(&self) {
+    pub(crate) async fn purge(&self) {
         self.wait_out_the_change().await;
         self.wait_out_the_change().await;
         assert!(self.metadata().await.wants_purging());
@@ -118,7 +121,7 @@ impl Fixture {
     }
 
     /// Calls the drain repeatedly until it is done, as a schedule does.
-    pub(super) async fn drain(&self) -> Vec<Drained> {
+    pub(crate) async fn drain(&self) -> Vec<Drained> {
         let mut reports = Vec::new();
         for _ in 0..300 {
             let deadline = Deadline::now() + Duration::from_secs(4);

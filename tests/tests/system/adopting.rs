@@ -1,0 +1,233 @@
+//! Tables with items of other programs, and metadata that is lost or damaged and rebuilt from the
+//! items: the real code over the embedded engine, in virtual time.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sharding::internal::{PageQuery, Separator, ShardKeys};
+use sharding::maintenance::Rebuilt;
+use sharding::{Conditions, ETag, ETags, Placement, TableConfig, WriteErrorKind};
+use system_tests::metadata::{self, number};
+use system_tests::{count, numbered, soon, sort_key, store_plainly, survey};
+use tokio::time::sleep;
+
+use crate::one_key::{Fixture, KEY, fixture, item, key};
+
+/// A table that was empty when it was claimed, so that every key is armed.
+async fn claimed(change: impl FnOnce(&mut TableConfig)) -> Fixture {
+    let fixture = fixture(change).await;
+    fixture.table.claim_mode(soon()).await.expect("claimed");
+    fixture
+}
+
+/// A drain gives an item of another program a version. Its tag stays the same.
+#[tokio::test(start_paused = true)]
+async fn a_tag_of_an_adopted_item_stays_valid_when_it_moves() {
+    let fixture = claimed(|_| {}).await;
+    for text in numbered(0..20) {
+        store_plainly(&fixture.tables.client, KEY, &text, 1).await;
+    }
+    let tag = async |text: &str| {
+        let read = fixture.table.get_tagged(&key(), &sort_key(text), true, soon()).await;
+        read.expect("a response").expect("an item").1
+    };
+    let mut tags: Vec<(String, ETag)> = Vec::new();
+    for text in numbered(0..20) {
+        tags.push((text.clone(), tag(&text).await));
+    }
+    fixture.grow(4).await;
+    fixture.table.begin_settle(&key(), soon()).await.expect("it begins");
+    fixture.drain().await;
+    assert!(fixture.by_shard().await.len() > 1, "some have moved");
+    for (text, before) in tags {
+        assert_eq!(tag(&text).await, before, "{text}");
+        let unchanged =
+            Conditions { matches: Some(ETags::Of(vec![before.clone()])), ..Conditions::default() };
+        let written = fixture.table.put_if(&item(&text, 2), &unchanged, soon()).await;
+        written.unwrap_or_else(|error| panic!("{text}: {error}"));
+        let again = fixture.table.put_if(&item(&text, 3), &unchanged, soon()).await;
+        assert!(again.is_err_and(|error| matches!(error.kind, WriteErrorKind::Precondition)));
+    }
+}
+
+/// What another program stores under the key of a further shard is as if it were not there.
+#[tokio::test(start_paused = true)]
+async fn foreign_items_on_further_shards_are_as_if_absent() {
+    let fixture = claimed(|_| {}).await;
+    let table = &fixture.table;
+    fixture.grow(4).await;
+    for text in numbered(0..60) {
+        for shard in 2..=4 {
+            let shard_key = format!("{KEY}\u{1f}s{shard}");
+            store_plainly(&fixture.tables.client, &shard_key, &text, 7).await;
+        }
+    }
+    assert_eq!(fixture.all().await, BTreeMap::new());
+    let mut expected = BTreeMap::new();
+    for (number, text) in (0..).zip(numbered(0..60)) {
+        assert_eq!(fixture.get(&text).await, None);
+        match number % 3 {
+            0 => drop(table.put(&item(&text, 1), soon()).await.expect("stored")),
+            1 => drop(table.create(&item(&text, 1), None, soon()).await.expect("created")),
+            _ => {
+                table.delete(&key(), &sort_key(&text), soon()).await.expect("there is none");
+                continue;
+            }
+        }
+        expected.insert(text, 1);
+    }
+    assert_eq!(fixture.all().await, expected);
+    let survey = survey(table).await;
+    assert!(survey.unknown() > 0 && survey.keys().len() <= 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_table_of_fixed_shards_keeps_its_placement_and_their_number() {
+    let fixture = claimed(|config| {
+        config.placement = Placement::ModuloMd5;
+        config.adopt_shards = count(10);
+        config.shard_keys = ShardKeys::Suffixed(Separator::default());
+    })
+    .await;
+    let home = |text: &str| {
+        let home = Placement::ModuloMd5.home(&key(), &sort_key(text), count(10));
+        home.expect("a home").get()
+    };
+    let mut expected = BTreeMap::new();
+    for text in numbered(0..80) {
+        let shard_key = format!("{KEY}.{}", home(&text));
+        store_plainly(&fixture.tables.client, &shard_key, &text, 1).await;
+        expected.insert(text, 1);
+    }
+    assert_eq!(fixture.all().await, expected, "from the first read on");
+    for text in numbered(70..120) {
+        let written = fixture.table.put(&item(&text, 2), soon()).await.expect("stored");
+        assert_eq!((written.shard, written.number_of_shards), (home(&text), 10));
+        expected.insert(text, 2);
+    }
+    let metadata = fixture.table.shards(&key(), soon()).await.expect("a response");
+    assert_eq!(metadata, None, "the table's own number of shards needs no metadata");
+    fixture.grow(25).await;
+    for text in numbered(100..160) {
+        fixture.table.put(&item(&text, 4), soon()).await.expect("stored");
+        expected.insert(text, 4);
+    }
+    assert_eq!(fixture.all().await, expected);
+    for text in numbered(0..160) {
+        assert_eq!(fixture.get(&text).await, expected.get(&text).copied(), "{text}");
+    }
+}
+
+/// Metadata of another program has no history. Its width is used, and kept in the history.
+#[tokio::test(start_paused = true)]
+async fn items_of_the_width_of_another_program_are_found_after_a_growth() {
+    let fixture = claimed(|_| {}).await;
+    let (client, table) = (&fixture.tables.client, fixture.another_instance());
+    metadata::store(client, KEY, [("number_of_shards", number(10))]).await;
+    let compared = table.repair_directory(soon()).await.expect("compared");
+    assert_eq!(compared, 1, "an unlisted key is not seen");
+    let stored = metadata::read(client, KEY).await.expect("it is stored");
+    assert_eq!(metadata::number_of(&stored, "generation"), 1, "it can be listed now");
+    for text in numbered(0..60) {
+        let written = table.put(&item(&text, 1), soon()).await.expect("stored");
+        assert_eq!(written.number_of_shards, 10);
+    }
+    fixture.grow(20).await;
+    for text in numbered(0..60) {
+        assert_eq!(fixture.get(&text).await, Some(1), "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_metadata_is_reported_and_rebuilt() {
+    let fixture = claimed(|_| {}).await;
+    let client = &fixture.tables.client;
+    for (width, range) in [(1, 0..40), (6, 40..120), (15, 120..200)] {
+        if width > 1 {
+            fixture.grow(width).await;
+        }
+        fixture.store(numbered(range)).await;
+    }
+    let expected: BTreeMap<_, _> = numbered(0..200).map(|text| (text, 1)).collect();
+    let before = fixture.metadata().await;
+    let lose = async |key: &str| {
+        metadata::lose(client, key).await;
+        sleep(Duration::from_secs(70)).await;
+    };
+    // The page is lost, too: no instance reads too little, whether or not it has seen the item.
+    lose(KEY).await;
+    lose(&metadata::stored_page_key(client, KEY, 0).await).await;
+    let new = fixture.another_instance();
+    for table in [&fixture.table, &new] {
+        let page = table.query(&PageQuery::new(key()), soon()).await;
+        assert!(page.as_ref().is_err_and(|error| error.to_string().contains("lost")), "{page:?}");
+        let put = table.put(&item("order-0001", 9), soon()).await;
+        assert!(put.as_ref().is_err_and(|error| error.to_string().contains("lost")), "{put:?}");
+        let grown = table.set_shards(&key(), count(30), soon()).await;
+        assert!(grown.as_ref().is_err_and(|error| error.to_string().contains("lost")), "{grown:?}");
+    }
+    let rebuild = async || {
+        let survey = survey(&fixture.table).await;
+        assert_eq!(survey.keys().len(), 1);
+        let mut rebuilt = Vec::new();
+        for (key, findings) in survey.keys() {
+            assert_eq!(findings.misplaced(), 0);
+            rebuilt.push(new.rebuild(key, findings, soon()).await.expect("rebuilt"));
+        }
+        new.rebuild_directory(soon()).await.expect("rebuilt");
+        rebuilt
+    };
+    let check = async || {
+        let now = fixture.metadata().await;
+        assert_eq!(now.number_of_shards, before.number_of_shards);
+        assert_eq!(now.read_shards, before.read_shards);
+        assert!(now.generation > before.generation, "instances with the old one accept it");
+        assert!(now.era > before.era, "later writes replace the stored items");
+        assert_eq!(metadata::entry(client, KEY, 0).await, Some(now.layout().to_entry()));
+        assert_eq!(fixture.all().await, expected);
+        for text in expected.keys() {
+            assert_eq!(fixture.get(text).await, Some(1), "{text}");
+        }
+    };
+    assert_eq!(rebuild().await, [Rebuilt::Created(count(15))]);
+    check().await;
+    assert_eq!(rebuild().await, [Rebuilt::Kept]);
+
+    // A program without knowledge of the items registers the key again with one shard.
+    lose(KEY).await;
+    let one_shard = [("number_of_shards", number(1)), ("generation", number(1))];
+    metadata::store(client, KEY, one_shard).await;
+    assert_eq!(rebuild().await, [Rebuilt::Widened(count(15))]);
+    check().await;
+
+    // The item is damaged.
+    metadata::store(client, KEY, [("number_of_shards", metadata::text("many"))]).await;
+    assert_eq!(rebuild().await, [Rebuilt::Created(count(15))]);
+    check().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn damaged_metadata_of_a_key_with_one_shard_is_repaired() {
+    let fixture = claimed(|_| {}).await;
+    fixture.store(numbered(0..1)).await;
+    let damaged = [("number_of_shards", metadata::text("many"))];
+    metadata::store(&fixture.tables.client, KEY, damaged).await;
+    let new = fixture.another_instance();
+    let items = async || {
+        let page = new.query(&PageQuery::new(key()), soon()).await;
+        page.expect("its page is sufficient").items.len()
+    };
+    assert_eq!(items().await, 1);
+    assert!(new.shards(&key(), soon()).await.is_err());
+    assert!(new.set_shards(&key(), count(2), soon()).await.is_err());
+    let listed = new.list_keys(None, soon()).await.expect("the others");
+    assert_eq!(listed, (vec![], None), "one damaged key does not hide the others");
+    let survey = survey(&fixture.table).await;
+    for (key, findings) in survey.keys() {
+        let rebuilt = new.rebuild(key, findings, soon()).await.expect("rebuilt");
+        assert_eq!(rebuilt, Rebuilt::Created(count(1)));
+    }
+    assert_eq!(survey.keys().len(), 1);
+    assert_eq!(items().await, 1);
+    new.set_shards(&key(), count(2), soon()).await.expect("it can grow again");
+}
