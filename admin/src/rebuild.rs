@@ -1,12 +1,9 @@
 //! `rebuild`: restores the metadata from the items of the table.
 
 use std::fmt;
-use std::sync::Arc;
 
 use sharding::maintenance::{Rebuilt, Survey};
 use sharding::{TableConfig, TableError};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 use tokio::time::Duration;
 
 use crate::whole_table::{REQUEST_TIMEOUT, TableOptions, items_bar, open, scan};
@@ -91,23 +88,16 @@ pub async fn rebuild(options: &TableOptions, config: TableConfig) -> Result<Rebu
     }
     scan(&maintenance, options.read_units, &mut survey, &bar).await?;
     bar.finish_and_clear();
-    let mut result =
-        Rebuild { items: survey.items(), unknown: survey.unknown(), ..Rebuild::default() };
-    let slots = Arc::new(Semaphore::new(usize::from(options.concurrency)));
+    let mut result = Rebuild {
+        items: survey.items(),
+        misplaced: survey.keys().map(|(_, findings)| findings.misplaced()).sum(),
+        unknown: survey.unknown(),
+        ..Rebuild::default()
+    };
     let bar = items_bar(survey.keys().len() as u64, "rebuilding");
-    let mut working = JoinSet::new();
-    for (key, findings) in survey.keys() {
-        result.misplaced += findings.misplaced();
-        let (key, findings, table) = (key.clone(), findings.clone(), table.clone());
-        let (slots, bar) = (Arc::clone(&slots), bar.clone());
-        working.spawn(async move {
-            let _slot = slots.acquire().await;
-            let done = table.maintenance().timeout(REQUEST_TIMEOUT).rebuild(&key, &findings).await;
-            bar.inc(1);
-            (key, done)
-        });
-    }
-    for (key, rebuilt) in working.join_all().await {
+    let concurrency = usize::from(options.concurrency);
+    let rebuilding = maintenance.rebuild_all(&survey, concurrency, |key, rebuilt| {
+        bar.inc(1);
         match rebuilt {
             Ok(Rebuilt::Kept) => result.kept += 1,
             Ok(Rebuilt::Created(_)) => result.created += 1,
@@ -119,7 +109,8 @@ pub async fn rebuild(options: &TableOptions, config: TableConfig) -> Result<Rebu
             Ok(other) => result.failed.push((key.to_string(), format!("{other:?}"))),
             Err(error) => result.failed.push((key.to_string(), error.to_string())),
         }
-    }
+    });
+    rebuilding.await;
     // Complete pages without a failed key would mean that the key never grew.
     if result.failed.is_empty() {
         match table.maintenance().timeout(DIRECTORY_TIMEOUT).rebuild_directory(&survey).await {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use sharding::CapacityScope;
-use sharding::internal::MAX_PARTITION_KEY_BYTES;
+use sharding::internal::{MAX_PARTITION_KEY_BYTES, write_units};
 
 use crate::item;
 use crate::observed::Observed;
@@ -93,7 +93,7 @@ fn keyed<'a>(
     let (table, item) = (table?, item?.as_object()?);
     let key = table.key_text(item).filter(|key| key.len() <= MAX_PARTITION_KEY_BYTES)?;
     let bytes: usize = item.values().map(|value| value.to_string().len()).sum();
-    Some(((table.name.as_str(), key), (bytes as u64).div_ceil(1_024).max(1)))
+    Some(((table.name.as_str(), key), write_units(bytes)))
 }
 
 fn note_old(observed: &Observed, key: (&str, &str), body: &Members) {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value, json};
-use sharding::internal::FailedWrite;
+use sharding::internal::{FailedWrite, throttled_scope};
 use sharding::{CapacityScope, ReadError, TableError, WriteError, WriteErrorKind};
 
 /// A map of attributes or members, as DynamoDB's JSON has it.
@@ -70,22 +70,8 @@ impl Reply {
 
     /// The limit, if the request was throttled.
     pub(crate) fn throttled(&self) -> Option<CapacityScope> {
-        const TYPES: [&str; 4] = [
-            "ProvisionedThroughputExceededException",
-            "ThrottlingException",
-            "RequestLimitExceeded",
-            "Throttling",
-        ];
-        if !self.status.is_client_error() || !TYPES.contains(&self.error_type().as_str()) {
-            return None;
-        }
-        let members = self.members();
-        let reasons = ["ThrottlingReasons", "throttlingReasons"]
-            .iter()
-            .filter_map(|spelling| members.get(*spelling)?.as_array())
-            .flatten()
-            .filter_map(|reason| reason.get("reason")?.as_str());
-        Some(CapacityScope::from_reasons(reasons))
+        let is_refused = self.status.is_client_error();
+        is_refused.then(|| throttled_scope(&self.error_type(), &self.body)).flatten()
     }
 }
 

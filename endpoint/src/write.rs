@@ -9,7 +9,7 @@ use sharding::internal::protocol::copies::{Answer, Copy};
 use sharding::internal::protocol::expressed::{ExpressedWrite, Next, Operation, Outcome, Request};
 use sharding::internal::protocol::layout::Places;
 use sharding::internal::protocol::view::View;
-use sharding::internal::{FailedWrite, KeySession};
+use sharding::internal::{FailedWrite, KeySession, write_units};
 use sharding::{
     Item, MAX_ITEM_BYTES, PartitionKey, ShardNumber, SortKey, TableError, WriteErrorKind,
 };
@@ -181,8 +181,8 @@ impl<'a> ClientWrite<'a> {
     }
 
     fn units(&self) -> u64 {
-        let item = self.body.get("Item").map(|item| item.to_string().len());
-        item.map_or(UNKNOWN_UNITS, |bytes| (bytes as u64).div_ceil(1_024))
+        let item = self.body.get("Item");
+        item.map_or(UNKNOWN_UNITS, |item| write_units(item.to_string().len()))
     }
 
     async fn attempts(&self, session: &mut KeySession<'_>) -> Result<Reply, Failure> {

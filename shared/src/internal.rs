@@ -9,6 +9,7 @@ pub use crate::values::key::{
     ShardKeys,
 };
 pub use crate::values::query::PageQuery;
+pub use crate::values::value::write_units;
 #[cfg(feature = "client")]
 pub use of_the_client::*;
 
@@ -20,6 +21,7 @@ mod of_the_client {
     pub use crate::engine::retry::longest_pause;
     pub use crate::engine::session::{FailedWrite, KeySession, Patterns};
     pub use crate::engine::{Deadline, TableEngine};
+    pub use crate::table::error::throttled_scope;
     #[cfg(feature = "test-switches")]
     pub use crate::table::partition_model::PartitionModel;
 }

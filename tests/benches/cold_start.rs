@@ -10,12 +10,13 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
 use local::ServeOptions;
 use system_tests::{Function, TestEdition, config, event};
+use tokio::time::Instant;
 
 /// The number of starts of each function. The functions take turns.
 const STARTS: usize = 15;
@@ -51,7 +52,7 @@ async fn run() {
             let mut function = Function::start(&binary.to_string_lossy(), &variables).await;
             measured.ready.push(function.ready().await);
             for request in 0..100 {
-                let begun = now();
+                let begun = Instant::now();
                 let response = function.invoke(event(sample)).await;
                 let took = begun.elapsed();
                 assert!(response.get("function_error").is_none(), "{name}: {response}");
@@ -93,11 +94,6 @@ fn zipped(binary: &Path) -> usize {
     let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(&bytes).expect("memory takes it");
     encoder.finish().expect("memory takes it").len()
-}
-
-#[expect(clippy::disallowed_methods, reason = "a benchmark reads the time")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 fn median(mut durations: Vec<Duration>) -> f64 {

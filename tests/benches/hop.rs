@@ -95,20 +95,19 @@ async fn start() -> (String, String) {
     (url, through)
 }
 
-fn rows() -> Vec<Row> {
+fn rows() -> [Row; 4] {
     let key = json!({ "partition_key": { "S": "k" }, "sort_key": { "S": SORT_KEY } });
     let mut item = key.clone();
     item["text"] = json!({ "S": "x".repeat(400) });
     let get = |table: &str| json!({ "TableName": table, "Key": key });
     let put = |table: &str| json!({ "TableName": table, "Item": item });
-    let rows = [
-        ("`PutItem`, not armed", "PutItem", put(PLAIN), put(PLAIN)),
-        ("`GetItem`, not armed", "GetItem", get(PLAIN), get(PLAIN)),
-        ("`PutItem`, armed", "PutItem", put(PLAIN), put("items")),
-        ("`GetItem`, armed", "GetItem", get(PLAIN), get("items")),
-    ];
-    let row = |(name, operation, direct, through)| Row { name, operation, direct, through };
-    rows.into_iter().map(row).collect()
+    let row = |name, operation, direct, through| Row { name, operation, direct, through };
+    [
+        row("`PutItem`, not armed", "PutItem", put(PLAIN), put(PLAIN)),
+        row("`GetItem`, not armed", "GetItem", get(PLAIN), get(PLAIN)),
+        row("`PutItem`, armed", "PutItem", put(PLAIN), put("items")),
+        row("`GetItem`, armed", "GetItem", get(PLAIN), get("items")),
+    ]
 }
 
 async fn measure(row: &Row, urls: [&str; 2]) -> [Side; 2] {

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture};
-use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
-use aws_smithy_types::body::SdkBody;
+use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use embedded_dynamodb::http_client;
 use local::clients_over;
 use sharding::internal::{Clock, protocol::view::Moment};
+
+use crate::wire::respond;
 
 /// A client of the server.
 pub fn client() -> Client {
@@ -37,10 +38,7 @@ impl HttpConnector for AtOnce {
         } else {
             "{}"
         };
-        let response = 200.try_into().map(|status| HttpResponse::new(status, SdkBody::from(body)));
-        HttpConnectorFuture::ready(response.map_err(|error| {
-            aws_smithy_runtime_api::client::result::ConnectorError::other(Box::new(error), None)
-        }))
+        HttpConnectorFuture::ready(respond(200, body))
     }
 }
 

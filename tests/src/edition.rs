@@ -23,7 +23,7 @@ pub struct TestEdition {
     engine: Option<Engine>,
     table: TableEngine,
     http: reqwest::Client,
-    stop: Option<oneshot::Sender<()>>,
+    stop: oneshot::Sender<()>,
     server: JoinHandle<Result<(), local::EditionError>>,
 }
 
@@ -50,8 +50,7 @@ impl TestEdition {
             // A dropped sender also stops the server.
             let _ = stopped.await;
         }));
-        let (http, stop) = (reqwest::Client::new(), Some(stop));
-        Self { api, dynamodb, engine, table, http, stop, server }
+        Self { api, dynamodb, engine, table, http: reqwest::Client::new(), stop, server }
     }
 
     /// The API's URL.
@@ -133,8 +132,8 @@ impl TestEdition {
     }
 
     /// Stops the server and waits until it has ended.
-    pub async fn stop(mut self) {
-        drop(self.stop.take());
+    pub async fn stop(self) {
+        drop(self.stop);
         drop(self.http);
         self.server.await.expect("the server task ends").expect("the server ends well");
     }

@@ -7,7 +7,7 @@ use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{clients_over, in_process_clients};
 use sharding::internal::{Environment, TableEngine};
-use sharding::{TableConfig, create_tables};
+use sharding::{ShardedTable, TableConfig, create_tables};
 
 use crate::metadata::{self, TABLE_ITEM, table_item};
 use crate::{Call, Fate, TestClock, Wire, soon};
@@ -73,6 +73,12 @@ impl Tables {
     /// A new instance without any state.
     pub fn instance(&self, seed: u64) -> TableEngine {
         self.instance_over(self.connection().into_shared(), seed)
+    }
+
+    /// The table as a program has it, with the clocks of the machine.
+    pub fn sharded_table(&self) -> ShardedTable {
+        let client = in_process_clients(&self.connection()).dynamodb;
+        ShardedTable::new(&client, self.config.clone())
     }
 
     /// As [`instance`](Self::instance), on a connection that the test controls.

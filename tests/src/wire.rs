@@ -1,7 +1,7 @@
 //! A connection on which a test decides the fate of each request.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture, SharedHttpClient};
@@ -76,16 +76,12 @@ impl Wire {
 
     /// The calls so far, in order.
     pub fn calls(&self) -> Vec<Call> {
-        self.lock().clone()
+        self.calls.lock().expect("no panic").clone()
     }
 
     /// The operations on the main table so far, in order.
     pub fn operations(&self) -> Vec<String> {
-        self.lock().iter().filter(|call| call.to_items).map(|call| call.operation.clone()).collect()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Call>> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+        self.calls().into_iter().filter(|call| call.to_items).map(|call| call.operation).collect()
     }
 }
 
@@ -102,11 +98,9 @@ impl HttpConnector for Wire {
         let index = body["IndexName"].as_str().map(str::to_owned);
         let keys = body["RequestItems"]["items"]["Keys"].as_array().map_or(0, Vec::len);
         let call = {
-            let mut calls = self.lock();
-            let before = calls
-                .iter()
-                .filter(|call| call.operation == operation && call.to_items == to_items)
-                .count();
+            let mut calls = self.calls.lock().expect("no panic");
+            let is_same = |call: &&Call| call.operation == operation && call.to_items == to_items;
+            let before = calls.iter().filter(is_same).count();
             let call = Call { operation, to_items, key, index, keys, before };
             calls.push(call.clone());
             call
@@ -137,15 +131,19 @@ impl HttpConnector for Wire {
                     });
                     std::future::pending().await
                 }
-                Fate::Refuse(body) => {
-                    let status = 400
-                        .try_into()
-                        .map_err(|error| ConnectorError::other(Box::new(error), None))?;
-                    Ok(HttpResponse::new(status, SdkBody::from(body)))
-                }
+                Fate::Refuse(body) => respond(400, body),
             }
         })
     }
+}
+
+/// A response of a server.
+pub(crate) fn respond(
+    status: u16,
+    body: impl Into<SdkBody>,
+) -> Result<HttpResponse, ConnectorError> {
+    let status = status.try_into().map_err(|error| ConnectorError::other(Box::new(error), None))?;
+    Ok(HttpResponse::new(status, body.into()))
 }
 
 /// Sends all keys but the last, and returns that one as unprocessed.
@@ -186,14 +184,14 @@ impl Default for TestClock {
 impl TestClock {
     /// Puts the clock forward, as if the process had been frozen.
     pub fn jump(&self, by: Duration) {
-        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) += by;
+        *self.ahead.lock().expect("no panic") += by;
     }
 }
 
 impl Clock for TestClock {
     fn now(&self) -> Moment {
         let elapsed = self.origin.elapsed();
-        let ahead = *self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        let ahead = *self.ahead.lock().expect("no panic");
         Moment { monotonic: elapsed, wall: Duration::from_secs(1_700_000_000) + elapsed + ahead }
     }
 }

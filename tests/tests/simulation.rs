@@ -109,10 +109,8 @@ fn hold(
                 return;
             }
             assert!(enough(count, &totals), "the runs must do something:\n{totals}");
-            assert!(
-                totals.undecided * 20 <= totals.registers.max(20),
-                "too few registers are decided:\n{totals}"
-            );
+            let are_most_decided = totals.undecided * 20 <= totals.registers.max(20);
+            assert!(are_most_decided, "too few registers are decided:\n{totals}");
         }
         Err((seed, failure)) => panic!("{about}: {failure}\nreplay with SIMULATION_SEED={seed}"),
     }

@@ -5,9 +5,10 @@ use sharding::PARTITION_WRITE_UNITS;
 
 use super::counts::{Count, heaviest_first};
 use super::evenness::PlacementSpread;
-use super::over_time::{OverTime, Peak, over_time};
+use super::over_time::{OverTime, over_time};
 use super::passes::{HottestKeys, Totals};
 use super::rows::FileFormat;
+use super::seconds::Peak;
 use super::source::Source;
 use super::verdict::{Facts, Verdict, verdict};
 
@@ -87,7 +88,7 @@ pub(super) fn advice(source: &Source, totals: &Totals, hottest: HottestKeys) -> 
             items: *items,
             write_units: *units,
             share: *units as f64 / totals.units.max(1) as f64,
-            peak: rates.as_ref().map(|rates| Peak::of(&rates.keys[at + 1])),
+            peak: rates.as_ref().map(|rates| rates.keys[at + 1].peak),
         }
     };
     let hottest_keys: Vec<HotKey> = ranked.iter().map(hot_key).collect();
@@ -120,7 +121,7 @@ pub(super) fn advice(source: &Source, totals: &Totals, hottest: HottestKeys) -> 
             .momentary
             .filter(|momentary| momentary.exceeds(partition_keys.hottest_share))
             .map(|momentary| momentary.mean_share),
-        peak_units: followed.map(|rate| rate.peak_units).max(),
+        peak_units: followed.map(|rate| rate.peak.write_units_per_second).max(),
         overloads: over_time.as_ref().map_or(&[], |over_time| over_time.overloads.as_slice()),
     };
     let breaking_rate = BreakingRate {

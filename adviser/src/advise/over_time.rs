@@ -7,20 +7,13 @@ use sharding::internal::policy::rules::ScalingPolicy;
 use sharding::{PARTITION_WRITE_UNITS, ShardCount};
 
 use super::counts::Count;
-use super::seconds::{KeyRate, Rates};
-use super::time::rfc3339;
+use super::seconds::{KeyRate, Peak, Rates};
 use crate::plan::{NEGLIGIBLE, kept_partitions};
 
 const REPORTED_SERIES: usize = 5;
 /// The most shards by policy. It is above the limit of a deployment, so that the report names the
 /// number that a key needs.
 const MOST_SHARDS: u32 = 1_000_000;
-
-#[derive(Debug, Clone, Copy, Serialize)]
-pub(crate) struct Peak {
-    pub(crate) write_units_per_second: u64,
-    pub(crate) at: i64,
-}
 
 #[derive(Debug, Serialize)]
 pub(crate) struct OverTime {
@@ -65,16 +58,6 @@ pub(crate) struct RateSeries {
     pub(crate) peaks: Vec<(i64, u64)>,
 }
 
-impl Peak {
-    pub(super) fn of(rate: &KeyRate) -> Self {
-        Self { write_units_per_second: rate.peak_units, at: rate.peak_at }
-    }
-
-    pub(crate) fn at_rfc3339(&self) -> String {
-        rfc3339(self.at)
-    }
-}
-
 impl RateSeries {
     pub(crate) fn highest(&self) -> u64 {
         self.peaks.iter().map(|(_, units)| *units).max().unwrap_or(0)
@@ -108,7 +91,7 @@ pub(super) fn over_time(
         from,
         to,
         mean_write_units_per_second: units as f64 / (to - from + 1).max(1) as f64,
-        peak: rates.keys.first().map_or(Peak { write_units_per_second: 0, at: from }, Peak::of),
+        peak: rates.keys[0].peak,
         peaks_are_exact: rates.are_exact,
         followed_keys: keys.len() as u64,
         overloads,
@@ -118,12 +101,13 @@ pub(super) fn over_time(
 }
 
 pub(super) fn overload(key: &str, rate: &KeyRate) -> Overload {
+    let units = rate.peak.write_units_per_second;
     Overload {
         partition_key: key.to_owned(),
-        peak: Peak::of(rate),
+        peak: rate.peak,
         seconds: rate.seconds_over,
-        fewest_shards: rate.peak_units.div_ceil(PARTITION_WRITE_UNITS).max(1),
-        shards_by_policy: shards_by_policy(rate.peak_units),
+        fewest_shards: units.div_ceil(PARTITION_WRITE_UNITS).max(1),
+        shards_by_policy: shards_by_policy(units),
     }
 }
 
@@ -163,8 +147,8 @@ mod tests {
     proptest! {
         #[test]
         fn the_policy_gives_enough(rate in 1_021u64..10_000_000) {
-            let rate = KeyRate { peak_units: rate, ..KeyRate::default() };
-            let overload = overload("k", &rate);
+            let peak = Peak { write_units_per_second: rate, at: 0 };
+            let overload = overload("k", &KeyRate { peak, seconds_over: 1 });
             prop_assert!(overload.shards_by_policy >= overload.fewest_shards);
         }
     }

@@ -6,8 +6,9 @@ use sharding::PARTITION_WRITE_UNITS;
 
 use super::advice::Advice;
 use super::moments::STRETCH_LINES;
-use super::over_time::{OverTime, Peak};
+use super::over_time::OverTime;
 use super::rows::FileFormat;
+use super::seconds::Peak;
 use super::shown::{plain, quoted};
 use super::time::rfc3339;
 use crate::report::{Line, Report, table};

@@ -6,20 +6,33 @@
 
 use std::collections::HashMap;
 
-use super::series::Series;
+use serde::Serialize;
 use sharding::PARTITION_WRITE_UNITS;
+
+use super::series::Series;
+use super::time::rfc3339;
 
 /// The counts of seconds this recent still grow in a file that is in the order of time.
 const YOUNG_SECONDS: i64 = 60;
 
 pub(super) type KeyNumber = u32;
 
+/// The first of the busiest seconds; 0 write units if there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub(crate) struct Peak {
+    pub(crate) write_units_per_second: u64,
+    pub(crate) at: i64,
+}
+
+impl Peak {
+    pub(crate) fn at_rfc3339(&self) -> String {
+        rfc3339(self.at)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct KeyRate {
-    /// The write units of the busiest second; 0 if there is none.
-    pub(super) peak_units: u64,
-    /// The first of the busiest seconds.
-    pub(super) peak_at: i64,
+    pub(super) peak: Peak,
     /// The seconds in which the key exceeded a partition's write units.
     pub(super) seconds_over: u64,
 }
@@ -80,8 +93,9 @@ impl Rates {
     fn record(&mut self, second: i64, key: KeyNumber, units: u64) {
         self.series.raise(key as usize, second, units);
         let Some(rate) = self.keys.get_mut(key as usize) else { return };
-        if units > rate.peak_units || (units == rate.peak_units && second < rate.peak_at) {
-            (rate.peak_units, rate.peak_at) = (units, second);
+        let Peak { write_units_per_second: most, at } = rate.peak;
+        if units > most || (units == most && second < at) {
+            rate.peak = Peak { write_units_per_second: units, at: second };
         }
         rate.seconds_over += u64::from(units > PARTITION_WRITE_UNITS);
     }
@@ -120,8 +134,8 @@ mod tests {
         fn with_room_for_all_peaks_are_exact(writes in writes()) {
             let rates = rates(&writes, 1_200);
             prop_assert!(rates.are_exact);
-            let found: Vec<u64> = rates.keys.iter().map(|rate| rate.peak_units).collect();
-            prop_assert_eq!(found, peaks(&writes));
+            let found = rates.keys.iter().map(|rate| rate.peak.write_units_per_second);
+            prop_assert_eq!(found.collect::<Vec<_>>(), peaks(&writes));
         }
 
         #[test]
@@ -130,8 +144,8 @@ mod tests {
         ) {
             let rates = rates(&writes, room);
             for (rate, truth) in rates.keys.iter().zip(peaks(&writes)) {
-                prop_assert!(rate.peak_units <= truth);
-                prop_assert!(!rates.are_exact || rate.peak_units == truth);
+                let found = rate.peak.write_units_per_second;
+                prop_assert!(found == truth || found < truth && !rates.are_exact);
             }
         }
     }
@@ -144,8 +158,8 @@ mod tests {
             assert!(counts.counts.len() <= 100, "{}", counts.counts.len());
         }
         let rates = counts.finish();
-        let peak = &rates.keys[0];
-        assert_eq!((peak.peak_units, peak.peak_at, rates.are_exact), (900, 1_234, true));
+        let peak = Peak { write_units_per_second: 900, at: 1_234 };
+        assert_eq!((rates.keys[0].peak, rates.are_exact), (peak, true));
     }
 
     #[test]
@@ -155,6 +169,6 @@ mod tests {
         rows.push((1, 12, 9_000));
         let rates = rates(&rows, 100);
         assert_eq!([0, 1, 2].map(|key| rates.keys[key].seconds_over), [3, 1, 0]);
-        assert_eq!((rates.keys[0].peak_units, rates.keys[0].peak_at), (2_001, 11));
+        assert_eq!(rates.keys[0].peak, Peak { write_units_per_second: 2_001, at: 11 });
     }
 }

@@ -242,7 +242,7 @@ pub(super) fn verdict(facts: &Facts<'_>) -> Verdict {
 mod tests {
     use super::*;
     use crate::advise::over_time::overload;
-    use crate::advise::seconds::KeyRate;
+    use crate::advise::seconds::{KeyRate, Peak};
     use proptest::prelude::*;
 
     fn facts(distinct: u64, hottest_share: f64, next_share: f64) -> Facts<'static> {
@@ -288,8 +288,8 @@ mod tests {
             (90_000, Uniformity::Bad, "k\" took 90,000 write units", "Raise MAX_SHARDS"),
         ];
         for (units, uniformity, reason, advice) in rows {
-            let rate = KeyRate { peak_units: units, peak_at: 7, seconds_over: 1 };
-            let overloads = [overload("k", &rate)];
+            let peak = Peak { write_units_per_second: units, at: 7 };
+            let overloads = [overload("k", &KeyRate { peak, seconds_over: 1 })];
             let facts = facts(5_000, 0.001, 0.001);
             let verdict =
                 verdict(&Facts { peak_units: Some(units), overloads: &overloads, ..facts });

@@ -1,12 +1,12 @@
 //! Converts a line to a write.
 
+use sharding::internal::write_units;
 use sharding::{MAX_ITEM_BYTES, PartitionKey, SortKey, SortKeyType};
 
 use super::AdviseOptions;
 use super::rows::{Row, Scalar};
 use super::shown::shortened;
 use super::time::epoch_second;
-use crate::plan::started_kbs;
 
 pub(super) struct Roles {
     names: Vec<String>,
@@ -67,7 +67,7 @@ impl Roles {
                 })
             })?,
         };
-        let (sort_key, units) = (self.sort_key(row)?, started_kbs(bytes));
+        let (sort_key, units) = (self.sort_key(row)?, write_units(bytes as usize));
         Ok(Write { partition_key, sort_key, second, units })
     }
 

@@ -1,9 +1,7 @@
 //! The demand in DynamoDB's units.
 
 use serde::Serialize;
-
-/// The bytes of one write unit. (DynamoDB developer guide, "Read and write operations".)
-const WRITE_UNIT_BYTES: u64 = 1_024;
+use sharding::internal::write_units;
 
 /// The writes of all hot keys together.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -19,7 +17,7 @@ pub(crate) struct Demand {
 
 impl Demand {
     pub(crate) fn new(write_rate: u32, item_bytes: u32, keys: u32) -> Self {
-        let units_per_write = started_kbs(item_bytes.into()) as u32;
+        let units_per_write = write_units(item_bytes as usize) as u32;
         let writes_per_second = f64::from(write_rate);
         Self {
             writes_per_second,
@@ -41,10 +39,6 @@ impl Demand {
     }
 }
 
-pub(crate) fn started_kbs(bytes: u64) -> u64 {
-    bytes.div_ceil(WRITE_UNIT_BYTES).max(1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,7 +46,7 @@ mod tests {
     #[test]
     fn a_write_takes_a_unit_for_every_started_kb() {
         for (bytes, units) in [(0, 1), (1, 1), (1_024, 1), (1_025, 2), (409_600, 400)] {
-            assert_eq!(started_kbs(bytes), units, "{bytes}");
+            assert_eq!(Demand::new(1, bytes, 1).units_per_write, units, "{bytes}");
         }
         let demand = Demand::new(300, 2_500, 3);
         assert!((demand.write_units_per_second - 900.0).abs() < 1e-9);

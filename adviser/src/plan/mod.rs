@@ -16,7 +16,6 @@ mod report;
 mod throttling;
 mod verdict;
 
-pub(crate) use demand::started_kbs;
 pub(crate) use figures::plan;
 pub(crate) use options::PlanOptions;
 pub(crate) use partitions::kept_partitions;

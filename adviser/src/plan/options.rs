@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(crate) struct PlanOptions {
     /// Writes per second of all hot keys together
     #[arg(long, value_name = "N", allow_negative_numbers = true,
@@ -39,7 +39,7 @@ pub(crate) struct PlanOptions {
         value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) shards: Option<u32>,
     /// Capacity mode of the table
-    #[arg(long, value_enum, default_value_t = CapacityMode::OnDemand)]
+    #[arg(long, value_enum, default_value_t)]
     pub(crate) capacity: CapacityMode,
     /// Items stored by one HTTP request (POST /items/batch)
     #[arg(long, value_name = "ITEMS", default_value_t = 1, allow_negative_numbers = true,
@@ -62,18 +62,16 @@ impl PlanOptions {
             page_size: 100,
             partitions,
             keys: 1,
-            consistent: false,
-            shards: None,
-            capacity: CapacityMode::OnDemand,
             items_per_request: 1,
-            profile: None,
+            ..Self::default()
         }
     }
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
 pub(crate) enum CapacityMode {
     /// Pay for each request.
+    #[default]
     OnDemand,
     /// Pay by the hour for provisioned units per second, used or not.
     Provisioned,

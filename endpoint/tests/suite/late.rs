@@ -7,7 +7,7 @@ use embedded_dynamodb::{Engine, InProcess};
 use serde_json::{Value, json};
 
 use crate::cases::keyed;
-use crate::world::{SHARDED, World, ask};
+use crate::world::{SHARDED, World, done};
 
 const ITEMS: usize = 8;
 
@@ -26,14 +26,8 @@ struct Late {
     event: Event,
 }
 
-fn request(engine: &Engine, operation: &str, body: &Value) -> Value {
-    let (status, answer) = ask(engine, operation, body);
-    assert_eq!(status, 200, "{answer}");
-    answer
-}
-
 fn stored(engine: &Engine) -> Vec<Value> {
-    let scan = request(engine, "Scan", &json!({ "TableName": SHARDED }));
+    let scan = done(engine, "Scan", &json!({ "TableName": SHARDED }));
     scan["Items"].as_array().expect("items").clone()
 }
 
@@ -47,14 +41,14 @@ impl HttpConnector for Late {
                 if self.event == Event::Removal {
                     let key = json!({ "pk": item["pk"], "sk": item["sk"] });
                     let delete = json!({ "TableName": SHARDED, "Key": key });
-                    request(&self.engine, "DeleteItem", &delete);
+                    done(&self.engine, "DeleteItem", &delete);
                     continue;
                 }
                 let version = item["_sh:v"]["N"].as_str().expect("a version");
                 let version: u128 = version.parse().expect("a number");
                 item["_sh:v"] = json!({ "N": (version + 1).to_string() });
                 let put = json!({ "TableName": SHARDED, "Item": item });
-                request(&self.engine, "PutItem", &put);
+                done(&self.engine, "PutItem", &put);
             }
         }
         InProcess::new(self.engine.clone()).call(sent)

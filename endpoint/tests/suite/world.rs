@@ -86,10 +86,24 @@ pub(crate) fn expression(member: &str, text: &str, values: Value) -> Value {
     expression
 }
 
-pub(crate) fn ask(engine: &Engine, operation: &str, body: &Value) -> Answer {
+fn ask(engine: &Engine, operation: &str, body: &Value) -> Answer {
     let target = format!("DynamoDB_20120810.{operation}");
     let answer = engine.respond("/", Some(&target), body.to_string().as_bytes());
     (answer.status, serde_json::from_slice(&answer.body).unwrap_or_default())
+}
+
+/// The engine's answer to a request, which succeeds.
+pub(crate) fn done(engine: &Engine, operation: &str, body: &Value) -> Value {
+    let (status, answer) = ask(engine, operation, body);
+    assert_eq!(status, 200, "{operation} {body}: {answer}");
+    answer
+}
+
+/// What pages have together: their items, `Count` and `ScannedCount`.
+pub(crate) fn joined(pages: &[Value]) -> (Vec<Value>, u64, u64) {
+    let sum = |name: &str| pages.iter().filter_map(|page| page[name].as_u64()).sum();
+    let items = pages.iter().filter_map(|page| page["Items"].as_array()).flatten().cloned();
+    (items.collect(), sum("Count"), sum("ScannedCount"))
 }
 
 /// A request about a table. A batch, a transaction and a statement name their tables themselves.
@@ -121,8 +135,7 @@ impl World {
         engine.set_limits([(SHARDED.to_owned(), unlimited), (PLAIN.to_owned(), unlimited)]);
         let client = Client::new(&engine.sdk_config());
         for table in [SHARDED, PLAIN] {
-            let (status, answer) = ask(&engine, "CreateTable", &about(table, described));
-            assert_eq!(status, 200, "{answer}");
+            done(&engine, "CreateTable", &about(table, described));
         }
         let number = json!({ "AttributeName": "sk", "AttributeType": "N" });
         let definitions = described["AttributeDefinitions"].as_array();
@@ -233,8 +246,7 @@ impl World {
     }
 
     pub(crate) fn store(&self, table: &str, item: &Value) {
-        let (status, answer) = self.engine("PutItem", &json!({ "TableName": table, "Item": item }));
-        assert_eq!(status, 200, "{answer}");
+        done(&self.engine, "PutItem", &json!({ "TableName": table, "Item": item }));
     }
 
     pub(crate) async fn grow(&self, key: &str, shards: u32) {

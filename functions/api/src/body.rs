@@ -16,7 +16,7 @@ use crate::problem::Problem;
 
 /// The maximum number of items in a batch.
 pub const MAX_BATCH_ITEMS: usize = 500;
-pub(crate) const JSON: &str = "application/json";
+const JSON: &str = "application/json";
 
 /// A body that is valid JSON and not parsed any further.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl<'a> Body<'a> {
             essence.is_some_and(|essence| essence.eq_ignore_ascii_case(allowed))
         };
         let Some(media_type) = allowed.iter().find(is_it) else {
-            return Err(Problem::media_type_but(content_type, allowed));
+            return Err(Problem::media_type(content_type, allowed));
         };
         let bytes: &[u8] = request.body();
         let text = std::str::from_utf8(bytes).map_err(|error| {
@@ -91,8 +91,7 @@ pub fn item_body(
     idempotency_key: Option<&IdempotencyKey>,
     create_only: bool,
 ) -> Result<NewItem, Problem> {
-    let maker = KeyMaker::new(idempotency_key);
-    read_item(body.0, table, &mut KeyMaker { allows_both: create_only, ..maker })
+    read_item(body.0, table, &mut KeyMaker::new(idempotency_key, create_only))
 }
 
 /// Reads `{"attributes"}`, for the item with these keys.
@@ -132,7 +131,7 @@ pub fn items_body(
         return Err(Problem::bad("invalid_batch", "items", allowed));
     }
     let mut seen = HashMap::new();
-    let mut maker = KeyMaker::new(idempotency_key);
+    let mut maker = KeyMaker::new(idempotency_key, false);
     items
         .into_iter()
         .enumerate()
@@ -165,8 +164,8 @@ struct KeyMaker<'a> {
 }
 
 impl<'a> KeyMaker<'a> {
-    fn new(idempotency_key: Option<&'a IdempotencyKey>) -> Self {
-        Self { idempotency_key, allows_both: false, equals: HashMap::new() }
+    fn new(idempotency_key: Option<&'a IdempotencyKey>, allows_both: bool) -> Self {
+        Self { idempotency_key, allows_both, equals: HashMap::new() }
     }
 
     fn make(

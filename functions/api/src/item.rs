@@ -243,7 +243,7 @@ impl Serialize for SortKeyJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
             SortKey::String(text) => serializer.serialize_str(text),
-            SortKey::Number(number) => digits(&number.to_string(), serializer),
+            SortKey::Number(number) => Digits(&number.to_string()).serialize(serializer),
         }
     }
 }
@@ -261,7 +261,7 @@ impl Serialize for ValueJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
             Value::S(text) => serializer.serialize_str(text),
-            Value::N(number) => digits(number, serializer),
+            Value::N(number) => Digits(number).serialize(serializer),
             Value::Bool(value) => serializer.serialize_bool(*value),
             Value::Null => serializer.serialize_unit(),
             Value::L(list) => serializer.collect_seq(list.iter().map(ValueJson)),
@@ -281,17 +281,13 @@ impl Serialize for ValueJson<'_> {
     }
 }
 
+/// A number, which is serialized with all its digits, not as a float.
 struct Digits<'a>(&'a str);
 
 impl Serialize for Digits<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        digits(self.0, serializer)
+        RawValue::from_string(self.0.to_owned()).map_err(S::Error::custom)?.serialize(serializer)
     }
-}
-
-/// Serializes a number with all its digits, not as a float.
-fn digits<S: Serializer>(number: &str, serializer: S) -> Result<S::Ok, S::Error> {
-    RawValue::from_string(number.to_owned()).map_err(S::Error::custom)?.serialize(serializer)
 }
 
 fn looks_marked(map: &Attributes) -> bool {

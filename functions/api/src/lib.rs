@@ -33,4 +33,4 @@ pub use respond::{json, no_content, not_modified, tagged};
 pub use route::{Function, Operation, no_route, route};
 pub use run::{Tracing, Trigger, serve};
 pub use start::{Access, agree, aws_configuration, invocation_deadline, since_epoch};
-pub use telemetry::{NAMESPACE, Telemetry};
+pub use telemetry::{NAMESPACE, Telemetry, bare_table_name};

@@ -9,7 +9,6 @@ use sharding::{
     ETag, MAX_ITEM_BYTES, PatchError, ReadError, SortKey, TableError, WriteError, WriteErrorKind,
 };
 
-use crate::body::JSON;
 use crate::patch::PATCHES;
 use crate::payload::MAX_PAYLOAD_BYTES;
 use crate::respond::tagged;
@@ -131,15 +130,10 @@ impl Problem {
         Self::bad("invalid_header", "idempotency-key", why)
     }
 
-    /// 415: the `Content-Type` is not JSON.
-    #[must_use]
-    pub fn media_type(given: Option<&str>) -> Self {
-        Self::media_type_but(given, &[JSON])
-    }
-
     /// 415: the `Content-Type` is not one of these. The response to a `PATCH` lists the allowed
     /// media types in `Accept-Patch` (RFC 5789).
-    pub(crate) fn media_type_but(given: Option<&str>, allowed: &[&str]) -> Self {
+    #[must_use]
+    pub fn media_type(given: Option<&str>, allowed: &[&str]) -> Self {
         let given = given.map_or_else(|| "absent".to_owned(), |given| format!("{given:?}"));
         let detail = format!("content-type: it is {given}; allowed: {}", allowed.join(", "));
         let problem =

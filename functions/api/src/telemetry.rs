@@ -7,6 +7,12 @@ use metrics_cloudwatch_embedded::{Builder, Collector};
 /// The namespace of all metrics.
 pub const NAMESPACE: &str = "DynamoDBWriteSharding";
 
+/// The name within an ARN, or the name itself. CloudWatch identifies a table by it.
+#[must_use]
+pub fn bare_table_name(configured: &str) -> &str {
+    configured.rsplit_once(":table/").map_or(configured, |(_, bare)| bare)
+}
+
 /// Collects the table's metrics.
 #[derive(Clone, Copy)]
 pub struct Telemetry(&'static Collector);
@@ -24,8 +30,7 @@ impl Telemetry {
     /// # Errors
     /// Fails if a recorder is already installed.
     pub fn start(table_name: &str) -> Result<Self, lambda_http::Error> {
-        let name =
-            table_name.rsplit_once(":table/").map_or(table_name, |(_, bare)| bare).to_owned();
+        let name = bare_table_name(table_name).to_owned();
         let collector =
             Builder::new().cloudwatch_namespace(NAMESPACE).with_dimension("TableName", name).init();
         collector.map(Self).map_err(|error| error.to_string().into())

@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use api::bare_table_name;
 use serde_json::{Value, json};
 use sharding::{ScalingActors, WarmThroughput};
 use tokio::time::{Instant as Deadline, timeout_at};
 
 use crate::Scaler;
-use crate::clients::{ClientError, bare_table_name};
+use crate::clients::ClientError;
 use crate::event::{Alarm, AlarmMetric};
 use crate::limits::{Cause, Limits};
-use crate::response::{Failure, Outcome, Report, without_nulls};
+use crate::response::{Outcome, Report, without_nulls};
 use crate::telemetry;
 use crate::throttled_keys::ThrottledKeys;
 
@@ -26,9 +27,9 @@ impl Scaler {
         deadline: Deadline,
     ) -> Report {
         let name = alarms.iter().find_map(|alarm| alarm.name.as_deref());
-        let ignored = |reason: String| {
-            let outcome = Ok(Outcome::Ignored { reason });
-            Report { outcome, details: json!({"alarm": name}) }
+        let ignored = |reason: String| Report {
+            outcome: Outcome::Ignored { reason },
+            details: json!({"alarm": name}),
         };
         let own: Vec<&Alarm> = alarms.iter().filter(|alarm| self.is_own(alarm)).collect();
         if own.is_empty() {
@@ -70,14 +71,14 @@ impl Scaler {
 
     async fn act_in_time(&self, firing: &[&Alarm], now_seconds: u64, deadline: Deadline) -> Report {
         match timeout_at(deadline, self.act(firing, now_seconds, deadline)).await {
-            Ok(Ok(actions)) => Report { outcome: Ok(Outcome::Handled), details: actions },
+            Ok(Ok(actions)) => Report { outcome: Outcome::Handled, details: actions },
             Ok(Err(error)) => {
                 tracing::error!(%error, "an alarm could not be acted on");
-                Report::failed(Failure::of_client(&error))
+                Report::of(Outcome::of_client_error(&error))
             }
             Err(_) => {
                 tracing::error!("an alarm could not be acted on in time");
-                Report::failed(Failure::new("the time of the invocation ran out", true))
+                Report::of(Outcome::failed("the time of the invocation ran out", true))
             }
         }
     }
@@ -142,7 +143,7 @@ impl Scaler {
 fn reported(reads: ThrottledKeys, writes: &ThrottledKeys) -> Vec<Report> {
     let only_read = reads.by_key.into_iter().filter(|(key, _)| !writes.by_key.contains_key(key));
     let reports = only_read.map(|(key, throttles)| {
-        let mut report = Report::of_key(&key, Ok(Outcome::unchanged(Cause::HotReads.advice())));
+        let mut report = Report::of_key(&key, Outcome::unchanged(Cause::HotReads.advice()));
         report.details["action"] = "report".into();
         report.details["throttled"] = throttles.total().into();
         report

@@ -7,7 +7,7 @@ use tokio::time::Instant as Deadline;
 
 use crate::Scaler;
 use crate::event::EventError;
-use crate::response::{Failure, Handled, Outcome, Report};
+use crate::response::{Handled, Outcome, Report};
 
 const FAILED: &str = "the armed keys could not be read or changed";
 
@@ -22,6 +22,7 @@ impl Scaler {
             return Err(EventError::new("allow", why));
         }
         let maintenance = self.maintenance(deadline);
+        let mut details = json!({"pattern": pattern.to_string()});
         let armed = async {
             let found = maintenance.arming_obstacles().await?;
             let names = found.into_iter().map(ArmingObstacle::as_str);
@@ -30,30 +31,35 @@ impl Scaler {
             if !not_allowed.is_empty() {
                 let names = not_allowed.join(", ");
                 let reason = format!("the table has {names}: see docs/adopting.md, and allow it");
-                return Ok((Outcome::Unchanged { reason }, None));
+                return Ok(Outcome::Unchanged { reason });
             }
             if self.config.dry_run {
-                return Ok((Outcome::DryRun(json!({})), None));
+                return Ok(Outcome::DryRun(json!({})));
             }
-            Ok((Outcome::Handled, Some(maintenance.arm(&pattern).await?)))
+            let from = maintenance.arm(&pattern).await?;
+            tracing::info!(audit = true, pattern = %pattern, %from, "keys are armed");
+            details["counts_from"] = from.into();
+            Ok::<_, TableError>(Outcome::Handled)
         };
-        Ok(report(&pattern, armed.await))
+        let outcome = armed.await.unwrap_or_else(|error| Outcome::of_error(&error, FAILED));
+        Ok(Report { outcome, details })
     }
 
     pub(crate) async fn disarm(&self, pattern: &str, deadline: Deadline) -> Handled {
         let pattern = parsed(pattern)?;
+        let details = json!({"pattern": pattern.to_string()});
         if self.config.dry_run {
-            return Ok(report(&pattern, Ok((Outcome::DryRun(json!({})), None))));
+            return Ok(Report { outcome: Outcome::DryRun(json!({})), details });
         }
-        let disarmed = match self.maintenance(deadline).disarm(&pattern).await {
-            Ok(()) => Ok((Outcome::Handled, None)),
+        let outcome = match self.maintenance(deadline).disarm(&pattern).await {
+            Ok(()) => Outcome::Handled,
             Err(TableError::ConditionFailed) => {
                 let reason = "the table has no such pattern, or it counts, or will within minutes";
-                Ok((Outcome::unchanged(reason), None))
+                Outcome::unchanged(reason)
             }
-            Err(error) => Err(error),
+            Err(error) => Outcome::of_error(&error, FAILED),
         };
-        Ok(report(&pattern, disarmed))
+        Ok(Report { outcome, details })
     }
 
     pub(crate) async fn status(&self, deadline: Deadline) -> Report {
@@ -63,28 +69,13 @@ impl Scaler {
                     .into_iter()
                     .map(|(pattern, from)| (pattern.to_string(), from.into()))
                     .collect();
-                Report { outcome: Ok(Outcome::Handled), details: json!({ "armed": patterns }) }
+                Report { outcome: Outcome::Handled, details: json!({ "armed": patterns }) }
             }
-            Err(error) => Report::failed(Failure::of(&error, FAILED)),
+            Err(error) => Report::of(Outcome::of_error(&error, FAILED)),
         }
     }
 }
 
 fn parsed(pattern: &str) -> Result<KeyPattern, EventError> {
     pattern.parse().map_err(|error| EventError::new("pattern", error))
-}
-
-fn report(pattern: &KeyPattern, done: Result<(Outcome, Option<u64>), TableError>) -> Report {
-    let mut details = json!({"pattern": pattern.to_string()});
-    let outcome = match done {
-        Ok((outcome, from)) => {
-            if let Some(from) = from {
-                tracing::info!(audit = true, pattern = %pattern, %from, "keys are armed");
-                details["counts_from"] = from.into();
-            }
-            Ok(outcome)
-        }
-        Err(error) => Err(Failure::of(&error, FAILED)),
-    };
-    Report { outcome, details }
 }

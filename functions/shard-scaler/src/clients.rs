@@ -152,8 +152,3 @@ pub(crate) fn capacity(table: &TableDescription) -> Capacity {
     let provisioned = units.filter(|units| !on_demand && units.write > 0);
     Capacity { provisioned, is_active: table.table_status() == Some(&TableStatus::Active) }
 }
-
-/// The name within an ARN, or the name itself. CloudWatch identifies a table by it.
-pub(crate) fn bare_table_name(configured: &str) -> &str {
-    configured.rsplit_once(":table/").map_or(configured, |(_, bare)| bare)
-}

@@ -7,7 +7,7 @@ use tokio::time::Instant as Deadline;
 
 use crate::Scaler;
 use crate::event::{DirectEvent, EventError, WarmUnits, WholeNumber};
-use crate::response::{Failure, Handled, Outcome, Report, respond, to_json};
+use crate::response::{Handled, Outcome, Report, respond, to_json};
 use crate::warming::checked;
 
 impl Scaler {
@@ -88,24 +88,24 @@ impl Scaler {
         key: &PartitionKey,
         count: ShardCount,
         deadline: Deadline,
-    ) -> Result<Result<Outcome, Failure>, EventError> {
+    ) -> Result<Outcome, EventError> {
         let maintenance = self.maintenance(deadline);
         if self.config.dry_run {
             if let Ok(Some(from)) = maintenance.not_armed_before(key).await {
-                return Ok(Ok(Outcome::unchanged(ScalingDecision::NotArmed { from })));
+                return Ok(Outcome::unchanged(ScalingDecision::NotArmed { from }));
             }
             return Ok(match maintenance.metadata(key).await {
                 Ok(metadata) => {
                     let adopted = self.table.config().adopt_shards;
                     let from = metadata.map_or(adopted, |metadata| metadata.number_of_shards);
-                    Ok(Outcome::DryRun(json!({"from": from.get(), "to": count.get()})))
+                    Outcome::DryRun(json!({"from": from.get(), "to": count.get()}))
                 }
-                Err(error) => Outcome::of(Err(error)),
+                Err(error) => Outcome::not_scaled(&error),
             });
         }
         match maintenance.grow(key, count).await {
-            Ok(outcome) => Ok(Outcome::of(Ok(outcome))),
-            Err(ScaleError::Table(error)) => Ok(Outcome::of(Err(error))),
+            Ok(outcome) => Ok(Outcome::of_change(outcome)),
+            Err(ScaleError::Table(error)) => Ok(Outcome::not_scaled(&error)),
             Err(error @ (ScaleError::TooMany { .. } | ScaleError::Lower { .. } | _)) => {
                 Err(EventError::new("number_of_shards", error))
             }
@@ -115,8 +115,8 @@ impl Scaler {
     async fn show(&self, key: &str, deadline: Deadline) -> Handled {
         let key = self.logical_key(key)?;
         let outcome = match self.maintenance(deadline).metadata(&key).await {
-            Ok(metadata) => Ok(Outcome::Shown { metadata: self.described(metadata.as_ref()) }),
-            Err(error) => Outcome::of(Err(error)),
+            Ok(metadata) => Outcome::Shown { metadata: self.described(metadata.as_ref()) },
+            Err(error) => Outcome::not_scaled(&error),
         };
         Ok(Report::of_key(&key, outcome))
     }
@@ -126,7 +126,7 @@ impl Scaler {
         let after = after.map(|key| self.logical_key(key)).transpose()?;
         let (keys, next) = match self.maintenance(deadline).list(after.as_ref()).await {
             Ok(page) => page,
-            Err(error) => return Ok(Report::failed(Failure::new(&error, error.is_retryable()))),
+            Err(error) => return Ok(Report::of(Outcome::failed(&error, error.is_retryable()))),
         };
         let listed = keys.iter().map(|(key, metadata)| {
             let mut listed = self.described(Some(metadata));
@@ -138,7 +138,7 @@ impl Scaler {
             "next": next.as_ref().map(PartitionKey::as_str),
             "unlisted": self.described(None),
         });
-        Ok(Report { outcome: Ok(Outcome::Listed), details })
+        Ok(Report { outcome: Outcome::Listed, details })
     }
 
     pub(crate) fn logical_key(&self, key: &str) -> Result<PartitionKey, EventError> {

@@ -7,7 +7,7 @@ use tokio::time::Instant as Deadline;
 
 use crate::Scaler;
 use crate::event::WholeNumber;
-use crate::response::{Failure, Handled, Outcome, Report};
+use crate::response::{Handled, Outcome, Report};
 
 impl Scaler {
     /// Raises the number of copies of each page. A lower number changes nothing.
@@ -17,11 +17,12 @@ impl Scaler {
         let copies = copies.ok_or_else(|| asked.refused("copies", allowed))?;
         let details = json!({"copies": copies});
         if self.config.dry_run {
-            return Ok(Report { outcome: Ok(Outcome::DryRun(json!({}))), details });
+            return Ok(Report { outcome: Outcome::DryRun(json!({})), details });
         }
         let raised = self.maintenance(deadline).raise_directory_copies(copies).await;
-        let failed = |error| Failure::of(&error, "the copies of the directory could not be raised");
-        Ok(Report { outcome: raised.map(|()| Outcome::Handled).map_err(failed), details })
+        let effect = "the copies of the directory could not be raised";
+        let failed = |error| Outcome::of_error(&error, effect);
+        Ok(Report { outcome: raised.map_or_else(failed, |()| Outcome::Handled), details })
     }
 
     /// Adds to the pages what the metadata has and they lack, because an actor that changed a key

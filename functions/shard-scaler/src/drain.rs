@@ -15,7 +15,7 @@ use tokio::time::Instant as Deadline;
 use crate::Scaler;
 use crate::clients::ClientError;
 use crate::event::{EventError, WholeNumber};
-use crate::response::{Failure, Handled, Outcome, Report, to_json};
+use crate::response::{Handled, Outcome, Report, to_json};
 use crate::throttled_keys::Insights;
 
 /// The largest number of keys that are drained at once. Each shard of each key has its own pace.
@@ -43,7 +43,7 @@ impl Scaler {
         let refused = || asked.refused("number_of_shards", "1 or more");
         let to = asked.shard_count().ok_or_else(refused)?;
         if self.config.dry_run {
-            return Ok(Report::of_key(&key, Ok(Outcome::DryRun(json!({"to": to.get()})))));
+            return Ok(Report::of_key(&key, Outcome::DryRun(json!({"to": to.get()}))));
         }
         begun(&key, self.maintenance(deadline).shrink(&key, to).await)
     }
@@ -51,7 +51,7 @@ impl Scaler {
     pub(crate) async fn settle(&self, key: &str, deadline: Deadline) -> Handled {
         let key = self.logical_key(key)?;
         if self.config.dry_run {
-            return Ok(Report::of_key(&key, Ok(Outcome::DryRun(json!({})))));
+            return Ok(Report::of_key(&key, Outcome::DryRun(json!({}))));
         }
         begun(&key, self.maintenance(deadline).settle(&key).await)
     }
@@ -76,14 +76,14 @@ impl Scaler {
             Ok(budget) => budget.map(Arc::new),
             Err(error) => {
                 tracing::error!(%error, "how much the table can take is not known");
-                return Report::failed(Failure::of_client(&error));
+                return Report::of(Outcome::of_client_error(&error));
             }
         };
         let (maintenance, plan) = (self.table.maintenance(), self.config.shrink_and_settle);
         let slots = Arc::new(Semaphore::new(CONCURRENCY));
         let mut draining = JoinSet::new();
         let mut begun_now = 0;
-        let (looked_at, interrupted) = self
+        let (looked_at, outcome) = self
             .look_at_keys(deadline, |key, metadata| {
                 let is_calm = throttled.as_ref().is_some_and(|throttled| !throttled.contains(&key));
                 let due = || maintenance.due(metadata, &plan, is_calm);
@@ -104,18 +104,17 @@ impl Scaler {
         }
         let count = keys.len();
         keys.truncate(MAX_NAMED_KEYS);
-        let outcome = interrupted.map_or(Ok(Outcome::Handled), Err);
         let details = json!({"looked_at": looked_at, "draining": count, "keys": keys});
         Report { outcome, details }
     }
 
     /// Visits every key once, beginning with the first one that the last run did not reach. Returns
-    /// the number of keys, and why it stopped early if it did.
+    /// the number of keys, and a failure if it stopped early.
     async fn look_at_keys(
         &self,
         deadline: Deadline,
         mut visit: impl FnMut(PartitionKey, &ShardMetadata),
-    ) -> (u64, Option<Failure>) {
+    ) -> (u64, Outcome) {
         let maintenance = self.maintenance(deadline);
         let first = self.looked_after().clone();
         let (mut after, mut has_wrapped) = (first.clone(), first.is_none());
@@ -128,8 +127,8 @@ impl Scaler {
                         // Another starting point may succeed.
                         *self.looked_after() = None;
                     }
-                    let failure = Failure::of(&error, "not all keys could be looked at");
-                    return (looked_at, Some(failure));
+                    let effect = "not all keys could be looked at";
+                    return (looked_at, Outcome::of_error(&error, effect));
                 }
             };
             looked_at += keys.len() as u64;
@@ -142,7 +141,7 @@ impl Scaler {
                 Some(next) if !is_round => after = Some(next),
                 // From the beginning up to this run's starting point.
                 None if !has_wrapped => (after, has_wrapped) = (None, true),
-                _ => return (looked_at, None),
+                _ => return (looked_at, Outcome::Handled),
             }
         }
     }
@@ -193,11 +192,11 @@ impl Scaler {
             let turn = deadline.min(Deadline::now() + TURN_TIME);
             let mut outcome = self.carry_on(key, begin.take(), &budgets, turn).await;
             drop(slot);
-            if let Ok(Working { items } | Done { items, .. }) = &mut outcome {
+            if let Working { items } | Done { items, .. } = &mut outcome {
                 moved += *items;
                 *items = moved;
             }
-            let goes_on = matches!(outcome, Ok(Working { .. }));
+            let goes_on = matches!(outcome, Working { .. });
             if !goes_on || Deadline::now() + TURN_TIME > deadline {
                 break outcome;
             }
@@ -215,34 +214,38 @@ impl Scaler {
         begin: Option<Due>,
         budgets: &[&DrainBudget],
         deadline: Deadline,
-    ) -> Result<Outcome, Failure> {
+    ) -> Outcome {
         if self.config.dry_run {
             // It names a width if it would begin a shrink.
             let to = if let Some(Due::Shrink(to)) = begin { Some(to.get()) } else { None };
-            return Ok(Outcome::DryRun(json!({"to": to})));
+            return Outcome::DryRun(json!({"to": to}));
         }
         let maintenance = self.maintenance(deadline);
         match begin {
-            Some(Due::Open) => return Outcome::of(maintenance.finish_change(key).await),
+            Some(Due::Open) => {
+                let finished = maintenance.finish_change(key).await;
+                return finished
+                    .map_or_else(|error| Outcome::not_scaled(&error), Outcome::of_change);
+            }
             Some(due) => {
                 if let Err(error) = maintenance.begin(key, due).await {
-                    return Ok(Outcome::unchanged(error));
+                    return Outcome::unchanged(error);
                 }
             }
             None => {}
         }
         match maintenance.drain(key, budgets).await {
-            Ok(Drained::Nothing) => Ok(Outcome::unchanged("its drain has ended")),
-            Ok(Drained::Waiting { until }) => Ok(Outcome::Waiting { until }),
-            Ok(Drained::Working { items }) => Ok(Outcome::Working { items }),
+            Ok(Drained::Nothing) => Outcome::unchanged("its drain has ended"),
+            Ok(Drained::Waiting { until }) => Outcome::Waiting { until },
+            Ok(Drained::Working { items }) => Outcome::Working { items },
             Ok(Drained::Done { from, to, items }) => {
-                Ok(Outcome::Done { from: from.get(), to: to.get(), items })
+                Outcome::Done { from: from.get(), to: to.get(), items }
             }
-            Ok(other) => Ok(Outcome::unchanged(format!("{other:?}"))),
+            Ok(other) => Outcome::unchanged(format!("{other:?}")),
             Err(error) => {
                 tracing::warn!(%error, "a drain was interrupted; it goes on with the next run, unless an item cannot be moved");
                 // The next run of the schedule repeats it.
-                Err(Failure::new(error, false))
+                Outcome::failed(error, false)
             }
         }
     }
@@ -250,16 +253,16 @@ impl Scaler {
 
 fn begun(key: &PartitionKey, result: Result<ShardMetadata, DrainRefused>) -> Handled {
     let outcome = match result {
-        Ok(metadata) => Ok(Outcome::Begun {
+        Ok(metadata) => Outcome::Begun {
             number_of_shards: metadata.number_of_shards.get(),
             read_shards: metadata.read_shards.get(),
-        }),
-        Err(DrainRefused::Table(error)) => Err(Failure::of(&error, "a drain could not begin")),
+        },
+        Err(DrainRefused::Table(error)) => Outcome::of_error(&error, "a drain could not begin"),
         Err(error @ DrainRefused::NotLower { .. }) => {
             return Err(EventError::new("number_of_shards", error));
         }
         Err(error @ (DrainRefused::Busy(_) | DrainRefused::NoHomes | _)) => {
-            Ok(Outcome::unchanged(error))
+            Outcome::unchanged(error)
         }
     };
     Ok(Report::of_key(key, outcome))

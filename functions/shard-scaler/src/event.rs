@@ -363,22 +363,15 @@ mod tests {
 
     #[test]
     fn units_to_be_ready_for_may_be_left_out() {
-        let of_set = |more: Value| {
-            let mut fields = json!({"partition_key": "k", "number_of_shards": 2});
-            fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            match parsed("set", fields) {
-                Ok(ScalerEvent::Direct(DirectEvent::Set { write_units, read_units, .. })) => {
-                    [write_units, read_units].map(|units| units.map(|number| number.0))
-                }
-                other => panic!("{other:?}"),
-            }
-        };
-        assert_eq!(of_set(json!({})), [None, None]);
-        let some = json!({"write_units": 20_000, "read_units": null});
-        assert_eq!(of_set(some), [Some(20_000), None]);
-        let expected = WarmUnits { write_units: None, read_units: Some(WholeNumber(30_000)) };
-        let warm = parsed("warm", json!({"read_units": 30_000}));
-        assert_eq!(warm, Ok(ScalerEvent::Direct(DirectEvent::Warm(expected))));
+        let some = Some(WholeNumber(30_000));
+        for (fields, write_units, read_units) in [
+            (json!({}), None, None),
+            (json!({"write_units": 30_000, "read_units": null}), some, None),
+            (json!({"read_units": 30_000}), None, some),
+        ] {
+            let expected = DirectEvent::Warm(WarmUnits { write_units, read_units });
+            assert_eq!(parsed("warm", fields), Ok(ScalerEvent::Direct(expected)));
+        }
     }
 
     #[test]

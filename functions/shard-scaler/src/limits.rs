@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use api::bare_table_name;
 use aws_sdk_cloudwatch::primitives::DateTime;
 use aws_sdk_cloudwatch::types::{Dimension, Metric, MetricDataQuery, MetricStat};
 use aws_sdk_dynamodb::types::TableDescription;
 use serde::Serialize;
 use sharding::TableConfig;
 
-use crate::clients::{ClientError, Clients, bare_table_name, capacity};
+use crate::clients::{ClientError, Clients, capacity};
 use crate::event::AlarmMetric;
 
 /// The time span of the metrics.

@@ -12,7 +12,8 @@ use tokio::time::{Instant as Deadline, Interval, MissedTickBehavior, interval};
 use crate::Scaler;
 use crate::clients::{ClientError, in_time};
 use crate::event::{Alarm, AlarmNames};
-use crate::response::{Failure, Outcome, Report};
+use crate::response::{Outcome, Report};
+use crate::telemetry;
 
 const NOT_FOUND: &str = "there is no alarm of this name in this account and Region";
 /// The time between two requests. CloudWatch accepts three `SetAlarmState` a second, from all
@@ -26,24 +27,25 @@ impl Scaler {
         let describe = self.clients.alarm_states(&names);
         let states = in_time(deadline, "DescribeAlarms", describe).await.map_err(|error| {
             tracing::warn!(%error, "the states of the alarms are not known");
-            Failure::of_client(&error)
+            Outcome::of_client_error(&error)
         });
         let (mut alarms, mut pace) = (Vec::with_capacity(names.len()), pace());
         for name in names {
             let outcome = match states.as_ref().map(|states| states.get(name)) {
-                Err(failure) => Err(failure.clone()),
-                Ok(None) => Ok(not_found(name)),
+                Err(failed) => failed.clone(),
+                Ok(None) => not_found(name),
                 Ok(Some(state)) if state != "ALARM" => {
-                    Ok(Outcome::unchanged(format_args!("its state is {state}")))
+                    Outcome::unchanged(format_args!("its state is {state}"))
                 }
                 Ok(Some(_)) => {
                     pace.tick().await;
-                    self.rearm_one(name, deadline).await.map_err(|error| Failure::of_client(&error))
+                    let rearmed = self.rearm_one(name, deadline).await;
+                    rearmed.unwrap_or_else(|error| Outcome::of_client_error(&error))
                 }
             };
             alarms.push(Report { outcome, details: json!({"alarm": name}) });
         }
-        Report { outcome: Ok(Outcome::Handled), details: json!({"alarms": alarms}) }
+        Report { outcome: Outcome::Handled, details: json!({"alarms": alarms}) }
     }
 
     /// Sets back the alarms that woke the shard-scaler, one after another. Returns whether all of
@@ -55,8 +57,8 @@ impl Scaler {
             pace.tick().await;
             let rearmed = self.rearm_one(name, deadline).await;
             are_ok &= matches!(rearmed, Ok(Outcome::Rearmed));
-            if let Some(error) = rearmed.err().filter(|error| !error.is_retryable) {
-                Failure::of_client(&error);
+            if rearmed.is_err_and(|error| !error.is_retryable) {
+                telemetry::failed();
             }
         }
         are_ok

@@ -30,7 +30,7 @@ impl Scaler {
             let scaler = self.clone();
             scaling.spawn(async move {
                 let relieved = scaler.relieve(&key, &throttles, warm, deadline).await;
-                let failed = |error| (Report::of_key(&key, Outcome::of(Err(error))), None);
+                let failed = |error| (Report::of_key(&key, Outcome::not_scaled(&error)), None);
                 let (mut report, lacking) = relieved.unwrap_or_else(failed);
                 report.details["action"] = "scale".into();
                 tracing::info!(audit = true, answer = %to_json(&report), "decision");
@@ -60,7 +60,7 @@ impl Scaler {
         let since = throttles.since(metadata.last_change());
         let throttled = since.after;
         let report = |outcome| {
-            let mut report = Report::of_key(key, Ok(outcome));
+            let mut report = Report::of_key(key, outcome);
             report.details["throttled"] = throttled.into();
             report
         };

@@ -6,7 +6,7 @@
 
 use std::fmt::Display;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::{Value, json};
 use sharding::maintenance::ScaleOutcome;
 use sharding::{PartitionKey, TableError};
@@ -21,14 +21,14 @@ pub(crate) type Handled = Result<Report, EventError>;
 /// The response to an event, or a part of it. Some parts are also lines of the audit log.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    #[serde(flatten, serialize_with = "serialize_outcome")]
-    pub(crate) outcome: Result<Outcome, Failure>,
+    #[serde(flatten)]
+    pub(crate) outcome: Outcome,
     /// The other fields: an object.
     #[serde(flatten)]
     pub(crate) details: Value,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub(crate) enum Outcome {
     /// What the event asks for is done.
@@ -59,26 +59,23 @@ pub(crate) enum Outcome {
     Warming(Value),
     /// The alarms are OK again.
     Rearmed,
-    /// The key has no metadata.
+    /// There is no such alarm.
     NotFound { reason: &'static str },
-}
-
-/// The outcome `failed`, with its cause.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "outcome", rename = "failed")]
-pub(crate) struct Failure {
-    detail: String,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    retry: bool,
+    /// The cause, and whether a repetition of the event may succeed.
+    Failed {
+        detail: String,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        retry: bool,
+    },
 }
 
 impl Report {
-    /// A failure without further fields.
-    pub(crate) fn failed(failure: Failure) -> Self {
-        Self { outcome: Err(failure), details: json!({}) }
+    /// An outcome without further fields.
+    pub(crate) fn of(outcome: Outcome) -> Self {
+        Self { outcome, details: json!({}) }
     }
 
-    pub(crate) fn of_key(key: &PartitionKey, outcome: Result<Outcome, Failure>) -> Self {
+    pub(crate) fn of_key(key: &PartitionKey, outcome: Outcome) -> Self {
         Self { outcome, details: json!({"partition_key": key.as_str()}) }
     }
 }
@@ -89,12 +86,6 @@ impl Outcome {
     }
 
     /// The result of changing a key's width.
-    pub(crate) fn of(result: Result<ScaleOutcome, TableError>) -> Result<Self, Failure> {
-        let failure = |error| Failure::of(&error, "a key could not be scaled");
-        result.map(Self::of_change).map_err(failure)
-    }
-
-    /// The same for a request that succeeded.
     pub(crate) fn of_change(outcome: ScaleOutcome) -> Self {
         match outcome {
             ScaleOutcome::Scaled { from, to } => Self::Scaled { from: from.get(), to: to.get() },
@@ -102,33 +93,26 @@ impl Outcome {
             ScaleOutcome::Superseded | _ => Self::unchanged("another actor changed it first"),
         }
     }
-}
 
-impl Failure {
+    pub(crate) fn not_scaled(error: &TableError) -> Self {
+        Self::of_error(error, "a key could not be scaled")
+    }
+
     /// Also counts the failure.
-    pub(crate) fn new(cause: impl Display, is_retryable: bool) -> Self {
+    pub(crate) fn failed(cause: impl Display, is_retryable: bool) -> Self {
         telemetry::failed();
-        Self { detail: cause.to_string(), retry: is_retryable }
+        Self::Failed { detail: cause.to_string(), retry: is_retryable }
     }
 
     /// Also counts the failure, and logs the error with its effect.
-    pub(crate) fn of(error: &TableError, effect: &str) -> Self {
+    pub(crate) fn of_error(error: &TableError, effect: &str) -> Self {
         tracing::error!(%error, "{effect}");
-        Self::new(error, error.is_retryable())
+        Self::failed(error, error.is_retryable())
     }
 
-    pub(crate) fn of_client(error: &ClientError) -> Self {
-        Self::new(error, error.is_retryable)
-    }
-}
-
-fn serialize_outcome<S: Serializer>(
-    outcome: &Result<Outcome, Failure>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    match outcome {
-        Ok(done) => done.serialize(serializer),
-        Err(failure) => failure.serialize(serializer),
+    /// Also counts the failure.
+    pub(crate) fn of_client_error(error: &ClientError) -> Self {
+        Self::failed(error, error.is_retryable)
     }
 }
 
@@ -196,8 +180,8 @@ mod tests {
     #[test]
     fn only_a_failure_that_a_repetition_can_mend_is_an_error() {
         let failed = |key: &str, is_retryable| {
-            let failure = Failure::new("throttled (table)", is_retryable);
-            to_json(&Report::of_key(&PartitionKey::new(key).unwrap(), Err(failure)))
+            let outcome = Outcome::failed("throttled (table)", is_retryable);
+            to_json(&Report::of_key(&PartitionKey::new(key).unwrap(), outcome))
         };
         let expected = json!({
             "partition_key": "a", "outcome": "failed", "detail": "throttled (table)", "retry": true,

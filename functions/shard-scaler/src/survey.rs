@@ -2,17 +2,14 @@
 //! for one invocation, it changes nothing.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use sharding::maintenance::{Rebuilt, Survey};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 use tokio::time::Instant as Deadline;
 
 use crate::Scaler;
-use crate::response::{Failure, Outcome, Report};
+use crate::response::{Outcome, Report};
 use crate::telemetry;
 
 const CONCURRENCY: usize = 32;
@@ -28,9 +25,9 @@ impl Scaler {
     /// was read, because a part of a key's items suggests too few shards.
     pub(crate) async fn rebuild(&self, deadline: Deadline) -> Report {
         match self.look_for_rebuild(deadline).await {
-            Err(failure) => Report::failed(failure),
+            Err(failed) => Report::of(failed),
             Ok((survey, false)) => Report {
-                outcome: Ok(Outcome::unchanged(TOO_LARGE)),
+                outcome: Outcome::unchanged(TOO_LARGE),
                 details: json!({"items": survey.items()}),
             },
             Ok((survey, true)) => self.rebuild_from(&survey, deadline).await,
@@ -39,10 +36,10 @@ impl Scaler {
 
     /// Reads the metadata and then the items of the table. `false` if the time was not enough for the
     /// whole table.
-    async fn look_for_rebuild(&self, deadline: Deadline) -> Result<(Survey, bool), Failure> {
+    async fn look_for_rebuild(&self, deadline: Deadline) -> Result<(Survey, bool), Outcome> {
         if !self.config.dry_run {
             let claimed = self.maintenance(deadline).claim_for_rebuild().await;
-            claimed.map_err(|error| Failure::of(&error, "the metadata cannot be rebuilt"))?;
+            claimed.map_err(|error| Outcome::of_error(&error, "the metadata cannot be rebuilt"))?;
         }
         let now = Deadline::now();
         let look_until = now + deadline.saturating_duration_since(now).mul_f64(READING_SHARE);
@@ -50,8 +47,8 @@ impl Scaler {
         let (mut survey, mut after, mut at) = (Survey::default(), None, None);
         loop {
             let page = maintenance.survey_metadata_page(&mut survey, after.as_ref()).await;
-            let failure = |error| Failure::of(&error, "the metadata could not be looked at");
-            after = page.map_err(failure)?;
+            let failed = |error| Outcome::of_error(&error, "the metadata could not be looked at");
+            after = page.map_err(failed)?;
             if after.is_none() {
                 break;
             }
@@ -61,8 +58,8 @@ impl Scaler {
         }
         loop {
             let page = maintenance.survey_page(&mut survey, at.as_ref()).await;
-            let failure = |error| Failure::of(&error, "the table could not be looked at");
-            at = page.map_err(failure)?.next;
+            let failed = |error| Outcome::of_error(&error, "the table could not be looked at");
+            at = page.map_err(failed)?.next;
             if at.is_none() {
                 return Ok((survey, true));
             }
@@ -74,39 +71,32 @@ impl Scaler {
 
     /// Rebuilds the metadata of the keys, several at once, and then the directory.
     async fn rebuild_from(&self, survey: &Survey, deadline: Deadline) -> Report {
-        let dry_run = self.config.dry_run;
-        let slots = Arc::new(Semaphore::new(CONCURRENCY));
-        let mut working = JoinSet::new();
-        for (key, findings) in survey.keys() {
-            let (key, findings, slots) = (key.clone(), findings.clone(), Arc::clone(&slots));
-            let maintenance = self.maintenance(deadline - RESPONSE_TIME);
-            working.spawn(async move {
-                let _slot = slots.acquire().await;
-                if dry_run {
-                    return Ok("would_look");
-                }
-                match maintenance.rebuild(&key, &findings).await {
+        let maintenance = self.maintenance(deadline - RESPONSE_TIME);
+        let (mut keys, mut failed) = (BTreeMap::<_, u64>::new(), Vec::<Value>::new());
+        if self.config.dry_run {
+            survey.keys().for_each(|_| *keys.entry("would_look").or_default() += 1);
+        } else {
+            let rebuilding = maintenance.rebuild_all(survey, CONCURRENCY, |key, rebuilt| {
+                let name = match rebuilt {
                     Ok(Rebuilt::Kept) => Ok("kept"),
                     Ok(Rebuilt::Created(_)) => Ok("created"),
                     Ok(Rebuilt::Widened(_)) => Ok("widened"),
-                    Ok(Rebuilt::Superseded) => Err((key, "another actor was changing it".into())),
-                    Ok(other) => Err((key, format!("{other:?}"))),
-                    Err(error) => Err((key, error.to_string())),
-                }
+                    Ok(Rebuilt::Superseded) => Err("another actor was changing it".to_owned()),
+                    Ok(other) => Err(format!("{other:?}")),
+                    Err(error) => Err(error.to_string()),
+                };
+                let name = name.unwrap_or_else(|why| {
+                    tracing::error!(audit = true, key = key.as_str(), %why, "a key was left");
+                    telemetry::failed();
+                    failed.push(json!({"partition_key": key.as_str(), "detail": why}));
+                    "failed"
+                });
+                *keys.entry(name).or_default() += 1;
             });
-        }
-        let (mut keys, mut failed) = (BTreeMap::<_, u64>::new(), Vec::<Value>::new());
-        for rebuilt in working.join_all().await {
-            let name = rebuilt.unwrap_or_else(|(key, why)| {
-                tracing::error!(audit = true, key = key.as_str(), %why, "a key was left");
-                telemetry::failed();
-                failed.push(json!({"partition_key": key.as_str(), "detail": why}));
-                "failed"
-            });
-            *keys.entry(name).or_default() += 1;
+            rebuilding.await;
         }
         // If a key were left out, complete pages would mean that it never grew.
-        let is_complete = !dry_run && failed.is_empty();
+        let is_complete = !self.config.dry_run && failed.is_empty();
         failed.truncate(MAX_NAMED_KEYS);
         let mut details = json!({
             "items": survey.items(),
@@ -115,16 +105,16 @@ impl Scaler {
             "failed": failed,
             "astray": survey.keys().map(|(_, findings)| findings.misplaced()).sum::<u64>(),
         });
-        let mut outcome = Ok(Outcome::Handled);
+        let mut outcome = Outcome::Handled;
         if is_complete {
             // Last, so that the pages contain the rebuilt metadata.
-            match self.maintenance(deadline - RESPONSE_TIME).rebuild_directory(survey).await {
+            match maintenance.rebuild_directory(survey).await {
                 Ok((behind, restored)) => {
                     details["directory_behind"] = behind.into();
                     details["restored"] = restored.into();
                 }
                 Err(error) => {
-                    outcome = Err(Failure::of(&error, "the directory could not be rebuilt"));
+                    outcome = Outcome::of_error(&error, "the directory could not be rebuilt");
                 }
             }
         }

@@ -16,7 +16,7 @@ use sharding::{PartitionKey, TableConfig};
 use crate::Scaler;
 use crate::clients::{ClientError, Clients};
 use crate::limits::{Cause, Limits};
-use crate::response::{Failure, to_json};
+use crate::response::{Outcome, to_json};
 use crate::telemetry;
 
 /// The largest number that DynamoDB's rules report. (CloudWatch API reference.)
@@ -55,7 +55,7 @@ pub(crate) struct IndexReport {
     advice: String,
     /// Why its keys are unknown.
     #[serde(flatten)]
-    failure: Option<Failure>,
+    failure: Option<Outcome>,
 }
 
 /// The report of Contributor Insights for a table or an index.
@@ -209,7 +209,7 @@ impl Scaler {
                 }
                 Err(error) => {
                     tracing::error!(%error, index, "the throttled keys of an index could not be learnt");
-                    failure = Some(Failure::of_client(&error));
+                    failure = Some(Outcome::of_client_error(&error));
                 }
             }
         }

@@ -15,7 +15,7 @@ use tokio::time::{Instant as Deadline, timeout_at};
 use crate::Scaler;
 use crate::clients::{ClientError, Clients, in_time};
 use crate::event::{EventError, WarmUnits, WholeNumber};
-use crate::response::{Failure, Handled, Outcome, Report, to_json, without_nulls};
+use crate::response::{Handled, Outcome, Report, to_json, without_nulls};
 use crate::warm_throughput::{DescribedThroughput, Looks, NotKnown};
 
 const MAX_UNITS: u64 = 1_000_000_000;
@@ -194,17 +194,15 @@ impl Scaler {
             details: without_nulls(json!({"needed": units(needed), "limited_by": limited_by})),
         };
         if needed.lowest(budget) == WarmThroughput::default() {
-            return report(limited(needed, budget), Ok(Outcome::unchanged(RAISE_NOT_ALLOWED)));
+            return report(limited(needed, budget), Outcome::unchanged(RAISE_NOT_ALLOWED));
         }
         let Ok(mut looks) = timeout_at(deadline, self.looks.lock()).await else {
-            return report(None, Err(Failure::new("DescribeTable: no answer in time", true)));
+            return report(None, Outcome::failed("DescribeTable: no answer in time", true));
         };
         let now = match looks.look(&self.clients, &self.table.config().table_name, deadline).await {
             Ok(now) => now,
-            Err(error @ NotKnown::NotShown(_)) => {
-                return report(None, Ok(Outcome::unchanged(error)));
-            }
-            Err(NotKnown::Failed(error)) => return report(None, Err(Failure::of_client(&error))),
+            Err(error @ NotKnown::NotShown(_)) => return report(None, Outcome::unchanged(error)),
+            Err(NotKnown::Failed(error)) => return report(None, Outcome::of_client_error(&error)),
         };
         let steps = Steps::of(&now, needed, budget);
         let suffices = Steps::of(&now, needed, needed).is_empty();
@@ -224,31 +222,31 @@ impl Scaler {
         steps: &Steps,
         is_limited: bool,
         deadline: Deadline,
-    ) -> Result<Outcome, Failure> {
+    ) -> Outcome {
         if steps.is_empty() {
-            return Ok(Outcome::unchanged(match (now.is_warming, is_limited) {
+            return Outcome::unchanged(match (now.is_warming, is_limited) {
                 (true, _) => "as much was asked for already",
                 (false, true) => "the table can serve as much already as the budget allows",
                 (false, false) => "the table can serve as much already",
-            }));
+            });
         }
         // DynamoDB may accept a second raise during the first, but two steps take longer than one,
         // and the first may be enough.
         if now.is_warming || !now.is_active {
-            return Ok(Outcome::unchanged("another update of the table is under way"));
+            return Outcome::unchanged("another update of the table is under way");
         }
         if self.config.dry_run {
-            return Ok(Outcome::DryRun(steps.to_json(None)));
+            return Outcome::DryRun(steps.to_json(None));
         }
         looks.ask();
         let table = &self.table.config().table_name;
         match in_time(deadline, "UpdateTable", self.clients.warm(table, steps)).await {
-            Ok(Some(status)) => Ok(Outcome::Warming(steps.to_json(Some(status)))),
-            Ok(None) => Ok(Outcome::unchanged(UPDATE_IN_PROGRESS)),
+            Ok(Some(status)) => Outcome::Warming(steps.to_json(Some(status))),
+            Ok(None) => Outcome::unchanged(UPDATE_IN_PROGRESS),
             // Without a response it may have been accepted: the next read shows it.
             Err(error) => {
                 tracing::error!(%error, "the table's warm throughput could not be raised");
-                Err(Failure::of_client(&error))
+                Outcome::of_client_error(&error)
             }
         }
     }

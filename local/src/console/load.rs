@@ -68,7 +68,7 @@ pub(super) async fn start(
     // A browser lets a page of another origin send JSON only after a preflight request.
     let given = headers.get("content-type").and_then(|value| value.to_str().ok());
     if given.and_then(|value| value.split(';').next()).map(str::trim) != Some("application/json") {
-        return to_axum(Problem::media_type(given).into_response());
+        return to_axum(Problem::media_type(given, &["application/json"]).into_response());
     }
     let plan = match LoadPlan::parse(&body) {
         Ok(plan) => plan,

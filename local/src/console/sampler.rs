@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use embedded_dynamodb::{Engine, PartitionHeat, Traffic};
+use futures_util::future::join_all;
 use serde::Serialize;
 use serde_json::{Value, json};
 use sharding::maintenance::ShardMetadata;
 use sharding::{PartitionKey, ShardCount};
-use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::load::Load;
@@ -203,29 +203,22 @@ impl Keys {
     async fn hottest(&self, functions: &Functions, passed: f64) -> Vec<Key> {
         let mut hottest: Vec<(&String, &KeyHeat)> = self.0.iter().collect();
         hottest.sort_by(|(_, a), (_, b)| b.heat.total_cmp(&a.heat));
-        let mut asked = JoinSet::new();
-        for (rank, (name, key)) in hottest.into_iter().take(MAX_SHOWN_KEYS).enumerate() {
-            let throttled = (key.throttled as f64 / passed).round() as u64;
-            let (table, name) = (functions.table.clone(), name.clone());
-            asked.spawn(async move {
-                let logical = PartitionKey::new(&name).ok()?;
-                let metadata =
-                    table.maintenance().timeout(METADATA_TIMEOUT).metadata(&logical).await.ok()?;
-                let first = table.config().adopt_shards;
-                let metadata = metadata.unwrap_or_else(|| ShardMetadata::unregistered_with(first));
-                let key = Key {
-                    partition_key: name,
-                    number_of_shards: metadata.number_of_shards.get(),
-                    read_shards: metadata.read_shards.get(),
-                    closing: metadata.closing().map(ShardCount::get),
-                    draining: metadata.draining().is_some(),
-                    throttled,
-                };
-                Some((rank, key))
-            });
-        }
-        let mut shown: Vec<(usize, Key)> = asked.join_all().await.into_iter().flatten().collect();
-        shown.sort_by_key(|(rank, _)| *rank);
-        shown.into_iter().map(|(_, key)| key).collect()
+        let table = &functions.table;
+        let shown = hottest.into_iter().take(MAX_SHOWN_KEYS).map(|(name, key)| async move {
+            let logical = PartitionKey::new(name).ok()?;
+            let maintenance = table.maintenance().timeout(METADATA_TIMEOUT);
+            let metadata = maintenance.metadata(&logical).await.ok()?;
+            let first = table.config().adopt_shards;
+            let metadata = metadata.unwrap_or_else(|| ShardMetadata::unregistered_with(first));
+            Some(Key {
+                partition_key: name.clone(),
+                number_of_shards: metadata.number_of_shards.get(),
+                read_shards: metadata.read_shards.get(),
+                closing: metadata.closing().map(ShardCount::get),
+                draining: metadata.draining().is_some(),
+                throttled: (key.throttled as f64 / passed).round() as u64,
+            })
+        });
+        join_all(shown).await.into_iter().flatten().collect()
     }
 }

@@ -36,11 +36,11 @@ pub fn table(story: &Story) -> String {
                 let seconds = outcome.relieved_after.map(|seconds| format!("{seconds:.0} s"));
                 seconds.unwrap_or_else(|| "never".to_owned())
             }),
-            ("writes sent", |outcome| count(outcome.sent)),
-            ("writes stored", |outcome| count(outcome.stored)),
-            ("writes rejected, nothing stored", |outcome| count(outcome.failed)),
-            ("writes without a response at the end", |outcome| count(outcome.pending)),
-            ("throttled attempts", |outcome| count(outcome.throttled)),
+            ("writes sent", |outcome| count(outcome.totals.sent)),
+            ("writes stored", |outcome| count(outcome.totals.stored)),
+            ("writes rejected, nothing stored", |outcome| count(outcome.totals.failed)),
+            ("writes without a response at the end", |outcome| count(outcome.totals.pending())),
+            ("throttled attempts", |outcome| count(outcome.totals.throttled)),
             ("latency of a write, last third: median", |outcome| milliseconds(outcome, 0)),
             ("99th percentile", |outcome| milliseconds(outcome, 1)),
             ("shards at the end", |outcome| {

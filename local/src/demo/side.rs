@@ -54,19 +54,11 @@ pub struct Outcome {
     /// Seconds from the rise until the whole load had responses and less than 1 % was throttled.
     /// `None` if that never happened.
     pub relieved_after: Option<f64>,
-    /// Writes sent since the rise. A machine that cannot keep up sends fewer than requested.
-    pub sent: u64,
+    /// The writes since the rise. A machine that cannot keep up sends fewer than requested.
+    pub(super) totals: Totals,
     /// Writes per second since the rise that reached the table: they were stored, rejected, or
     /// throttled at least once.
     pub offered: f64,
-    /// Writes stored since the rise.
-    pub stored: u64,
-    /// Writes rejected since the rise: the response was 503, and nothing was stored.
-    pub failed: u64,
-    /// Writes sent since the rise that had no response at the end.
-    pub pending: u64,
-    /// Throttled attempts since the rise.
-    pub throttled: u64,
     /// Latency of the writes in the last third of the demo, in milliseconds: the median and the
     /// 99th percentile.
     pub latency_ms: Option<[f64; 2]>,
@@ -122,7 +114,8 @@ impl Totals {
         self.sent.min(self.stored + self.failed + self.throttled)
     }
 
-    const fn pending(self) -> u64 {
+    /// The writes without a response so far.
+    pub(super) const fn pending(self) -> u64 {
         self.sent.saturating_sub(self.stored + self.failed)
     }
 }
@@ -260,12 +253,8 @@ impl Side {
         }
         Outcome {
             relieved_after: relieved_after(&self.seconds, f64::from(step_at), requested),
-            sent: since.sent,
+            totals: since,
             offered: since.offered() as f64 / seconds,
-            stored: since.stored,
-            failed: since.failed,
-            pending: since.pending(),
-            throttled: since.throttled,
             latency_ms: self.late.quantiles_ms([0.5, 0.99]),
             seconds: self.seconds,
             checked: *self.checked.lock().unwrap_or_else(PoisonError::into_inner),

@@ -36,6 +36,7 @@
 //! # Ok(()) });
 //! ```
 
+use futures_util::{StreamExt, stream};
 use tokio::sync::broadcast;
 
 use crate::client::ShardedTable;
@@ -369,13 +370,32 @@ impl Maintenance {
     }
 
     /// Changes a key's metadata so that it covers every item that was found. It never removes a
-    /// shard. The third step of a rebuild, for each key of the survey.
+    /// shard. The third step of a rebuild, for each key of the survey
+    /// ([`rebuild_all`](Self::rebuild_all)).
     pub async fn rebuild(
         &self,
         key: &PartitionKey,
         findings: &KeyFindings,
     ) -> Result<Rebuilt, TableError> {
         self.table.engine().rebuild(key, findings, self.until()).await
+    }
+
+    /// [Rebuilds](Self::rebuild) every key of a survey, up to `concurrency` of them at once. Calls
+    /// `rebuilt` with the result of each.
+    pub async fn rebuild_all(
+        &self,
+        survey: &Survey,
+        concurrency: usize,
+        mut rebuilt: impl FnMut(&PartitionKey, Result<Rebuilt, TableError>),
+    ) {
+        let rebuilding: Vec<_> = survey
+            .keys()
+            .map(|(key, findings)| async move { (key, self.rebuild(key, findings).await) })
+            .collect();
+        let mut rebuilding = stream::iter(rebuilding).buffer_unordered(concurrency.max(1));
+        while let Some((key, result)) = rebuilding.next().await {
+            rebuilt(key, result);
+        }
     }
 
     /// The last step of a rebuild: does what [`repair_directory`](Self::repair_directory) does, and

@@ -3,7 +3,6 @@
 //! The patterns are in the table item, with the settings that all processes must share. So reading
 //! them again also compares those, at least once a minute. [docs/protocol.md, Armed keys]
 
-use quick_cache::sync::Cache;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -25,8 +24,11 @@ use crate::table::obstacles::ArmingObstacle;
 use crate::table::{ATTEMPT_TIMEOUT, TableItem};
 use crate::values::key::{PartitionKey, ShardKeys, SortKey};
 
+/// The largest number of items that an instance remembers to have written.
+pub(super) const MAX_WRITTEN_ITEMS: usize = 10_000;
+
 /// What this instance knows of the table item besides the size of the directory.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Arming {
     known: Mutex<Option<Arc<ArmedView>>>,
     unclaimed: Mutex<Option<Arc<ArmedView>>>,
@@ -35,23 +37,6 @@ pub(crate) struct Arming {
     is_renewing: Arc<AtomicBool>,
     /// Why this process must not use the table any more.
     disagrees: OnceLock<String>,
-    /// Items that this process has written, where another program had items before.
-    written: Cache<u64, ()>,
-}
-
-const MAX_WRITTEN_ITEMS: usize = 10_000;
-
-impl Default for Arming {
-    fn default() -> Self {
-        Self {
-            known: Mutex::default(),
-            unclaimed: Mutex::default(),
-            flight: tokio::sync::Mutex::default(),
-            is_renewing: Arc::default(),
-            disagrees: OnceLock::new(),
-            written: Cache::new(MAX_WRITTEN_ITEMS),
-        }
-    }
 }
 
 impl Arming {
@@ -194,7 +179,7 @@ impl KeyJob<'_> {
 
     pub(crate) fn note_written(&self, sort_key: &SortKey) {
         if !self.is_ours_from_the_beginning() {
-            self.inner.arming.written.insert(self.item(sort_key), ());
+            self.inner.written.insert(self.item(sort_key), ());
         }
     }
 
@@ -202,8 +187,7 @@ impl KeyJob<'_> {
     /// the product has written. A read that may lag may show what was there before.
     pub(crate) fn note_plain(&self, sort_key: &SortKey, consistent: bool) {
         let is_key_first = self.inner.config.shard_keys == ShardKeys::KeyFirst;
-        let was_written =
-            || consistent && self.inner.arming.written.get(&self.item(sort_key)).is_some();
+        let was_written = || consistent && self.inner.written.get(&self.item(sort_key)).is_some();
         if is_key_first && (self.is_ours_from_the_beginning() || was_written()) {
             telemetry::foreign_item();
         }
@@ -243,7 +227,7 @@ impl TableEngine {
     /// Arms the keys of a pattern, and returns the epoch second from which it counts.
     pub async fn arm(&self, pattern: &KeyPattern, deadline: Deadline) -> Result<u64, TableError> {
         let inner = &self.inner;
-        inner.claim_once(None, deadline).await?;
+        inner.claim_once(deadline).await?;
         let armed = self.armed(deadline).await?;
         match armed.patterns().find(|(stored, _)| *stored == pattern) {
             Some((_, Some(from))) => return Ok(from),
@@ -270,10 +254,7 @@ impl TableEngine {
     /// cannot remove one that counts.
     pub async fn disarm(&self, pattern: &KeyPattern, deadline: Deadline) -> Result<(), TableError> {
         let inner = &self.inner;
-        inner.claim_once(None, deadline).await?;
-        let armed = self.armed(deadline).await?;
-        let stored = armed.patterns().find(|(stored, _)| *stored == pattern);
-        let (_, from) = stored.ok_or(TableError::ConditionFailed)?;
+        let (from, left) = self.stored_pattern(pattern, deadline).await?;
         let counts_soon = || {
             let by = removable_from(inner.environment.now(), inner.config.pattern_lease);
             from.is_some_and(|from| from <= by)
@@ -281,15 +262,39 @@ impl TableEngine {
         if counts_soon() {
             return Err(TableError::ConditionFailed);
         }
-        self.check_covered(&armed.clone().without(pattern), deadline).await?;
+        self.check_covered(&left, deadline).await?;
         let mark = &inner.mark();
         inner.retrying(deadline, || inner.tables.mark_pattern(pattern, mark, from)).await?;
         if counts_soon() {
             // Some process may count it by now. Without a time it stays, and can be armed again.
             return Err(TableError::ConditionFailed);
         }
-        let remove = || inner.tables.settle_pattern(pattern, mark, None);
-        let removed = inner.retrying(deadline, remove).await;
+        self.remove_pattern(pattern, mark, deadline).await
+    }
+
+    /// The time of a stored pattern, if it has one, and the other patterns.
+    /// [`TableError::ConditionFailed`] if it is not stored.
+    pub(crate) async fn stored_pattern(
+        &self,
+        pattern: &KeyPattern,
+        deadline: Deadline,
+    ) -> Result<(Option<u64>, Armed), TableError> {
+        self.inner.claim_once(deadline).await?;
+        let armed = self.armed(deadline).await?;
+        let stored = armed.patterns().find(|(stored, _)| *stored == pattern);
+        let (_, from) = stored.ok_or(TableError::ConditionFailed)?;
+        Ok((from, armed.without(pattern)))
+    }
+
+    /// Removes a pattern that has this mark and no time.
+    pub(crate) async fn remove_pattern(
+        &self,
+        pattern: &KeyPattern,
+        mark: &str,
+        deadline: Deadline,
+    ) -> Result<(), TableError> {
+        let remove = || self.inner.tables.settle_pattern(pattern, mark, None);
+        let removed = self.inner.retrying(deadline, remove).await;
         // A repetition is refused by the attempt before it.
         let armed = self.armed(deadline).await?;
         if armed.patterns().all(|(stored, _)| stored != pattern) { Ok(()) } else { removed }

@@ -8,7 +8,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::engine::{Deadline, TableEngine};
 use crate::protocol::armed::{Armed, KeyPattern, Standing, counts_from};
-use crate::protocol::survey::Place;
+use crate::protocol::survey::place_of;
 use crate::protocol::version::Version;
 use crate::table::ScanPosition;
 use crate::table::error::TableError;
@@ -48,11 +48,7 @@ impl TableEngine {
         deadline: Deadline,
     ) -> Result<Disarming, TableError> {
         let inner = &self.inner;
-        inner.claim_once(None, deadline).await?;
-        let armed = self.armed(deadline).await?;
-        let stored = armed.patterns().find(|(stored, _)| *stored == pattern);
-        let (_, from) = stored.ok_or(TableError::ConditionFailed)?;
-        let left = armed.clone().without(pattern);
+        let (from, left) = self.stored_pattern(pattern, deadline).await?;
         self.check_covered(&left, deadline).await?;
         let mark = inner.mark();
         inner.retrying(deadline, || inner.tables.mark_pattern(pattern, &mark, from)).await?;
@@ -78,8 +74,8 @@ impl TableEngine {
             page.items += 1;
             let Some(item) = item else { continue };
             let logical = item.logical_key.as_deref();
-            let place = Place::of(&inner.config.shard_keys, &item.stored_key, logical);
-            let Place::Of(key, shard) = place else { continue };
+            let place = place_of(&inner.config.shard_keys, &item.stored_key, logical);
+            let Some((key, shard)) = place else { continue };
             let is_disarmed = disarming.pattern.matches(&key)
                 && disarming.left.standing(&key) == Standing::NotArmed;
             if !is_disarmed || item.version == Version::NONE {
@@ -112,14 +108,8 @@ impl TableEngine {
         disarming: Disarming,
         deadline: Deadline,
     ) -> Result<(), TableError> {
-        let inner = &self.inner;
         self.check_covered(&disarming.left, deadline).await?;
-        let Disarming { pattern, mark, .. } = disarming;
-        let remove = || inner.tables.settle_pattern(&pattern, &mark, None);
-        let removed = inner.retrying(deadline, remove).await;
-        // A repetition is refused by the attempt before it.
-        let armed = self.armed(deadline).await?;
-        if armed.patterns().all(|(stored, _)| *stored != pattern) { Ok(()) } else { removed }
+        self.remove_pattern(&disarming.pattern, &disarming.mark, deadline).await
     }
 
     /// Fails if a key has grown that none of these patterns matches.

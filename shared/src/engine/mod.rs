@@ -7,7 +7,6 @@ pub(crate) mod environment;
 pub(crate) mod error;
 pub(crate) mod events;
 pub(crate) mod read;
-pub(crate) mod results;
 pub(crate) mod retry;
 pub(crate) mod session;
 pub(crate) mod survey;
@@ -55,6 +54,8 @@ struct Inner {
     directory: Directory,
     arming: Arming,
     keys: Cache<PartitionKey, Arc<KeyState>>,
+    /// Hashes of items that this process has written, where another program had items before.
+    written: Cache<u64, ()>,
     replicas: Replicas,
     background: TaskTracker,
     scaling_events: broadcast::Sender<ScalingEvent>,
@@ -86,6 +87,7 @@ impl TableEngine {
             directory: Directory::default(),
             arming: Arming::default(),
             keys: Cache::new(keys::MAX_REMEMBERED_KEYS),
+            written: Cache::new(arming::MAX_WRITTEN_ITEMS),
             background: TaskTracker::new(),
             scaling_events: broadcast::Sender::new(events::MAX_KEPT_EVENTS),
         };

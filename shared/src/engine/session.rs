@@ -70,8 +70,7 @@ impl TableEngine {
     /// Begins a request about a key.
     pub fn session<'a>(&'a self, key: &'a PartitionKey, deadline: Deadline) -> KeySession<'a> {
         let job = self.inner.job(key, deadline);
-        let backoff = Backoff::default();
-        KeySession { engine: self, job, backoff, count: 0, first_throttled: None }
+        KeySession { job, backoff: Backoff::default(), count: 0, first_throttled: None }
     }
 
     /// The present instant.
@@ -82,7 +81,6 @@ impl TableEngine {
 
 /// One request about a key, with its attempts.
 pub struct KeySession<'a> {
-    engine: &'a TableEngine,
     job: KeyJob<'a>,
     backoff: Backoff,
     /// The attempts of a write so far.
@@ -105,13 +103,12 @@ impl KeySession<'_> {
 
     /// A view that was requested at or after this instant.
     pub async fn view_since(&self, since: Moment) -> Result<Arc<View>, TableError> {
-        self.job.view(|view, now| view.is_asked_since(since, now)).await
+        self.job.view_since(since).await
     }
 
     /// A view from the key's item, because a copy is of a later era than the page knows.
     pub async fn verify(&self, since: Moment) -> Result<Arc<View>, TableError> {
-        self.job.repair().await?;
-        self.view_since(since).await
+        self.job.verified_view(since).await
     }
 
     /// Waits until the key's width has changed, at most until this instant. `false` if it has not.
@@ -144,7 +141,7 @@ impl KeySession<'_> {
 
     /// The places of an item.
     pub fn places(&self, sort_key: &SortKey, view: &View) -> Places {
-        self.job.inner.places(self.job.key, sort_key, view)
+        self.job.places(sort_key, view)
     }
 
     /// The stored partition key of a shard.
@@ -157,8 +154,8 @@ impl KeySession<'_> {
 
     /// Whether a view may still be used.
     pub fn lasts(&self, view: &Arc<View>) -> impl Fn() -> bool + Send + Sync + 'static {
-        let (engine, view) = (self.engine.clone(), Arc::clone(view));
-        move || view.is_valid(engine.now(), engine.inner.config.lease())
+        let (inner, view) = (Arc::clone(self.job.inner), Arc::clone(view));
+        move || view.is_valid(inner.environment.now(), inner.config.lease())
     }
 
     /// Counts an attempt of a write of this many write units.

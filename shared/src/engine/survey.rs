@@ -9,7 +9,7 @@ use crate::engine::width::ScaleOutcome;
 use crate::engine::{Deadline, TableEngine};
 use crate::protocol::layout::Layout;
 use crate::protocol::metadata::{Change, ShardMetadata};
-use crate::protocol::survey::{KeyFindings, Known, Place, Survey, Surveyed};
+use crate::protocol::survey::{KeyFindings, Known, Survey, Surveyed, place_of};
 use crate::protocol::view::View;
 use crate::table::ScanPosition;
 use crate::table::error::{Cause, TableError};
@@ -55,27 +55,26 @@ impl TableEngine {
         let always = inner.always_first().map(|_| ShardCount::ONE);
         let items = page.items.len() as u64;
         for item in page.items {
-            let Some(item) = item else {
-                survey.observe_damaged();
+            let place = item.as_ref().and_then(|item| {
+                place_of(&config.shard_keys, &item.stored_key, item.logical_key.as_deref())
+            });
+            let (Some(item), Some((key, shard))) = (item, place) else {
+                survey.observe_unknown();
                 continue;
             };
-            let logical = item.logical_key.as_deref();
-            let place = Place::of(&config.shard_keys, &item.stored_key, logical);
-            let shard = if let Place::Of(_, shard) = &place { *shard } else { ShardNumber::FIRST };
             let (sort_key, version, width) = (&item.sort_key, item.version, item.width);
             let seen = Surveyed { sort_key, shard, version, width };
-            let unsharded = (config.placement, config.adopt_shards);
-            if let Some(key) = survey.asks_for(unsharded, &place, &seen) {
-                let read = inner.retrying(deadline, || inner.tables.get_metadata(key)).await;
+            if survey.asks_for((config.placement, config.adopt_shards), &key, &seen) {
+                let read = inner.retrying(deadline, || inner.tables.get_metadata(&key)).await;
                 let known = match read {
                     Ok(Some(metadata)) => Known::Is(Box::new(metadata)),
                     Ok(None) => Known::Absent,
                     Err(TableError::Damaged(_)) => Known::Damaged,
                     Err(error) => return Err(error),
                 };
-                survey.know(key, known, config.adopt_shards);
+                survey.know(&key, known, config.adopt_shards);
             }
-            survey.observe(config.placement, always, place, &seen);
+            survey.observe(config.placement, always, &key, &seen);
         }
         Ok(SurveyPage { next: page.next, items, consumed_capacity: page.consumed })
     }

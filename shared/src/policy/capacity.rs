@@ -23,16 +23,8 @@ pub enum CapacityScope {
 }
 
 impl CapacityScope {
-    /// Parses one reason, for example `TableWriteKeyRangeThroughputExceeded`.
-    ///
-    /// ```
-    /// use dynamodb_write_sharding::CapacityScope;
-    /// assert_eq!(
-    ///     CapacityScope::from_reason("TableWriteKeyRangeThroughputExceeded"),
-    ///     CapacityScope::KeyRange,
-    /// );
-    /// assert_eq!(CapacityScope::from_reason("something new"), CapacityScope::Unknown);
-    /// ```
+    /// Parses one reason, for example `TableWriteKeyRangeThroughputExceeded`. One that is not known
+    /// is [`Unknown`](Self::Unknown).
     #[must_use]
     pub fn from_reason(reason: &str) -> Self {
         let words = ["Table", "Index", "Read", "Write"];
@@ -98,5 +90,6 @@ mod tests {
         let both = ["TableWriteAccountLimitExceeded", "TableWriteKeyRangeThroughputExceeded"];
         assert_eq!(CapacityScope::from_reasons(both), CapacityScope::KeyRange);
         assert_eq!(CapacityScope::from_reasons([]), CapacityScope::Unknown);
+        assert_eq!(CapacityScope::from_reason("something new"), CapacityScope::Unknown);
     }
 }

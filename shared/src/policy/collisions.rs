@@ -44,14 +44,6 @@ pub(crate) fn demand(throttled_part: f64, shards: ShardCount, partitions: Option
 
 /// The smallest number of shards, up to a maximum, that satisfies a test. All larger numbers must
 /// satisfy it, too. `None` if even the maximum does not.
-///
-/// ```
-/// use dynamodb_write_sharding::internal::policy::collisions::fewest;
-/// use dynamodb_write_sharding::ShardCount;
-/// let most = ShardCount::new(200).unwrap();
-/// assert_eq!(fewest(most, |shards| shards.get() > 9), ShardCount::new(10));
-/// assert_eq!(fewest(most, |_| false), None);
-/// ```
 #[must_use]
 pub fn fewest(most: ShardCount, suffices: impl Fn(ShardCount) -> bool) -> Option<ShardCount> {
     let at = |shards| ShardCount::new(shards).unwrap_or(ShardCount::ONE);
@@ -126,6 +118,12 @@ mod tests {
             let found = throttled(demand, count(shards), partitions);
             assert!((found - expected).abs() < 1e-3, "{demand} {shards} {partitions:?}: {found}");
         }
+    }
+
+    #[test]
+    fn the_fewest_shards_that_suffice_are_found() {
+        assert_eq!(fewest(count(200), |shards| shards.get() > 9), Some(count(10)));
+        assert_eq!(fewest(count(200), |_| false), None);
     }
 
     proptest! {

@@ -111,17 +111,3 @@ impl fmt::Display for ScalingDecision {
         }
     }
 }
-
-/// Whether a calm key should give up shards.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ShrinkDecision {
-    /// To this width: half.
-    To(ShardCount),
-    /// Not before this epoch second.
-    Wait {
-        /// Epoch seconds.
-        until: u64,
-    },
-    /// The key has one shard, or is being changed.
-    No,
-}

@@ -57,8 +57,7 @@ impl Pressure {
     /// Counts a repetition of this many units.
     #[must_use]
     pub const fn repetition(units: u64, throttled: bool) -> Self {
-        let (throttles, accepted) = if throttled { (units, 0) } else { (0, units) };
-        Self { writes: 0, attempts: 0, throttled: 0, accepted, throttles }
+        Self { writes: 0, attempts: 0, throttled: 0, ..Self::first_attempt(units, throttled) }
     }
 
     /// The sum of both.
@@ -90,16 +89,8 @@ impl Pressure {
     }
 
     /// A bound of the throttled share of the first attempts, this many standard deviations below
-    /// the observed value; above it if negative. (E. B. Wilson, 1927.)
-    ///
-    /// ```
-    /// use dynamodb_write_sharding::maintenance::Pressure;
-    /// let all_throttled =
-    ///     |writes| Pressure { writes, attempts: writes, throttled: writes, ..Pressure::default() };
-    /// // Five throttles of five attempts do not vouch for "everything is throttled".
-    /// assert!(all_throttled(5).throttled_bound(2.0) < 0.6);
-    /// assert!(all_throttled(500).throttled_bound(2.0) > 0.99);
-    /// ```
+    /// the observed value; above it if negative: five throttles of five attempts do not vouch for
+    /// "everything is throttled". (E. B. Wilson, 1927.)
     #[must_use]
     pub fn throttled_bound(self, z: f64) -> f64 {
         wilson(self.throttled as f64 / self.attempts.max(1) as f64, self.writes as f64, z)
@@ -409,6 +400,12 @@ pub(super) mod tests {
         for (rows, expected) in rows {
             assert_eq!(seen(rows).pressure, pressure(expected), "{rows:?}");
         }
+    }
+
+    #[test]
+    fn a_few_throttles_do_not_vouch_for_all_attempts() {
+        let bound = |writes| pressure((writes, writes)).throttled_bound(2.0);
+        assert!(bound(5) < 0.6 && bound(500) > 0.99);
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //! of all. Only the rate is added up over instances.
 
 use crate::policy::collisions;
-use crate::policy::decision::{RECHECK_PERIOD, ScalingDecision, ShrinkDecision};
+use crate::policy::decision::{RECHECK_PERIOD, ScalingDecision};
 use crate::policy::pressure::{NEGLIGIBLE_SHARE, Seen};
 use crate::policy::sizing::{self, HEADROOM, Sizing};
 use crate::protocol::growth::GrowthRecord;
@@ -258,20 +258,20 @@ impl ScalingPolicy {
         before.grown(seen.pressure.throttled_percent())
     }
 
-    /// Whether a key gives up half of its shards: for `calm_seconds` it has kept its width, and has
-    /// taken no more writes than half of its shards have carried before. The time is longer if it
-    /// last grew soon after a shrink, so that a key does not oscillate.
+    /// The width of a key that gives up half of its shards: for `calm_seconds` it has kept its
+    /// width, and has taken no more writes than half of its shards have carried before. The time is
+    /// longer if it last grew soon after a shrink, so that a key does not oscillate.
     #[must_use]
     pub fn decide_shrink(
         &self,
         metadata: &ShardMetadata,
         calm_seconds: u64,
         now_seconds: u64,
-    ) -> ShrinkDecision {
-        let half = ShardCount::new(metadata.number_of_shards.get() / 2);
-        let Some(half) = half.filter(|_| metadata.phase == Phase::Open) else {
-            return ShrinkDecision::No;
-        };
+    ) -> Option<ShardCount> {
+        if metadata.phase != Phase::Open {
+            return None;
+        }
+        let half = ShardCount::new(metadata.number_of_shards.get() / 2)?;
         let grew_back = metadata.shrunk_at.is_some_and(|shrunk| {
             metadata.last_growth().is_some_and(|grown| grown.saturating_sub(shrunk) < calm_seconds)
         });
@@ -282,7 +282,7 @@ impl ScalingPolicy {
         });
         let busy_at = metadata.load.judged(metadata.number_of_shards).busy_at;
         let until = metadata.last_updated.max(busy_at).saturating_add(calm);
-        if now_seconds < until { ShrinkDecision::Wait { until } } else { ShrinkDecision::To(half) }
+        (now_seconds >= until).then_some(half)
     }
 }
 
@@ -527,13 +527,13 @@ mod tests {
         let grown = |shrunk_at, at| ShardMetadata { shrunk_at: Some(shrunk_at), ..settled(8, at) };
         let closing = ShardMetadata { phase: Phase::Closing(count(9)), ..settled(8, 1_000) };
         let rows = [
-            (settled(8, 1_000), 4_599, ShrinkDecision::Wait { until: 4_600 }),
-            (settled(8, 1_000), 4_600, ShrinkDecision::To(count(4))),
-            (grown(900, 1_000), 4_600, ShrinkDecision::Wait { until: 15_400 }),
-            (grown(900, 1_000), 15_400, ShrinkDecision::To(count(4))),
-            (grown(1_000, 1_000), 4_600, ShrinkDecision::To(count(4))),
-            (settled(1, 1_000), 99_999, ShrinkDecision::No),
-            (closing, 99_999, ShrinkDecision::No),
+            (settled(8, 1_000), 4_599, None),
+            (settled(8, 1_000), 4_600, Some(count(4))),
+            (grown(900, 1_000), 15_399, None),
+            (grown(900, 1_000), 15_400, Some(count(4))),
+            (grown(1_000, 1_000), 4_600, Some(count(4))),
+            (settled(1, 1_000), 99_999, None),
+            (closing, 99_999, None),
         ];
         for (metadata, now, expected) in rows {
             let decision = ScalingPolicy::default().decide_shrink(&metadata, 3_600, now);

@@ -18,14 +18,6 @@ const MAX_REMAINING_PERCENT: u32 = 75;
 
 impl GrowthRecord {
     /// The record of a key that grows now, while this share of its attempts is rejected.
-    ///
-    /// ```
-    /// use dynamodb_write_sharding::internal::protocol::growth::GrowthRecord;
-    /// let grown = GrowthRecord::default().grown(80);
-    /// assert_eq!(grown.grown(70).fruitless, 0, "2.3 rejections for each success, after 4");
-    /// assert_eq!(grown.grown(79).fruitless, 1);
-    /// assert_eq!(grown.grown(79).grown(81).fruitless, 2);
-    /// ```
     #[must_use]
     pub fn grown(self, rejected_percent: u32) -> Self {
         let accepted = |percent: u32| 100u32.saturating_sub(percent);
@@ -34,5 +26,18 @@ impl GrowthRecord {
         let is_known = self.rejected_percent > 0;
         let fruitless = if is_known && !helped { self.fruitless.saturating_add(1) } else { 0 };
         Self { rejected_percent, fruitless }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_growth_that_leaves_as_many_rejections_is_fruitless() {
+        let grown = GrowthRecord::default().grown(80);
+        assert_eq!(grown.grown(70).fruitless, 0, "2.3 rejections for each success, after 4");
+        assert_eq!(grown.grown(79).fruitless, 1);
+        assert_eq!(grown.grown(79).grown(81).fruitless, 2);
     }
 }

@@ -72,15 +72,6 @@ impl Layout {
 
     /// Whether an index may still show items at the place that a drain has moved them from. While
     /// this is true, pages are read from the table.
-    ///
-    /// ```
-    /// use dynamodb_write_sharding::internal::protocol::layout::Layout;
-    /// use dynamodb_write_sharding::ShardCount;
-    /// let mut layout = Layout::unlisted(ShardCount::ONE);
-    /// assert!(!layout.may_lag_in_indexes(1_000));
-    /// layout.drained_at = Some(1_000);
-    /// assert!(layout.may_lag_in_indexes(1_899) && !layout.may_lag_in_indexes(1_900));
-    /// ```
     pub fn may_lag_in_indexes(&self, now_seconds: u64) -> bool {
         let lags = |at: u64| now_seconds < at.saturating_add(MAX_INDEX_LAG_SECONDS);
         self.draining || self.drained_at.is_some_and(lags)
@@ -259,6 +250,14 @@ mod tests {
         }
         // A table that has had ten shards from the beginning.
         assert!(!Layout::unlisted(count(10)).is_listed(count(10)));
+    }
+
+    #[test]
+    fn an_index_may_lag_for_a_while_after_a_drain() {
+        let new = Layout::unlisted(ShardCount::ONE);
+        assert!(!new.may_lag_in_indexes(1_000));
+        let drained = Layout { drained_at: Some(1_000), ..new };
+        assert!(drained.may_lag_in_indexes(1_899) && !drained.may_lag_in_indexes(1_900));
     }
 
     #[test]

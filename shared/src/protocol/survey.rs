@@ -17,26 +17,18 @@ use crate::values::placement::Placement;
 /// A width is not accepted if chance alone leaves its upper shards empty less often than this.
 const MIN_CHANCE: f64 = 1e-9;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// It is on a shard of a key.
-    Of(PartitionKey, ShardNumber),
-    /// It is at no place that this product uses.
-    Unknown,
-}
-
-impl Place {
-    /// Derives the place from the stored key, and from the logical key if the item has one. Only in
-    /// a table that was sharded by a fixed number, items without one count on every shard.
-    pub(crate) fn of(keys: &ShardKeys, stored: &str, logical: Option<&str>) -> Self {
-        let needs_logical = |shard| *keys == ShardKeys::KeyFirst && !keys.is_key_itself(shard);
-        let may_be = |key: &PartitionKey, shard: ShardNumber| match logical {
-            Some(logical) => logical == key.as_str(),
-            None => !needs_logical(shard),
-        };
-        let place = keys.parse(stored).filter(|(key, shard)| may_be(key, *shard));
-        place.map_or(Self::Unknown, |(key, shard)| Self::Of(key, shard))
-    }
+/// The key and the shard of an item, from its stored key, and from its logical key if it has one.
+/// `None` if this product uses no such place. Only in a table that was sharded by a fixed number,
+/// items without a logical key count on every shard.
+pub(crate) fn place_of(
+    keys: &ShardKeys,
+    stored: &str,
+    logical: Option<&str>,
+) -> Option<(PartitionKey, ShardNumber)> {
+    keys.parse(stored).filter(|(key, shard)| match logical {
+        Some(logical) => logical == key.as_str(),
+        None => *keys != ShardKeys::KeyFirst || keys.is_key_itself(*shard),
+    })
 }
 
 #[derive(Debug, Clone)]
@@ -196,20 +188,19 @@ impl Survey {
     }
 
     /// Whether an item's key must be known before [`observe`](Self::observe).
-    pub(crate) fn asks_for<'a>(
+    pub(crate) fn asks_for(
         &self,
         (placement, unregistered): (Placement, ShardCount),
-        place: &'a Place,
+        key: &PartitionKey,
         item: &Surveyed<'_>,
-    ) -> Option<&'a PartitionKey> {
-        let Place::Of(key, shard) = place else { return None };
+    ) -> bool {
+        let home = placement.home(key, item.sort_key, unregistered);
         // Until a key is found to be wider, its items add nothing to an absent metadata item.
-        let is_plain = shard.get() <= unregistered.get()
+        let is_plain = item.shard.get() <= unregistered.get()
             && item.width == unregistered
             && item.version.era() <= FIRST_ERA
-            && placement.home(key, item.sort_key, unregistered).is_none_or(|home| home == *shard);
-        let is_new = !is_plain || self.is_lost(key);
-        (is_new && !self.keys.contains_key(key)).then_some(key)
+            && home.is_none_or(|home| home == item.shard);
+        (!is_plain || self.is_lost(key)) && !self.keys.contains_key(key)
     }
 
     pub(crate) fn know(&mut self, key: &PartitionKey, known: Known, unregistered: ShardCount) {
@@ -228,22 +219,18 @@ impl Survey {
         &mut self,
         placement: Placement,
         always: Option<ShardCount>,
-        place: Place,
+        key: &PartitionKey,
         item: &Surveyed<'_>,
     ) {
         self.items += 1;
-        match place {
-            Place::Unknown => self.unknown += 1,
-            Place::Of(key, _) => {
-                self.foreign += u64::from(item.version == Version::NONE);
-                if let Some(findings) = self.keys.get_mut(&key) {
-                    findings.observe(placement, always, &key, item);
-                }
-            }
+        self.foreign += u64::from(item.version == Version::NONE);
+        if let Some(findings) = self.keys.get_mut(key) {
+            findings.observe(placement, always, key, item);
         }
     }
 
-    pub(crate) fn observe_damaged(&mut self) {
+    /// Counts an item that is damaged, or at no place that this product uses.
+    pub(crate) fn observe_unknown(&mut self) {
         self.items += 1;
         self.unknown += 1;
     }
@@ -292,15 +279,14 @@ mod tests {
 
     /// Observes items of one key.
     fn survey(placement: Placement, known: &Known, items: &[Row]) -> Survey {
-        let mut survey = Survey::default();
+        let (mut survey, of) = (Survey::default(), key("2014-07-09"));
         for (serial, &(shard, version, width)) in (0..).zip(items) {
             let item =
                 Surveyed { sort_key: &sort_key(serial), shard, version, width: count(width) };
-            let place = Place::Of(key("2014-07-09"), shard);
-            if let Some(key) = survey.asks_for((placement, ShardCount::ONE), &place, &item) {
-                survey.know(key, known.clone(), ShardCount::ONE);
+            if survey.asks_for((placement, ShardCount::ONE), &of, &item) {
+                survey.know(&of, known.clone(), ShardCount::ONE);
             }
-            survey.observe(placement, None, place, &item);
+            survey.observe(placement, None, &of, &item);
         }
         survey
     }
@@ -316,21 +302,21 @@ mod tests {
     #[test]
     fn a_place_is_told_by_the_logical_key() {
         let (first, suffixed) = (ShardKeys::KeyFirst, ShardKeys::Suffixed(Separator::default()));
-        let on = |number| Place::Of(key("orders"), shard(number));
+        let on = |number| Some((key("orders"), shard(number)));
         let rows = [
             (&first, "orders", None, on(1)),
-            (&first, "orders", Some("bills"), Place::Unknown),
+            (&first, "orders", Some("bills"), None),
             (&first, "orders\u{1f}s2", Some("orders"), on(2)),
             // Another program stored it.
-            (&first, "orders\u{1f}s2", None, Place::Unknown),
-            (&first, "orders\u{1f}s2", Some("bills"), Place::Unknown),
+            (&first, "orders\u{1f}s2", None, None),
+            (&first, "orders\u{1f}s2", Some("bills"), None),
             (&suffixed, "orders.1", Some("orders"), on(1)),
             (&suffixed, "orders.1", None, on(1)),
-            (&suffixed, "orders.1", Some("bills"), Place::Unknown),
-            (&suffixed, "orders", None, Place::Unknown),
+            (&suffixed, "orders.1", Some("bills"), None),
+            (&suffixed, "orders", None, None),
         ];
         for (keys, stored, logical, expected) in rows {
-            assert_eq!(Place::of(keys, stored, logical), expected, "{stored:?} {logical:?}");
+            assert_eq!(place_of(keys, stored, logical), expected, "{stored:?} {logical:?}");
         }
     }
 

@@ -43,18 +43,6 @@ pub struct Moment {
 
 impl Moment {
     /// The time since `earlier`. `None` if the wall clock was set back: then the time is unknown.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use dynamodb_write_sharding::internal::protocol::view::Moment;
-    /// let at = |monotonic, wall| Moment {
-    ///     monotonic: Duration::from_secs(monotonic),
-    ///     wall: Duration::from_secs(wall),
-    /// };
-    /// // Suspended for an hour: the monotonic clock hardly moved.
-    /// assert_eq!(at(11, 3_610).since(at(10, 10)), Some(Duration::from_secs(3_600)));
-    /// assert_eq!(at(11, 9).since(at(10, 10)), None);
-    /// ```
     pub fn since(self, earlier: Self) -> Option<Duration> {
         let wall = self.wall.checked_sub(earlier.wall)?;
         Some(wall.max(self.monotonic.saturating_sub(earlier.monotonic)))
@@ -63,6 +51,10 @@ impl Moment {
     /// Whole seconds since the Unix epoch.
     pub const fn epoch_seconds(self) -> u64 {
         self.wall.as_secs()
+    }
+
+    pub(crate) fn epoch_millis(self) -> u64 {
+        u64::try_from(self.wall.as_millis()).unwrap_or(u64::MAX)
     }
 
     pub(super) fn epoch_micros(self) -> u64 {
@@ -127,6 +119,17 @@ pub(super) mod tests {
     fn view(generation: u64, asked_at: u64) -> View {
         let layout = Layout { generation, ..Layout::unlisted(ShardCount::ONE) };
         View { layout, asked_at: at(asked_at) }
+    }
+
+    #[test]
+    fn the_time_since_an_instant_is_that_of_the_larger_clock() {
+        let at = |monotonic, wall| Moment {
+            monotonic: Duration::from_secs(monotonic),
+            wall: Duration::from_secs(wall),
+        };
+        // Suspended for an hour: the monotonic clock hardly moved.
+        assert_eq!(at(11, 3_610).since(at(10, 10)), Some(Duration::from_secs(3_600)));
+        assert_eq!(at(11, 9).since(at(10, 10)), None);
     }
 
     #[test]

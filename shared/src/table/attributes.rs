@@ -182,20 +182,15 @@ pub(super) fn is_tombstone(stored: &SdkItem) -> bool {
 
 /// A copy of an item, as far as the protocol needs it.
 pub(super) fn copy_from_sdk(stored: &SdkItem) -> Result<Copy, TableError> {
+    // An item without a version belongs to another program, and has no mark of ours.
+    let mark = stored.get(LATE_UNTIL).filter(|_| stored.contains_key(VERSION));
     Ok(Copy {
         version: version_from_sdk(stored.get(VERSION))?,
         is_tombstone: is_tombstone(stored),
         write_id: stored.get(WRITE_ID).and_then(|id| id.as_s().ok()).cloned(),
         applied: applied_from_sdk(stored)?.map(Box::new),
-        late_until: late_until_from_sdk(stored),
+        late_until: mark.and_then(|mark| mark.as_n().ok()?.parse().ok()),
     })
-}
-
-/// The mark of an item. An item without a version belongs to another program, which may use the
-/// attribute differently.
-fn late_until_from_sdk(stored: &SdkItem) -> Option<u64> {
-    let mark = stored.get(LATE_UNTIL).filter(|_| stored.contains_key(VERSION))?;
-    mark.as_n().ok()?.parse().ok()
 }
 
 fn set_applied(stored: &mut SdkItem, applied: &Applied) {

@@ -136,14 +136,12 @@ impl TableError {
         };
         let message = service.err().message().unwrap_or("no message").to_owned();
         let status = service.raw().status().as_u16();
-        match service.err().code().unwrap_or_default() {
-            "ProvisionedThroughputExceededException"
-            | "ThrottlingException"
-            | "RequestLimitExceeded"
-            | "Throttling" => {
-                let reasons = throttling_reasons(service.raw().body().bytes().unwrap_or_default());
-                Self::Capacity(CapacityScope::from_reasons(reasons.iter().map(String::as_str)))
-            }
+        let code = service.err().code().unwrap_or_default();
+        let body = service.raw().body().bytes().unwrap_or_default();
+        if let Some(scope) = throttled_scope(code, body) {
+            return Self::Capacity(scope);
+        }
+        match code {
             "ConditionalCheckFailedException" => Self::ConditionFailed,
             // A transaction of another program, or a write in another region.
             "TransactionConflictException" | "ReplicatedWriteConflictException" => Self::Conflict,
@@ -170,16 +168,26 @@ pub(crate) fn unless_refused<T>(written: Result<T, TableError>) -> Result<Option
     }
 }
 
-/// The reasons in the body of a throttled response. DynamoDB spells the list in two ways, and for
-/// each exception the SDK reads only one of them.
-fn throttling_reasons(body: &[u8]) -> Vec<String> {
+/// The limit that a refused request exceeded, from the code and the body of the response. `None` if
+/// it was not throttled. DynamoDB spells the list of reasons in two ways, and for each exception the
+/// SDK reads only one of them.
+pub fn throttled_scope(code: &str, body: &[u8]) -> Option<CapacityScope> {
+    const CODES: [&str; 4] = [
+        "ProvisionedThroughputExceededException",
+        "ThrottlingException",
+        "RequestLimitExceeded",
+        "Throttling",
+    ];
+    if !CODES.contains(&code) {
+        return None;
+    }
     let parsed: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
-    ["ThrottlingReasons", "throttlingReasons"]
+    let reasons = ["ThrottlingReasons", "throttlingReasons"]
         .iter()
         .filter_map(|spelling| parsed.get(spelling)?.as_array())
         .flatten()
-        .filter_map(|reason| reason.get("reason")?.as_str().map(str::to_owned))
-        .collect()
+        .filter_map(|reason| reason.get("reason")?.as_str());
+    Some(CapacityScope::from_reasons(reasons))
 }
 
 #[cfg(test)]
@@ -202,11 +210,13 @@ mod tests {
             format!(r#"{{"__type":"x#ThrottlingException","throttlingReasons":{list}}}"#),
             format!(r#"{{"__type":"x#ThrottlingException","ThrottlingReasons":{list}}}"#),
         ] {
-            let reasons = throttling_reasons(body.as_bytes());
-            assert_eq!(reasons, ["TableWriteKeyRangeThroughputExceeded"], "{body}");
+            let scope = |code| throttled_scope(code, body.as_bytes());
+            assert_eq!(scope("ThrottlingException"), Some(CapacityScope::KeyRange), "{body}");
+            assert_eq!(scope("ValidationException"), None);
         }
         for body in ["", "null", "[]", r#"{"ThrottlingReasons":null}"#, "{\"ThrottlingReasons\":"] {
-            assert!(throttling_reasons(body.as_bytes()).is_empty(), "{body}");
+            let scope = throttled_scope("Throttling", body.as_bytes());
+            assert_eq!(scope, Some(CapacityScope::Unknown), "{body}");
         }
     }
 }

@@ -17,13 +17,6 @@ use crate::values::value::Item;
 /// The most keys of one BatchGetItem. (DynamoDB API reference, "BatchGetItem".)
 const BATCH_GET_KEYS: usize = 100;
 
-/// One shard's response to a page query, and its cost.
-#[derive(Debug)]
-pub(crate) struct ShardQueryPage {
-    pub(crate) page: ShardPage<Item>,
-    pub(crate) consumed: f64,
-}
-
 /// An item to read, on one or more shards.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct GetTarget<'a> {
@@ -54,13 +47,13 @@ type Found<T> = (Vec<(ShardNumber, T)>, Vec<ShardNumber>);
 
 impl Tables {
     /// Queries one shard for its part of a page, on the table or on an index with the table's own
-    /// keys.
+    /// keys. Also returns the read units that it cost.
     pub(crate) async fn query_shard(
         &self,
         query: &PageQuery,
         request: &ShardPageRequest,
         index: Option<&str>,
-    ) -> Result<ShardQueryPage, TableError> {
+    ) -> Result<(ShardPage<Item>, f64), TableError> {
         let key = &query.partition_key;
         let shard_key = self.shard_key(key, request.shard)?;
         let start = request.after.as_ref().map(|after| self.key(shard_key.clone(), after));
@@ -98,7 +91,7 @@ impl Tables {
         let items = ours.map(|item| attributes::item_from_sdk(&self.config, key, item));
         let page = ShardPage { items: items.collect::<Result<_, _>>()?, next };
         let consumed = answer.consumed_capacity.and_then(|consumed| consumed.capacity_units);
-        Ok(ShardQueryPage { page, consumed: consumed.unwrap_or_default() })
+        Ok((page, consumed.unwrap_or_default()))
     }
 
     /// The items of a shard's page that belong to the key.

@@ -40,7 +40,7 @@ use error::{Cause, TableError};
 pub(crate) use attributes::Content;
 pub(crate) use drain::StoredCopy;
 pub(crate) use evidence::{Evidence, Shortage, Together};
-pub(crate) use items::{GetTarget, Place, RawCopy, ShardQueryPage};
+pub(crate) use items::{GetTarget, Place, RawCopy};
 pub(crate) use metadata_item::RawMetadata;
 pub(crate) use page::{PageCopy, StoredPage};
 pub use scan::ScanPosition;

@@ -12,7 +12,6 @@ use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure};
 
-use crate::policy::capacity::CapacityScope;
 use crate::protocol::applied::Once;
 use crate::protocol::copies::{Condition, Copy, Effect, Request};
 use crate::protocol::merge::Stored;
@@ -23,7 +22,7 @@ use crate::table::items::{GetTarget, Place};
 use crate::table::{Table, Tables, sending};
 use crate::values::value::{Attributes, Item};
 
-/// The result of a request, as far as the table knows it.
+/// The result of a request that did not fail.
 #[derive(Debug)]
 pub(crate) enum Sent {
     /// The condition held, and the change is made.
@@ -32,10 +31,6 @@ pub(crate) enum Sent {
     Refused(Option<Copy>),
     /// The lease expired before the request was sent. Nothing was sent.
     LeaseOver,
-    /// Throttled, with the limit if DynamoDB named it. Nothing was changed.
-    Throttled(CapacityScope),
-    /// A transaction of another program was writing the item. Nothing was changed.
-    Conflict,
 }
 
 pub(crate) type LeaseLasts = Arc<dyn Fn() -> bool + Send + Sync>;
@@ -74,8 +69,8 @@ impl Intercept for CheckLease {
 }
 
 /// Completes and sends a request. Returns from the function if the request was applied, or not
-/// sent. Otherwise evaluates to the copy that refused it, if the server returns it, or to the
-/// error. This is a macro because the SDK's operations have no common trait.
+/// sent, or failed. Otherwise evaluates to the copy that refused it, if the server returns it. This
+/// is a macro because the SDK's operations have no common trait.
 macro_rules! send {
     ($tables:expr, $request:expr, $error:ident, $condition:expr, $lasts:expr) => {{
         let (condition, names, values) = $condition.into_parts();
@@ -97,8 +92,8 @@ macro_rules! send {
         };
         let Err(error) = sent else { return Ok(Sent::Applied) };
         match error.as_service_error() {
-            Some($error::ConditionalCheckFailedException(failed)) => Ok(failed.item().cloned()),
-            _ => Err($tables.failed(Table::Main, error)),
+            Some($error::ConditionalCheckFailedException(failed)) => failed.item().cloned(),
+            _ => return Err($tables.failed(Table::Main, error)),
         }
     }};
 }
@@ -107,8 +102,7 @@ impl Tables {
     /// Sends one conditional request about an item. `content` is the content of a put. With a
     /// lease, the request is sent only if the lease is still valid once the request is signed.
     /// [`TableError::Transient`] if there was no response: the request may have been applied, or
-    /// may be applied later. After all other errors it was not applied, and repeating it does not
-    /// help.
+    /// may be applied later. After all other errors it was not applied.
     pub(crate) async fn send(
         &self,
         place: Place<'_>,
@@ -136,8 +130,8 @@ impl Tables {
         #[cfg(feature = "test-switches")]
         if let (Some(model), Some(content)) = (&self.model, content) {
             let is_open = model.write(shard_key, content.item.write_units()).await;
-            let throttled = Sent::Throttled(CapacityScope::KeyRange);
-            return Ok(if is_open { Sent::Applied } else { throttled });
+            let full = TableError::Capacity(crate::policy::capacity::CapacityScope::KeyRange);
+            return if is_open { Ok(Sent::Applied) } else { Err(full) };
         }
         let at = (place, shard_key);
         let mut stored = attributes::item_to_sdk(&self.config, content, at, (version, write_id));
@@ -170,13 +164,13 @@ impl Tables {
             }
             Err(error) => match error.as_service_error() {
                 Some(UpdateItemError::ConditionalCheckFailedException(failed)) => {
-                    Ok(failed.item().cloned())
+                    failed.item().cloned()
                 }
-                _ => Err(self.failed(Table::Main, error)),
+                _ => return Err(self.failed(Table::Main, error)),
             },
         };
         // If the server returns nothing, the caller reads all places of the item.
-        if matches!(refused, Ok(None)) {
+        if refused.is_none() {
             return Ok((Sent::Refused(None), None));
         }
         Ok((self.conclude(place, refused).await?, None))
@@ -209,27 +203,15 @@ impl Tables {
 
     /// DynamoDB returns the copy that refused a condition. Not every server that implements its
     /// protocol does, so this reads the copy if necessary.
-    async fn conclude(
-        &self,
-        at: Place<'_>,
-        refused: Result<Option<SdkItem>, TableError>,
-    ) -> Result<Sent, TableError> {
-        let stored = match refused {
-            Ok(None) => {
-                let Place { partition_key, sort_key, shard, .. } = at;
-                self.get_one(GetTarget { partition_key, sort_key, consistent: true }, shard).await
-            }
-            shown_or_failed => shown_or_failed,
+    async fn conclude(&self, at: Place<'_>, refused: Option<SdkItem>) -> Result<Sent, TableError> {
+        let Place { partition_key, sort_key, shard, .. } = at;
+        let stored = if refused.is_none() {
+            let target = GetTarget { partition_key, sort_key, consistent: true };
+            self.get_one(target, shard).await?
+        } else {
+            refused
         };
-        match stored {
-            Ok(stored) => {
-                let ours = stored.filter(|it| self.counts(it, at.partition_key, at.shard));
-                let copy = ours.as_ref().map(attributes::copy_from_sdk).transpose()?;
-                Ok(Sent::Refused(copy))
-            }
-            Err(TableError::Capacity(scope)) => Ok(Sent::Throttled(scope)),
-            Err(TableError::Conflict) => Ok(Sent::Conflict),
-            Err(error) => Err(error),
-        }
+        let ours = stored.filter(|it| self.counts(it, partition_key, shard));
+        Ok(Sent::Refused(ours.as_ref().map(attributes::copy_from_sdk).transpose()?))
     }
 }

@@ -166,7 +166,8 @@ impl Item {
     }
 }
 
-pub(crate) fn write_units(bytes: usize) -> u64 {
+/// The write units of an item of this size: KB, rounded up, and at least one.
+pub fn write_units(bytes: usize) -> u64 {
     (bytes as u64).div_ceil(1_024).max(1)
 }
 

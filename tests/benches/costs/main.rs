@@ -11,7 +11,7 @@ mod never_grown;
 mod pure;
 mod writes;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The service time of a request over a network, in the latency tables.
 const SERVICE_TIME: Duration = Duration::from_millis(3);
@@ -39,11 +39,6 @@ fn main() {
     if runs("never-grown") {
         never_grown::compare();
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a benchmark reads the time")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 /// The median of durations, in milliseconds.

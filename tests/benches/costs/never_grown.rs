@@ -33,10 +33,8 @@ pub(crate) fn compare() {
 async fn counts(keys: usize) {
     let (bare, ours) = (Side::bare().await, Side::ours().await);
     for operation in OPERATIONS {
-        let (bare, ours) = (
-            bare.carry_out(operation, 0..keys, AT_ONCE).await,
-            ours.carry_out(operation, 0..keys, AT_ONCE).await,
-        );
+        let bare = bare.carry_out(operation, 0..keys, AT_ONCE).await;
+        let ours = ours.carry_out(operation, 0..keys, AT_ONCE).await;
         let (requests, units) =
             (ours.requests as f64 / bare.requests as f64, ours.units / bare.units);
         println!(

@@ -5,8 +5,7 @@ use std::hint::black_box;
 use sharding::internal::protocol::merge::{PageMerge, ShardPage, Stored};
 use sharding::{Order, Placement, ShardNumber, SortKey, Version};
 use system_tests::{count, partition_key, sort_key};
-
-use crate::now;
+use tokio::time::Instant;
 
 fn numbered(number: usize) -> SortKey {
     sort_key(&format!("{number:012}"))
@@ -34,7 +33,7 @@ pub(crate) fn merge() {
         drop(merge.requests());
         let pages: Vec<_> =
             responses.iter().map(|items| ShardPage { items: items.clone(), next: None }).collect();
-        let begun = now();
+        let begun = Instant::now();
         for (shard, page) in shards.iter().zip(pages) {
             merge.supply(*shard, page);
         }
@@ -56,7 +55,7 @@ pub(crate) fn placement() {
     for (_, placement) in with_homes {
         let rounds: Vec<_> = (0..20)
             .map(|_| {
-                let begun = now();
+                let begun = Instant::now();
                 for sort_key in &sort_keys {
                     black_box(placement.home(black_box(&key), black_box(sort_key), count));
                 }

@@ -5,8 +5,7 @@ use sharding::Item;
 use sharding::internal::TableEngine;
 use system_tests::warm_write::{bare, item, ours, per_write};
 use system_tests::{Tables, config, partition_key, soon};
-
-use crate::now;
+use tokio::time::Instant;
 
 pub(crate) fn instructions() {
     println!("instructions of a write of a warm key, against a connector that responds at once");
@@ -29,20 +28,20 @@ pub(crate) async fn latency() {
     let (mut of_bare, mut warm, mut cold, mut cold_reads) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for number in 1..400 {
-        let begun = now();
+        let begun = Instant::now();
         bare(&client, number).await;
         of_bare.push(begun.elapsed());
         let item = item(number);
-        let begun = now();
+        let begun = Instant::now();
         ours(&table, &item).await;
         warm.push(begun.elapsed());
         let unseen = Item { partition_key: partition_key(&format!("unseen-{number}")), ..item };
-        let begun = now();
+        let begun = Instant::now();
         ours(&table, &unseen).await;
         cold.push(begun.elapsed());
         table.finish_background_work().await;
         let never = partition_key(&format!("never-{number}"));
-        let begun = now();
+        let begun = Instant::now();
         let read = table.get(&never, &unseen.sort_key, true, soon()).await;
         cold_reads.push(begun.elapsed());
         assert!(read.expect("read").is_none());

@@ -28,12 +28,7 @@ impl Summary {
     #[must_use]
     pub fn of(scenario: &Scenario, keys: u64) -> Self {
         let of_key = |key| Scenario { seed: scenario.seed + key, ..scenario.clone() };
-        Self::of_runs(&run_all(&(0..keys).map(of_key).collect::<Vec<_>>()))
-    }
-
-    /// The figures of runs.
-    #[must_use]
-    pub fn of_runs(runs: &[Outcome]) -> Self {
+        let runs = run_all(&(0..keys).map(of_key).collect::<Vec<_>>());
         let mut widths: Vec<u32> = runs.iter().map(Outcome::width).collect();
         widths.sort_unstable();
         let late_rates = runs.iter().map(|of| of.rate_from(of.seconds.len() * 2 / 3));
@@ -50,11 +45,8 @@ impl Summary {
     /// The mean time to relief of the keys that are relieved.
     #[must_use]
     pub fn mean_relief(&self) -> f64 {
-        let (sum, count) = self
-            .relief
-            .iter()
-            .filter(|seconds| seconds.is_finite())
-            .fold((0.0, 0), |(sum, count), seconds| (sum + seconds, count + 1));
+        let relieved = self.relief.iter().filter(|seconds| seconds.is_finite());
+        let (sum, count) = relieved.fold((0.0, 0), |(sum, count), of| (sum + of, count + 1));
         if count == 0 { f64::INFINITY } else { sum / f64::from(count) }
     }
 

@@ -7,11 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture};
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use embedded_dynamodb::{
-    Access, Engine, InProcess, PartitionLimits, Partitions, StoredKey, http_client,
+    Access, Engine, InProcess, PartitionLimits, Partitions, StoredKey, http_client, sdk_config,
 };
 use sharding::internal::{
     Clock, Deadline, Environment, PartitionModel, TableEngine, protocol::view::Moment,
@@ -131,15 +130,7 @@ impl Table {
         let engine = Engine::in_memory().expect("SQLite opens a database in memory");
         let client = |late| {
             let inner = InProcess::new(engine.clone()).with_service_time(SERVICE_TIME);
-            Client::from_conf(
-                aws_sdk_dynamodb::Config::builder()
-                    .behavior_version(BehaviorVersion::latest())
-                    .region(Region::new("eu-central-1"))
-                    .credentials_provider(Credentials::new("grid", "grid", None, None, "grid"))
-                    .endpoint_url("http://embedded")
-                    .http_client(http_client(LateAnswers { inner, late }))
-                    .build(),
-            )
+            Client::new(&sdk_config(http_client(LateAnswers { inner, late })))
         };
         let prompt = client(Duration::ZERO);
         let mut config = TableConfig::new("items", "items-metadata");

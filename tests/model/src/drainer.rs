@@ -107,7 +107,6 @@ impl Turn<'_> {
         self.change(metadata, &Change::BeginPurge, Changing::BeginPurge)
     }
 
-    /// Finds the tombstones of a settled key.
     pub(crate) fn find_tombstones(&mut self) -> Option<()> {
         let now = self.now().epoch_seconds();
         let tombstones = (0..self.scenario.sort_keys())

@@ -9,6 +9,7 @@ use sharding::internal::protocol::expressed::{
     self, Action, Base, ExpressedWrite, NewVersion, Operation,
 };
 use sharding::internal::protocol::layout::Places;
+use sharding::internal::protocol::progress;
 use sharding::internal::protocol::version::Version;
 use sharding::internal::protocol::view::{Moment, View};
 use sharding::internal::protocol::write::{self, Write};
@@ -71,12 +72,6 @@ pub(crate) enum Asked {
     },
 }
 
-impl From<Request> for Asked {
-    fn from(request: Request) -> Self {
-        Self::Plain(request)
-    }
-}
-
 impl Asked {
     /// Whether it is a plain deletion that leaves nothing.
     pub(crate) fn removes(&self) -> bool {
@@ -85,14 +80,7 @@ impl Asked {
 }
 
 /// The next step of a write.
-pub(crate) enum Next {
-    Look(Option<Moment>),
-    Verify(Moment),
-    Pause,
-    Read,
-    Send(Asked),
-    Done(Ended),
-}
+pub(crate) type Next = progress::Next<Asked, Ended>;
 
 /// How a write has ended.
 #[derive(Clone, Copy, Debug)]
@@ -111,22 +99,12 @@ impl Machine {
 
     pub(crate) fn next(&mut self, view: &View, places: &Places, now: Moment) -> Next {
         match self {
-            Self::Plain(write) => match write.next(view, places, now) {
-                write::Next::Look(since) => Next::Look(since),
-                write::Next::Verify(since) => Next::Verify(since),
-                write::Next::Pause => Next::Pause,
-                write::Next::Read => Next::Read,
-                write::Next::Send(request) => Next::Send(request.into()),
-                write::Next::Done(outcome) => Next::Done(Ended::Plain(outcome)),
-            },
-            Self::Expressed(expressed) => match expressed.write.next(view, places, now) {
-                expressed::Next::Look(since) => Next::Look(since),
-                expressed::Next::Verify(since) => Next::Verify(since),
-                expressed::Next::Pause => Next::Pause,
-                expressed::Next::Read => Next::Read,
-                expressed::Next::Send(request) => Next::Send(expressed.asked(request)),
-                expressed::Next::Done(outcome) => Next::Done(Ended::Expressed(outcome)),
-            },
+            Self::Plain(write) => step(write.next(view, places, now), Asked::Plain, Ended::Plain),
+            Self::Expressed(expressed) => step(
+                expressed.write.next(view, places, now),
+                |request| expressed.asked(request),
+                Ended::Expressed,
+            ),
         }
     }
 
@@ -149,7 +127,6 @@ impl Machine {
         }
     }
 
-    /// Takes the response to a request.
     pub(crate) fn answered(
         &mut self,
         asked: &Asked,
@@ -172,6 +149,22 @@ impl Machine {
     }
 }
 
+/// The next step of either state machine.
+fn step<R, O>(
+    next: progress::Next<R, O>,
+    asked: impl FnOnce(R) -> Asked,
+    ended: impl FnOnce(O) -> Ended,
+) -> Next {
+    match next {
+        progress::Next::Look(since) => Next::Look(since),
+        progress::Next::Verify(since) => Next::Verify(since),
+        progress::Next::Pause => Next::Pause,
+        progress::Next::Read => Next::Read,
+        progress::Next::Send(request) => Next::Send(asked(request)),
+        progress::Next::Done(outcome) => Next::Done(ended(outcome)),
+    }
+}
+
 impl Expressed {
     fn asked(&mut self, request: expressed::Request) -> Asked {
         // What was read is needed for a pull only, and for one.
@@ -185,7 +178,6 @@ impl Expressed {
 }
 
 impl Turn<'_> {
-    /// Begins a write with an expression.
     pub(crate) fn begin_expressed(
         &mut self,
         value: Value,

@@ -11,7 +11,6 @@ use super::invariants::{DRAINED, LATE_REQUEST, OPENED, PURGED};
 use super::program::Op::{Create, CreateAgain, Put};
 use super::scenario::{Late, MODULO, Scenario};
 
-/// Writes with an expression.
 pub(crate) fn expressing() -> Vec<Scenario> {
     [with_one_place(), with_several_places(), growing(), draining(), with_late_requests()].concat()
 }

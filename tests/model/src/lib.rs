@@ -139,7 +139,6 @@ impl ProtocolModel {
         format!("t={} {}", turn.state.now, turn.story)
     }
 
-    /// The places of an item.
     fn places(&self, layout: &Layout, key: Key) -> Places {
         let home = |width| self.scenario.home(key, width);
         if self.rules.closing_is_place && self.rules.history_is_place {

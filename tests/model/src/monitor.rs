@@ -120,15 +120,10 @@ impl Monitor {
     pub(crate) fn respond(&mut self, operation: u8, outcome: Outcome) {
         self.pending.retain(|pending| pending.operation != operation);
         let response = (operation, outcome);
-        self.orders = self
-            .orders
-            .iter()
-            .filter(|order| order.responses.contains(&response))
-            .map(|order| order.without(operation))
-            .collect();
+        let true_in = self.orders.iter().filter(|order| order.responses.contains(&response));
+        self.orders = true_in.map(|order| order.without(operation)).collect();
     }
 
-    /// Whether an operation has no response yet.
     pub(crate) fn is_pending(&self, operation: u8) -> bool {
         self.pending.iter().any(|pending| pending.operation == operation)
     }

@@ -108,7 +108,6 @@ impl ProtocolModel {
         if let Op::Get(key) = op { key..key + 1 } else { from..self.scenario.sort_keys() }
     }
 
-    /// The shards that a get or a query reads.
     fn shards_to_read(&self, op: Op, layout: &Layout) -> Vec<ShardNumber> {
         if let Op::Get(key) = op {
             return self.places(layout, key).all().into_iter().collect();
@@ -165,8 +164,7 @@ impl ProtocolModel {
         let Some((stored, place)) = newest else { return false };
         let is_abandoned = |value| {
             let Some(&(actor, operation)) = self.writers.get(&value) else { return false };
-            let monitor = &state.monitors[usize::from(key)];
-            monitor.is_pending(operation)
+            state.monitors[usize::from(key)].is_pending(operation)
                 && actor.is_none_or(|(actor, op)| state.actors[actor].op > op)
         };
         // The reader's view may predate the change that made its home an old place.

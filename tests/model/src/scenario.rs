@@ -88,7 +88,7 @@ impl Late {
     pub(crate) fn put(place: u32, value: Value) -> Self {
         let version = late_version(FIRST_ERA);
         let effect = Effect::Put { version, write_id: None };
-        let request = Request::unmarked(effect, Condition::AbsentOrBelow(version)).into();
+        let request = Asked::Plain(Request::unmarked(effect, Condition::AbsentOrBelow(version)));
         Self { place, kind: Some(Kind::Write(value)), value: Some(value), request }
     }
 
@@ -96,20 +96,20 @@ impl Late {
     pub(crate) fn create(place: u32, value: Value) -> Self {
         let write_id = Some(write_id(value).as_str().to_owned());
         let effect = Effect::Put { version: late_version(FIRST_ERA), write_id };
-        let request = Request::unmarked(effect, Condition::Unchanged(None)).into();
+        let request = Asked::Plain(Request::unmarked(effect, Condition::Unchanged(None)));
         Self { place, kind: Some(Kind::CreateOnly(value)), value: Some(value), request }
     }
 
     /// A drain's copy of an item of the first era that existed before the scenario.
     pub(crate) fn copy(place: u32, value: Value) -> Self {
-        let request = copy_home(&earlier_item(FIRST_ERA, value).copy).into();
+        let request = Asked::Plain(copy_home(&earlier_item(FIRST_ERA, value).copy));
         Self { place, kind: None, value: Some(value), request }
     }
 
     /// A deletion in the first era.
     pub(crate) fn delete(place: u32) -> Self {
         let condition = Condition::AbsentOrBelow(late_version(FIRST_ERA));
-        let request = Request::unmarked(Effect::Remove, condition).into();
+        let request = Asked::Plain(Request::unmarked(Effect::Remove, condition));
         Self { place, kind: Some(Kind::Delete), value: None, request }
     }
 

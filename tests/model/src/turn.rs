@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sharding::ShardNumber;
 use sharding::internal::protocol::applied::{Once, UpdateId};
-use sharding::internal::protocol::copies::Answer;
+use sharding::internal::protocol::copies::{Answer, Request};
 use sharding::internal::protocol::layout::{Layout, Places};
 use sharding::internal::protocol::view::{Moment, View};
 use sharding::internal::protocol::write::{self, Update};
@@ -251,9 +251,9 @@ impl<'a> Turn<'a> {
         place: ShardNumber,
         key: Key,
         content: Content,
-        request: impl Into<Asked>,
+        request: Request,
     ) {
-        let body = Body::Item { place, key, content, request: request.into() };
+        let body = Body::Item { place, key, content, request: Asked::Plain(request) };
         self.post([body], self.valid_until());
     }
 

@@ -151,10 +151,8 @@ impl Turn<'_> {
         if let Machine::Plain(write) = &mut writing.write
             && write.examines()
         {
-            let newest = copies
-                .into_iter()
-                .map(|(_, stored)| stored)
-                .max_by(|one, other| self.model.compare(&one.copy, &other.copy));
+            let stored = copies.into_iter().map(|(_, stored)| stored);
+            let newest = stored.max_by(|one, other| self.model.compare(&one.copy, &other.copy));
             match newest.filter(|stored| stored.value.is_some()) {
                 Some(Stored { copy, value }) => {
                     writing.content.base = value;
@@ -194,7 +192,7 @@ impl Turn<'_> {
                     Effect::Add { .. } => Content::of(writing.content.value),
                     Effect::Bury { .. } | Effect::Remove => Content::default(),
                 };
-                (content, sent.into())
+                (content, Asked::Plain(sent))
             }
             (Machine::Plain(_), Asked::Expressed { .. }) => return None,
         };

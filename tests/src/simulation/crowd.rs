@@ -32,7 +32,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(20);
 /// The copies of pages in these runs, of which one may be slow.
 const COPIES: u32 = 2;
 
-/// One instance of the crowd.
 pub(super) async fn write(Actor { index, table, world, .. }: Actor, seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut count = 0;
@@ -44,7 +43,7 @@ pub(super) async fn write(Actor { index, table, world, .. }: Actor, seed: u64) {
         let item = valued_item(key(CROWDED), &text, value);
         match table.put(&item, Deadline::now() + WRITE_DEADLINE).await {
             Ok(_) => {
-                world.history(CROWDED).acknowledged(&text, Instant::now());
+                world.history(CROWDED).acknowledged(&text);
                 world.count(|totals| totals.crowd_writes += 1);
             }
             Err(error) => drop(outcome(&world, CROWDED, &error)),

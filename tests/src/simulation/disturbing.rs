@@ -10,7 +10,6 @@ use super::slow_metadata::Slow;
 use super::world::Actor;
 use super::{HOT, READERS, WRITERS};
 
-/// Disturbs the instances until the run ends.
 pub(super) async fn disturb(actors: Vec<Actor>, seed: u64) {
     let (mut rng, world) = (StdRng::seed_from_u64(seed), &actors[0].world);
     let plan = world.plan;

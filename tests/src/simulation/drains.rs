@@ -82,7 +82,6 @@ impl Shrinking {
         }
     }
 
-    /// The fault rates of the instances that drain.
     pub(super) const fn rates_of_drainers(self) -> FaultRates {
         match self {
             Self::Never | Self::AsBuilt => FaultRates::DRAINING,
@@ -92,7 +91,6 @@ impl Shrinking {
         }
     }
 
-    /// The fault rates of the instances that read.
     pub(super) const fn rates_of_readers(self) -> FaultRates {
         let is_slow = matches!(self, Self::WithoutWaitingForReads);
         if is_slow { FaultRates::READING_SLOWLY } else { FaultRates::READING }

@@ -30,7 +30,6 @@ pub enum EndpointBuild {
     PullsOverAnything,
 }
 
-/// The endpoint of this instance.
 pub(super) async fn start(
     engine: &Engine,
     actor: &Actor,
@@ -39,8 +38,7 @@ pub(super) async fn start(
     let connection = Connection(Arc::clone(&actor.instance));
     let connector = SharedHttpConnector::new(Changing { connection, build });
     let upstream = Upstream::over(&engine.sdk_config(), connector).await;
-    let upstream = upstream.map_err(Failure::harness)?;
-    Ok(Service::of_table(actor.table.clone(), upstream))
+    Ok(Service::of_table(actor.table.clone(), upstream.map_err(Failure::harness)?))
 }
 
 /// The connection of an endpoint, with the faults of its build.

@@ -44,9 +44,9 @@ impl KeyHistory {
         self.written.entry(sort_key.to_owned()).or_default().sent.insert(value);
     }
 
-    pub(super) fn acknowledged(&mut self, sort_key: &str, at: Instant) {
+    pub(super) fn acknowledged(&mut self, sort_key: &str) {
         let written = self.written.entry(sort_key.to_owned()).or_default();
-        written.acknowledged = Some(written.acknowledged.map_or(at, |before| before.min(at)));
+        written.acknowledged.get_or_insert_with(Instant::now);
     }
 
     /// A sort key that was acknowledged before this instant, selected by an arbitrary number.
@@ -55,7 +55,6 @@ impl KeyHistory {
         known.get(pick % known.len().max(1)).map(|key| (*key).clone())
     }
 
-    /// Every sort key that was acknowledged.
     pub(super) fn all_acknowledged(&self) -> BTreeSet<String> {
         let acknowledged =
             self.written.iter().filter(|(_, written)| written.acknowledged.is_some());

@@ -221,11 +221,8 @@ impl Search<'_> {
             for undone in self.undone(&state) {
                 self.add(&mut found, undone);
             }
-            for other in self
-                .under_way
-                .iter()
-                .filter(|other| **other != index && !state.done.contains(other))
-            {
+            let under_way = self.under_way.iter();
+            for other in under_way.filter(|other| **other != index && !state.done.contains(other)) {
                 if !self.operations[*other].kind.only_reads() && !self.has_twin(*other, &state) {
                     for reached in self.steps(&state, *other) {
                         self.add(&mut found, reached);
@@ -239,13 +236,9 @@ impl Search<'_> {
     /// The states after a pull of what late writes have replaced. A write with an expression has read
     /// it before, and may itself take effect later, or never.
     fn undone(&self, state: &State) -> Vec<State> {
-        let first_pull = self
-            .under_way
-            .iter()
-            .map(|index| self.operations[*index])
-            .filter(|operation| operation.kind.is_expression())
-            .map(|operation| operation.sent)
-            .min();
+        let under_way = self.under_way.iter().map(|index| self.operations[*index]);
+        let pulls = under_way.filter(|operation| operation.kind.is_expression());
+        let first_pull = pulls.map(|operation| operation.sent).min();
         state
             .replaced
             .iter()

@@ -114,10 +114,8 @@ impl Client {
             body["TableName"] = json!("items");
         }
         let target = http::HeaderValue::try_from(format!("DynamoDB_20120810.{operation}"));
-        let headers = http::HeaderMap::from_iter([(
-            http::HeaderName::from_static("x-amz-target"),
-            target.expect("a header"),
-        )]);
+        let name = http::HeaderName::from_static("x-amz-target");
+        let headers = http::HeaderMap::from_iter([(name, target.expect("a header"))]);
         let reply = self.service.respond(&headers, body.to_string().into()).await;
         let answer: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
         if reply.body.windows(5).any(|text| text == b"\"_sh:") {
@@ -174,7 +172,7 @@ impl Client {
         let put = json!({ "Item": stored(which, &sort_key, Some(value)) });
         match self.request("PutItem", put).await {
             Answer::Done(_) => {
-                world.history(which).acknowledged(&sort_key, Instant::now());
+                world.history(which).acknowledged(&sort_key);
                 world.count(|totals| totals.acknowledged += 1);
             }
             Answer::Failed => world.count(|totals| totals.refused += 1),
@@ -289,10 +287,8 @@ impl Client {
                 names.iter().map(found).collect()
             }
             _ => {
-                let gets: Vec<Value> = keys
-                    .iter()
-                    .map(|key| json!({ "Get": { "TableName": "items", "Key": key } }))
-                    .collect();
+                let get = |key: &Value| json!({ "Get": { "TableName": "items", "Key": key } });
+                let gets: Vec<Value> = keys.iter().map(get).collect();
                 let answer =
                     self.request("TransactGetItems", json!({ "TransactItems": gets })).await;
                 let Answer::Done(answer) = answer else { return };

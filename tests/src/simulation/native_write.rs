@@ -27,7 +27,6 @@ enum Condition {
 }
 
 impl Condition {
-    /// Whether it holds for this value.
     fn holds(self, value: Option<u64>) -> bool {
         match self {
             Self::None => true,
@@ -81,7 +80,6 @@ impl Write {
         }
     }
 
-    /// The value that it leaves.
     fn leaves(&self) -> Option<u64> {
         (self.deed != Deed::Delete).then_some(self.value)
     }

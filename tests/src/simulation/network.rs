@@ -7,7 +7,6 @@ use std::time::Duration;
 use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture};
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
-use aws_smithy_types::body::SdkBody;
 use embedded_dynamodb::{Engine, Response};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -18,6 +17,7 @@ use super::faults::{Fault, FaultRates};
 use super::record::Record;
 use super::slow_metadata::{Slow, SlowMetadata};
 use super::{Plan, locked};
+use crate::wire::respond;
 
 /// The network that all instances of a run share.
 #[derive(Debug)]
@@ -135,7 +135,6 @@ impl Instance {
         }
     }
 
-    /// Sets the wall clock back.
     pub(super) fn set_clock_back(&self, by: Duration) {
         let mut state = locked(&self.state);
         let now = Instant::now();
@@ -318,18 +317,10 @@ impl Instance {
         };
         sleep(self.latency() + after).await;
         self.run_on().await;
-        respond(response)
+        let mut answer = respond(response.status, response.body)?;
+        answer.headers_mut().insert("content-type", response.content_type);
+        Ok(answer)
     }
-}
-
-fn respond(from_engine: Response) -> Result<HttpResponse, ConnectorError> {
-    let status = from_engine
-        .status
-        .try_into()
-        .map_err(|error| ConnectorError::other(Box::new(error), None))?;
-    let mut response = HttpResponse::new(status, SdkBody::from(from_engine.body));
-    response.headers_mut().insert("content-type", from_engine.content_type);
-    Ok(response)
 }
 
 fn throttled(limit: &str, is_write: bool) -> Response {

@@ -1,5 +1,5 @@
-//! The record of a run: every write of an item that reached the tables, to explain a violation, and
-//! the changes of the keys.
+//! The record of a run: every write of an item that reached the tables, to explain a violation, the
+//! changes of the keys, and the counts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -166,18 +166,22 @@ impl Record {
         }
     }
 
-    /// The first rule of the directory that was broken, or the counts of changes and of injected
-    /// faults.
+    /// The first rule of the directory that was broken, or the counts of the run.
     pub(super) fn verdict(&self) -> Result<Totals, String> {
         let state = locked(&self.state);
         state.broken.clone().map_or_else(|| Ok(state.totals.clone()), Err)
     }
 
+    pub(super) fn count<T>(&self, change: impl FnOnce(&mut Totals) -> T) -> T {
+        change(&mut locked(&self.state).totals)
+    }
+
     /// Counts a fault, besides what else it is.
     pub(super) fn fault(&self, count: impl FnOnce(&mut Totals)) {
-        let mut state = locked(&self.state);
-        state.totals.faults += 1;
-        count(&mut state.totals);
+        self.count(|totals| {
+            totals.faults += 1;
+            count(totals);
+        });
     }
 
     /// The writes of one item that reached the table, one per line.

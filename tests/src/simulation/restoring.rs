@@ -82,7 +82,6 @@ fn acknowledged(world: &World) -> [BTreeSet<String>; KEYS] {
     std::array::from_fn(|which| world.history(which).all_acknowledged())
 }
 
-/// A backup of both tables.
 pub(super) fn back_up(engine: &Engine, world: &World) -> Result<Backup, Failure> {
     Ok(Backup {
         items: rows(engine, "items")?,

@@ -53,7 +53,6 @@ impl Actor {
 pub(super) struct World {
     histories: [Mutex<KeyHistory>; KEYS],
     registers: [Mutex<Registers>; KEYS],
-    totals: Mutex<Totals>,
     violation: Mutex<Option<Failure>>,
     pub(super) network: Arc<Network>,
     pub(super) plan: Plan,
@@ -72,7 +71,6 @@ impl World {
         Self {
             histories: Default::default(),
             registers: Default::default(),
-            totals: Mutex::default(),
             violation: Mutex::default(),
             network,
             plan,
@@ -93,7 +91,7 @@ impl World {
     }
 
     pub(super) fn count<T>(&self, change: impl FnOnce(&mut Totals) -> T) -> T {
-        change(&mut locked(&self.totals))
+        self.network.record.count(change)
     }
 
     /// Records the first broken promise of a key, and ends the run.
@@ -122,8 +120,7 @@ impl World {
         if let Some(violation) = locked(&self.violation).take() {
             return Err(violation);
         }
-        let of_record = self.network.record.verdict().map_err(Failure::Violation)?;
-        Ok(self.count(|totals| totals.plus(&of_record)))
+        self.network.record.verdict().map_err(Failure::Violation)
     }
 
     pub(super) fn age(&self) -> Duration {

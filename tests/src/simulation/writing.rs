@@ -97,7 +97,7 @@ async fn append(Actor { table, world, .. }: Actor, which: usize, value: u64) {
     let mut history = world.history(which);
     history.append_ended(value, sort_key.as_deref());
     if let (Ok(written), Some(sort_key)) = (&appended, &sort_key) {
-        history.acknowledged(sort_key, Instant::now());
+        history.acknowledged(sort_key);
         world.count(|totals| {
             totals.appended += 1;
             totals.appended_again += u64::from(written.throttled > 0);
@@ -115,7 +115,7 @@ async fn write_plain(Actor { table, world, .. }: Actor, which: usize, plain: Pla
     };
     match written {
         Ok(_) => {
-            world.history(which).acknowledged(&plain.text, Instant::now());
+            world.history(which).acknowledged(&plain.text);
             world.count(|totals| totals.acknowledged += 1);
         }
         Err(error) => {

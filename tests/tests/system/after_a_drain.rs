@@ -99,8 +99,7 @@ impl Fixture {
         let gets = self
             .cost(ITEMS, async || {
                 for number in 0..ITEMS {
-                    let sort_key = item(number, 0).sort_key;
-                    let found = table.get(&key(), &sort_key, false, soon()).await;
+                    let found = table.get(&key(), &item(number, 0).sort_key, false, soon()).await;
                     assert!(found.expect("a response").is_some(), "{number}");
                 }
             })

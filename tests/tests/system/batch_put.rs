@@ -4,25 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use embedded_dynamodb::{Engine, InProcess};
 use futures_util::{StreamExt, stream};
-use local::in_process_clients;
-use sharding::{Attributes, ShardedTable, WriteErrorKind, create_tables};
-use system_tests::config;
+use sharding::{Attributes, ShardedTable, WriteErrorKind};
+use system_tests::{Tables, config};
 
 /// The most writes that are under way at once.
 const CONCURRENCY: usize = 64;
 
-async fn over(engine: &Engine, service_time: Duration) -> ShardedTable {
-    let in_process = InProcess::new(engine.clone());
-    let tables = in_process_clients(&in_process).dynamodb;
-    create_tables(&tables, &config()).await.expect("tables");
-    let client = in_process_clients(&in_process.with_service_time(service_time)).dynamodb;
-    ShardedTable::new(&client, config())
-}
-
 async fn table() -> ShardedTable {
-    over(&Engine::in_memory().expect("an engine"), Duration::from_millis(100)).await
+    let tables = Tables::unclaimed(config()).await;
+    Tables { service_time: Duration::from_millis(100), ..tables }.sharded_table()
 }
 
 fn items(count: usize) -> impl Iterator<Item = (&'static str, String, Attributes)> {
@@ -63,9 +54,9 @@ async fn a_slow_consumer_of_the_outcomes_fails_no_item() {
 
 #[tokio::test(start_paused = true)]
 async fn what_failed_is_repeated_by_its_positions() {
-    let engine = Engine::in_memory().expect("an engine");
-    let (lost, good) =
-        (over(&engine, Duration::from_secs(3_600)).await, over(&engine, Duration::ZERO).await);
+    let tables = Tables::unclaimed(config()).await;
+    let good = tables.sharded_table();
+    let lost = Tables { service_time: Duration::from_secs(3_600), ..tables }.sharded_table();
     let mut items: Vec<_> = items(100).collect();
     items[7].1.clear();
     good.put("day", "first", Attributes::new()).await.expect("stored");

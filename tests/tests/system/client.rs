@@ -11,9 +11,9 @@ use local::in_process_clients;
 use serde::{Deserialize, Serialize};
 use sharding::{
     Attributes, Conditions, ETag, ETags, Page, ReadError, ShardedTable, SortKey, SortKeyType,
-    TableConfig, Value, WriteErrorKind, create_tables,
+    Value, WriteErrorKind, create_tables,
 };
-use system_tests::config;
+use system_tests::{Tables, config};
 use tokio::time::Instant;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -33,14 +33,8 @@ fn order(total: i64) -> Order {
     Order { total, note: None, lines: vec![Line { article: "tea".into(), count: u64::MAX }] }
 }
 
-async fn over(engine: &Engine, config: TableConfig) -> ShardedTable {
-    let client = in_process_clients(&InProcess::new(engine.clone())).dynamodb;
-    create_tables(&client, &config).await.expect("tables");
-    ShardedTable::new(&client, config)
-}
-
 async fn table() -> ShardedTable {
-    over(&Engine::in_memory().expect("an engine"), config()).await
+    Tables::unclaimed(config()).await.sharded_table()
 }
 
 #[tokio::test(start_paused = true)]
@@ -141,7 +135,7 @@ async fn what_cannot_be_stored_is_an_error_and_nothing_is_sent() {
 #[tokio::test(start_paused = true)]
 async fn a_table_with_numbers_takes_text_and_integers() {
     let numbers = config().with(|config| config.sort_key_type = SortKeyType::Number);
-    let table = over(&Engine::in_memory().expect("an engine"), numbers).await;
+    let table = Tables::unclaimed(numbers).await.sharded_table();
     for sort_key in ["10", "9.50"] {
         table.put("sensor", sort_key, Attributes::new()).await.expect("stored");
     }
@@ -179,10 +173,9 @@ async fn a_stream_goes_over_pages_and_a_growth() {
 #[tokio::test(start_paused = true)]
 async fn an_error_names_the_table_that_is_missing() {
     for (missing, name) in [("items", "main"), ("items-metadata", "metadata")] {
-        let engine = Engine::in_memory().expect("an engine");
-        let table = over(&engine, config()).await;
-        let client = in_process_clients(&InProcess::new(engine)).dynamodb;
-        client.delete_table().table_name(missing).send().await.expect("deleted");
+        let tables = Tables::unclaimed(config()).await;
+        let table = tables.sharded_table();
+        tables.client.delete_table().table_name(missing).send().await.expect("deleted");
         let expected = format!(
             "the {name} table {missing} cannot be used: ResourceNotFoundException: Requested resource not found"
         );
@@ -197,12 +190,10 @@ async fn an_error_names_the_table_that_is_missing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_ends_within_its_timeout_or_the_tables() {
-    let engine = Engine::in_memory().expect("an engine");
     let quick = config().with(|config| config.timeout = Duration::from_secs(2));
-    let ready = over(&engine, quick.clone()).await;
-    ready.put("day", "order-1", order(1)).await.expect("stored");
-    let slow = InProcess::new(engine).with_service_time(Duration::from_secs(3600));
-    let table = ShardedTable::new(&in_process_clients(&slow).dynamodb, quick);
+    let tables = Tables::unclaimed(quick).await;
+    tables.sharded_table().put("day", "order-1", order(1)).await.expect("stored");
+    let table = Tables { service_time: Duration::from_secs(3600), ..tables }.sharded_table();
     for (timeout, expected) in [(None, 2), (Some(1), 1)] {
         let (put, began) = (table.put("day", "order-1", order(1)), Instant::now());
         let put = match timeout {
@@ -225,10 +216,10 @@ async fn a_request_ends_within_its_timeout_or_the_tables() {
 fn a_program_without_close_gets_a_warning_with_the_growing_keys() {
     for closes in [true, false] {
         let log = logged(async {
-            let engine = Engine::in_memory().expect("an engine");
+            let tables = Tables::unclaimed(config()).await;
             let limits = PartitionLimits { write_units: 10.0, ..PartitionLimits::default() };
-            engine.set_limits([("items".to_owned(), limits)]);
-            let table = over(&engine, config()).await;
+            tables.engine.set_limits([("items".to_owned(), limits)]);
+            let table = tables.sharded_table();
             let items = (0..400).map(|n| ("day", format!("order-{n:03}"), order(n)));
             let outcome = table.batch_put(items).timeout(Duration::from_millis(300)).await;
             assert!(!outcome.failed.is_empty(), "it is hot");

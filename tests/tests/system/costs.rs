@@ -82,10 +82,10 @@ impl Counted {
     }
 
     /// Checks the documented cost of an operation, including its work in the background.
-    async fn costs(&self, name: &str, operation: impl AsyncFnOnce(&TableEngine)) {
+    async fn costs<T>(&self, name: &str, operation: impl Future<Output = T>) -> T {
         let (calls, [written, read]) = (self.wire.calls().len(), self.tables.units());
         let began = Instant::now();
-        operation(&self.table).await;
+        let outcome = operation.await;
         let round_trips = began.elapsed().div_duration_f64(ROUND_TRIP);
         self.table.finish_background_work().await;
         let calls = self.wire.calls().split_off(calls);
@@ -97,6 +97,7 @@ impl Counted {
             "| {name} | {round_trips:.0} | {to_items} | {to_metadata} | {written:.1} | {read:.1} |"
         );
         documented(COSTS, &row);
+        outcome
     }
 }
 
@@ -109,36 +110,23 @@ async fn an_operation_costs_what_the_documents_say() {
     let counted = Counted::new().await;
     // A POST and a PUT are the same write.
     let put = async |name: &str, item: &Item| {
-        let put = async |table: &TableEngine| {
-            table.put(item, soon()).await.expect("stored");
-        };
-        counted.costs(name, put).await;
+        counted.costs(name, counted.table.put(item, soon())).await.expect("stored");
     };
     let create = async |name: &str, item: &Item| {
-        let create = async |table: &TableEngine| {
-            table.create(item, None, soon()).await.expect("nothing stood");
-        };
-        counted.costs(name, create).await;
+        counted.costs(name, counted.table.create(item, None, soon())).await.expect("nothing stood");
     };
     let delete = async |name: &str, item: &Item| {
-        let delete = async |table: &TableEngine| {
-            table.delete(&item.partition_key, &item.sort_key, soon()).await.expect("deleted");
-        };
-        counted.costs(name, delete).await;
+        let delete = counted.table.delete(&item.partition_key, &item.sort_key, soon());
+        counted.costs(name, delete).await.expect("deleted");
     };
     let get = async |name: &str, item: &Item, is_stored: bool| {
-        let get = async |table: &TableEngine| {
-            let found = table.get(&item.partition_key, &item.sort_key, true, soon()).await;
-            assert_eq!(found.expect("a response").is_some(), is_stored);
-        };
-        counted.costs(name, get).await;
+        let get = counted.table.get(&item.partition_key, &item.sort_key, true, soon());
+        let found = counted.costs(name, get).await.expect("a response");
+        assert_eq!(found.is_some(), is_stored);
     };
     let page = async |name: &str, item: &Item| {
         let query = PageQuery { consistent: true, ..PageQuery::new(item.partition_key.clone()) };
-        let page = async |table: &TableEngine| {
-            drop(table.query(&query, soon()).await.expect("a page"));
-        };
-        counted.costs(name, page).await;
+        counted.costs(name, counted.table.query(&query, soon())).await.expect("a page");
     };
     let idle = async || sleep(Duration::from_secs(60)).await;
     counted.read_all_pages().await;
@@ -180,24 +168,18 @@ async fn an_update_costs_what_the_documents_say() {
     };
     let replace = async |name: &str, item: &Item| {
         let conditions = tag(item).await;
-        let replace = async |table: &TableEngine| {
-            table.put_if(item, &conditions, soon()).await.expect("unchanged");
-        };
-        counted.costs(name, replace).await;
+        let replace = counted.table.put_if(item, &conditions, soon());
+        counted.costs(name, replace).await.expect("unchanged");
     };
     let delete = async |name: &str, item: &Item| {
         let (conditions, key, sort_key) = (tag(item).await, &item.partition_key, &item.sort_key);
-        let delete = async |table: &TableEngine| {
-            table.delete_if(key, sort_key, &conditions, soon()).await.expect("unchanged");
-        };
-        counted.costs(name, delete).await;
+        let delete = counted.table.delete_if(key, sort_key, &conditions, soon());
+        counted.costs(name, delete).await.expect("unchanged");
     };
     let patch = async |name: &str, item: &Item, patch: &Patch| {
         let (keys, none) = ((&item.partition_key, &item.sort_key), Conditions::default());
-        let patch = async |table: &TableEngine| {
-            table.update(keys, patch, &none, None, soon()).await.expect("updated");
-        };
-        counted.costs(name, patch).await;
+        let update = counted.table.update(keys, patch, &none, None, soon());
+        counted.costs(name, update).await.expect("updated");
     };
     let one = Patch {
         add: Attributes::from([("count".to_owned(), Value::N("1".into()))]),

@@ -11,8 +11,8 @@ use system_tests::{Call, Fate, Tables, Wire, config, count, partition_key, soon,
 const THROTTLED: &str = r#"{"__type":"x#ThrottlingException","message":"hot","throttlingReasons":[{"reason":"IndexReadKeyRangeThroughputExceeded","resource":"arn"}]}"#;
 const BUILDING: &str = r#"{"__type":"com.amazon.coral.validate#ValidationException","message":"Cannot read from backfilling global secondary index: replica-1"}"#;
 
-/// Reads the key's 40 items twenty times. Returns the number of queries to the table, to replicas,
-/// and rejected by replicas.
+/// Reads the key's 40 items twenty times. Returns the numbers of queries to the table and to
+/// replicas.
 async fn read(
     decide: impl Fn(&Call) -> Fate + Send + Sync + 'static,
     consistent: bool,

@@ -226,10 +226,6 @@ async fn an_unreadable_item_ends_a_shrink_until_it_is_requested_again() {
     fixture.assert_finds(numbered(0..40)).await;
     sleep(Duration::from_secs(7_200)).await;
     assert_eq!(fixture.scheduled().await["draining"], 0, "the schedule would fail on it forever");
-    fixture
-        .of_key
-        .table
-        .begin_settle(&key(), soon())
-        .await
-        .expect("an explicit request may try again");
+    let requested = fixture.of_key.table.begin_settle(&key(), soon()).await;
+    requested.expect("an explicit request may try again");
 }

@@ -247,14 +247,14 @@ fn unfit(name: &str, NotOfType { attribute, why }: NotOfType) -> InvalidRequest 
         "" => "item".to_owned(),
         path => format!("attribute {path}"),
     };
-    InvalidRequest::new(what, why)
+    InvalidRequest::of(what, why)
 }
 
 /// Rejects names that belong to the keys or to the product.
 fn allowed(config: &TableConfig, name: &str) -> Result<(), InvalidRequest> {
     if config.is_reserved(name) || name.is_empty() {
         let why = "the name belongs to a key or to the product; any other name that is not empty is allowed";
-        return Err(InvalidRequest::new(format!("attribute {name}"), why.to_owned()));
+        return Err(InvalidRequest::of(format!("attribute {name}"), why));
     }
     Ok(())
 }

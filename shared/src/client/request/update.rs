@@ -7,7 +7,7 @@ use crate::client::request::{
 };
 use crate::engine::Deadline;
 use crate::engine::error::{InvalidRequest, WriteError};
-use crate::engine::results::Updated;
+use crate::engine::write::Updated;
 use crate::protocol::tag::Conditions;
 use crate::values::idempotency::IdempotencyKey;
 use crate::values::patch::{Merge, Patch};
@@ -64,7 +64,7 @@ impl Update {
         let added = value(name, added)?;
         if !matches!(added, Value::N(_) | Value::Ss(_) | Value::Ns(_) | Value::Bs(_)) {
             let why = format!("it is {}; a number or a set can be added", added.type_name());
-            return Err(InvalidRequest::new(format!("attribute {name}"), why));
+            return Err(InvalidRequest::of(format!("attribute {name}"), why));
         }
         self.patch.add.insert(name.to_owned(), added);
         Ok(())
@@ -166,7 +166,7 @@ impl Update {
         let Patch { merge, add } = &self.patch;
         if let Some(name) = add.keys().find(|name| merge.contains_key(*name)) {
             let why = "the update both adds to it and sets or removes it";
-            return Err(InvalidRequest::of(&format!("attribute {name}"), why).into());
+            return Err(InvalidRequest::of(format!("attribute {name}"), why).into());
         }
         let once = self.idempotency_key.as_ref();
         let target = (&partition_key, &sort_key);

@@ -41,7 +41,7 @@ impl TableEngine {
         to: ShardCount,
         deadline: Deadline,
     ) -> Result<ShardMetadata, DrainRefused> {
-        self.inner.claim_once(None, deadline).await?;
+        self.inner.claim_once(deadline).await?;
         let job = self.inner.job(key, deadline);
         let record = job.record_from_now().await?;
         let now = record.metadata.number_of_shards;
@@ -68,7 +68,7 @@ impl TableEngine {
         key: &PartitionKey,
         deadline: Deadline,
     ) -> Result<ShardMetadata, DrainRefused> {
-        self.inner.claim_once(None, deadline).await?;
+        self.inner.claim_once(deadline).await?;
         let job = self.inner.job(key, deadline);
         let mut record = job.record_from_now().await?;
         let ShardMetadata { read_shards, number_of_shards, .. } = &record.metadata;

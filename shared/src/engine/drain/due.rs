@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::config::{TableConfig, Writes};
-use crate::policy::decision::ShrinkDecision;
 use crate::protocol::drain::may_purge;
 use crate::protocol::metadata::ShardMetadata;
 use crate::values::key::ShardCount;
@@ -61,8 +60,7 @@ impl ShrinkAndSettle {
         if is_calm
             && shrink_after > 0
             && metadata.layout().is_listed(table.adopt_shards)
-            && let ShrinkDecision::To(to) =
-                table.policy.decide_shrink(metadata, shrink_after, now_seconds)
+            && let Some(to) = table.policy.decide_shrink(metadata, shrink_after, now_seconds)
         {
             return Some(Due::Shrink(to));
         }

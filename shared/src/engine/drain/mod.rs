@@ -9,11 +9,12 @@ pub(crate) mod due;
 mod moves;
 pub(crate) mod pace;
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::engine::drain::moves::{MOVE_CONCURRENCY, Move, Mover, Stop};
+use crate::engine::drain::moves::{MOVE_CONCURRENCY, Move, Stop};
 use crate::engine::drain::pace::DrainBudget;
 use crate::engine::events::{ScalingReason, ScalingStep};
 use crate::engine::views::keys::KeyJob;
@@ -82,13 +83,13 @@ impl TableEngine {
         budgets: &[&DrainBudget],
         deadline: Deadline,
     ) -> Result<Drained, TableError> {
-        self.inner.claim_once(None, deadline).await?;
+        self.inner.claim_once(deadline).await?;
         let job = self.inner.job(key, deadline);
         // The remembered state belongs to one call at a time.
         let Ok(mut own) = job.state.drain.try_lock() else {
             return Ok(Drained::Waiting { until: self.epoch_seconds() + 1 });
         };
-        let mut run = DrainRun { job: &job, mover: Mover::new(&job, budgets), from: None };
+        let mut run = DrainRun { job: &job, budgets, pace: HashMap::new(), items: 0 };
         match run.run(&mut own).await {
             Err(error @ (TableError::Rejected(_) | TableError::Damaged(_))) => {
                 *own = None;
@@ -128,11 +129,14 @@ impl OwnDrain {
     }
 }
 
+/// One call.
 struct DrainRun<'a> {
     job: &'a KeyJob<'a>,
-    mover: Mover<'a>,
-    /// The read width before this call lowered it.
-    from: Option<ShardCount>,
+    budgets: &'a [&'a DrainBudget],
+    /// The configured pace of each shard.
+    pace: HashMap<ShardNumber, DrainBudget>,
+    /// Items that it copied or deleted.
+    items: u64,
 }
 
 impl DrainRun<'_> {
@@ -141,7 +145,7 @@ impl DrainRun<'_> {
             match self.go_on(own).await {
                 Ok(Some(drained)) => return Ok(drained),
                 Ok(None) | Err(Stop::Over) => {}
-                Err(Stop::Interrupted) => return Ok(Drained::Working { items: self.mover.items }),
+                Err(Stop::Interrupted) => return Ok(Drained::Working { items: self.items }),
                 Err(Stop::Failed(error)) => return Err(error),
             }
         }
@@ -232,14 +236,14 @@ impl DrainRun<'_> {
                 own.deletes = !part.is_empty();
                 let width = metadata.number_of_shards;
                 let delete = |(at, _, copy)| Move { copy, at, home: None, width };
-                self.mover.carry_out(own, part.into_iter().map(delete).collect()).await?;
+                self.carry_out(own, part.into_iter().map(delete).collect()).await?;
             } else if let Some(shard) = shards.iter().copied().find(|shard| shard >= from) {
                 let after = after.clone().filter(|_| shard == *from);
                 let (moves, next) = self.look_at(own, metadata, shard, after).await?;
                 if own.found && drain.emptied_at.is_some() {
                     return Ok(None);
                 }
-                self.mover.carry_out(own, moves).await?;
+                self.carry_out(own, moves).await?;
                 own.next = next.map_or((shard.next(), None), |next| (shard, Some(next)));
                 own.deletes = own.pass.remembered() >= MAX_REMEMBERED_COPIES;
             } else if own.pass.remembered() > 0 {
@@ -260,7 +264,7 @@ impl DrainRun<'_> {
 
     /// Records that a round found nothing. `None` if the drain goes on.
     async fn finish(
-        &mut self,
+        &self,
         own: &OwnDrain,
         metadata: &ShardMetadata,
         drain: &Drain,
@@ -277,12 +281,12 @@ impl DrainRun<'_> {
         }
         match job.step(&known, &end).await? {
             Some(done) if done.settled => {
-                let (from, to) = (*self.from.get_or_insert(metadata.read_shards), done.read_shards);
+                let (from, to) = (metadata.read_shards, done.read_shards);
                 if !metadata.settled {
                     tracing::info!(%from, %to, "drained");
                     job.report(from, ScalingStep::Drained(to), ScalingReason::Asked);
                 }
-                Ok(Some(Drained::Done { from, to, items: self.mover.items }))
+                Ok(Some(Drained::Done { from, to, items: self.items }))
             }
             Some(_) | None => Ok(None),
         }

@@ -1,17 +1,15 @@
 //! The moves of a drain: copies items home and deletes old copies, several at once, under a lease
 //! and at a pace.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
-use crate::engine::drain::OwnDrain;
 use crate::engine::drain::pace::DrainBudget;
+use crate::engine::drain::{DrainRun, OwnDrain};
 use crate::engine::retry::Backoff;
-use crate::engine::views::keys::KeyJob;
-use crate::engine::views::record::Record;
+use crate::engine::views::Record;
 use crate::engine::{Deadline, Inner};
 use crate::protocol::drain::{MayMove, may_move};
 use crate::protocol::view::Moment;
@@ -30,14 +28,6 @@ pub(crate) struct Move {
     pub(crate) width: ShardCount,
 }
 
-/// Sends the moves of one call, at its pace.
-pub(crate) struct Mover<'a> {
-    job: &'a KeyJob<'a>,
-    budgets: &'a [&'a DrainBudget],
-    pace: HashMap<ShardNumber, DrainBudget>,
-    pub(crate) items: u64,
-}
-
 /// Why a part of the work stopped early.
 pub(crate) enum Stop {
     /// The time is up.
@@ -53,13 +43,9 @@ impl From<TableError> for Stop {
     }
 }
 
-impl<'a> Mover<'a> {
-    pub(crate) fn new(job: &'a KeyJob<'a>, budgets: &'a [&'a DrainBudget]) -> Self {
-        Self { job, budgets, pace: HashMap::new(), items: 0 }
-    }
-
+impl DrainRun<'_> {
     /// Sends moves, several at once. The next round finds the items that could not be moved.
-    pub(crate) async fn carry_out(
+    pub(super) async fn carry_out(
         &mut self,
         own: &mut OwnDrain,
         moves: Vec<Move>,
@@ -96,7 +82,7 @@ impl<'a> Mover<'a> {
                         own.pass.found_home(at, copy.sort_key.clone(), copy.remembered(), now);
                     }
                 }
-                Ok(Sent::LeaseOver | Sent::Throttled(_) | Sent::Conflict) => own.found = true,
+                Ok(Sent::LeaseOver) => own.found = true,
                 Err(error) if error.is_retryable() => stop = Some(Stop::Interrupted),
                 Err(error) => return Err(error.into()),
             }
@@ -157,8 +143,6 @@ impl Move {
                 None => inner.tables.delete_copy(copy, place, lasts).await,
             };
             let error = match sent {
-                Ok(Sent::Throttled(scope)) => TableError::Capacity(scope),
-                Ok(Sent::Conflict) => TableError::Conflict,
                 Err(error) if error.is_retryable() => error,
                 sent => return (self, sent, is_certain),
             };

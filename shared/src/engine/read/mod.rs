@@ -15,13 +15,13 @@ use crate::engine::views::keys::KeyJob;
 use crate::engine::{Deadline, Inner, TableEngine, telemetry};
 use crate::policy::capacity::CapacityScope;
 use crate::protocol::layout::FIRST_ERA;
-use crate::protocol::merge::{Forecast, PageMerge, ShardPageRequest, Stored};
+use crate::protocol::merge::{Forecast, PageMerge, ShardPage, ShardPageRequest, Stored};
 use crate::protocol::read::{ReadEnd, knows_era, read_end};
 use crate::protocol::tag::ETag;
 use crate::protocol::version::Version;
 use crate::protocol::view::{Moment, View};
+use crate::table::GetTarget;
 use crate::table::error::{Cause, TableError};
-use crate::table::{GetTarget, ShardQueryPage};
 use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::values::query::{Order, PageQuery};
 use crate::values::value::Item;
@@ -123,16 +123,17 @@ impl TableEngine {
     }
 }
 
+/// A page of a shard, and the read units that it cost.
+type PageAnswer = Result<(ShardPage<Item>, f64), TableError>;
+
 struct PageRun<'a> {
     job: &'a KeyJob<'a>,
     query: Arc<PageQuery>,
     merge: PageMerge<Item>,
-    pages: JoinSet<(ShardNumber, Result<ShardQueryPage, TableError>)>,
+    pages: JoinSet<(ShardNumber, PageAnswer)>,
     waiting: Vec<ShardPageRequest>,
     consumed: f64,
     bytes: usize,
-    /// The size of an item without its attributes and its sort key.
-    own_bytes: usize,
     /// The highest era of the copies that were read.
     era: u64,
     /// Read replicas may be used: a view shows that no items were moved recently.
@@ -159,7 +160,6 @@ impl<'a> PageRun<'a> {
             waiting: Vec::new(),
             consumed: 0.0,
             bytes: 0,
-            own_bytes: job.inner.tables.own_bytes(&query.partition_key),
             era: 0,
             replicas: false,
         }
@@ -181,12 +181,12 @@ impl<'a> PageRun<'a> {
         let now = inner.environment.now().epoch_seconds();
         self.replicas = !view.layout.may_lag_in_indexes(now);
         self.ask(view.layout.read_shards);
+        let own_bytes = inner.tables.own_bytes(&self.query.partition_key);
         let mut failed = None;
         while !self.merge.is_complete() {
             match timeout_at(*deadline, self.pages.join_next()).await {
-                Ok(Some(Ok((shard, Ok(answer))))) => {
-                    self.consumed += answer.consumed;
-                    let mut page = answer.page;
+                Ok(Some(Ok((shard, Ok((mut page, consumed)))))) => {
+                    self.consumed += consumed;
                     let eras = page.items.iter().map(|stored| stored.version.era());
                     self.era = eras.fold(self.era, u64::max);
                     // A copy at a shard that is not a place of the item does not count: its write
@@ -208,7 +208,7 @@ impl<'a> PageRun<'a> {
             if failed.is_some() {
                 break;
             }
-            let (bytes, own_bytes) = (&mut self.bytes, self.own_bytes);
+            let bytes = &mut self.bytes;
             self.merge.advance(|item| {
                 *bytes += item.attributes.size() + own_bytes;
                 *bytes < PAGE_BYTES
@@ -256,14 +256,14 @@ impl<'a> PageRun<'a> {
 
 impl Inner {
     /// Queries one shard: on a read replica if the query and the key may lag and a replica is
-    /// available, otherwise on the table.
+    /// available, otherwise on the table. Also returns the read units that it cost.
     async fn query_shard(
         &self,
         query: &PageQuery,
         request: &ShardPageRequest,
         replicas: bool,
         deadline: Deadline,
-    ) -> Result<ShardQueryPage, TableError> {
+    ) -> Result<(ShardPage<Item>, f64), TableError> {
         let mut failed = None;
         if replicas
             && !query.consistent

@@ -112,13 +112,10 @@ impl Inner {
 
     /// Reads the table item. Returns whether this instance has learned of other pages.
     async fn learn_division(&self, deadline: Deadline) -> Result<bool, TableError> {
-        let known = self.directory.known();
+        let division = || self.directory.known().map(|known| known.division);
+        let before = division();
         self.read_table_item(deadline).await?;
-        let now_known = self.directory.known();
-        Ok(match (known, now_known) {
-            (Some(before), Some(now)) => !Arc::ptr_eq(&before, &now),
-            (before, now) => before.is_some() != now.is_some(),
-        })
+        Ok(division() != before)
     }
 
     /// An instance never goes back to fewer pages: nobody writes them any more.

@@ -10,13 +10,12 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 use crate::engine::drain::OwnDrain;
-use crate::engine::views::conflicts::Conflicts;
-use crate::engine::views::record::Record;
+use crate::engine::views::Record;
 use crate::engine::{Deadline, Inner, locked, telemetry};
 use crate::policy::capacity::CapacityScope;
 use crate::policy::pressure::{Pressure, PressureTracker};
 use crate::protocol::directory::KeyDigest;
-use crate::protocol::view::{Moment, View};
+use crate::protocol::view::{Moment, OBSERVER_PAUSE, View};
 use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::values::spacing::Spacing;
 use crate::values::throughput::WarmThroughput;
@@ -32,6 +31,8 @@ const RENEWAL_TIMEOUT: Duration = Duration::from_millis(100);
 /// The number of deletions of a key a second that may read before they delete: enough for a queue,
 /// and too few to heat a shard with reads.
 const MAX_CHECKED_DELETIONS_PER_SECOND: u64 = 20;
+/// How often the pause of an actor that completes the work of another one doubles.
+const MAX_DOUBLINGS: u32 = 3;
 
 #[derive(Debug, Default)]
 pub(crate) struct KeyState {
@@ -305,6 +306,47 @@ impl Drop for Running {
     }
 }
 
+/// The conflicts that an instance has seen in one change of a key: the back-off of actors that
+/// complete the work of another one. They take its closing over, or publish what it has changed. It
+/// may have stopped, or its page may answer late. So the pause doubles with each conflict.
+/// Otherwise, actors would reject each other's opens, and write the same entry again and again.
+#[derive(Debug, Default)]
+pub(crate) struct Conflicts(Mutex<SeenConflicts>);
+
+#[derive(Debug, Default)]
+struct SeenConflicts {
+    era: u64,
+    generation: u64,
+    count: u32,
+}
+
+impl Conflicts {
+    /// Observes a closing, and returns the pause before its takeover, which is also the longest
+    /// random pause on top. A later generation of an era is a conflict: the closing was taken over.
+    pub(crate) fn observe(&self, era: u64, generation: u64) -> Duration {
+        let mut seen = locked(&self.0);
+        if seen.era != era {
+            *seen = SeenConflicts { era, generation, count: 0 };
+        } else if seen.generation < generation {
+            seen.generation = generation;
+            seen.count += 1;
+        }
+        pause_after(seen.count)
+    }
+
+    /// Notes that a page is behind an item, which another actor may be publishing. Returns the
+    /// longest random pause before this one publishes it, too.
+    pub(crate) fn note_behind(&self) -> Duration {
+        let mut seen = locked(&self.0);
+        seen.count += 1;
+        pause_after(seen.count)
+    }
+}
+
+fn pause_after(conflicts: u32) -> Duration {
+    OBSERVER_PAUSE * (1 << conflicts.min(MAX_DOUBLINGS))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -335,6 +377,29 @@ mod tests {
         ];
         for (warm, now, expected) in rows {
             assert_eq!(quiet.holds(warm, now), expected, "{warm:?} {now:?}");
+        }
+    }
+
+    #[test]
+    fn takeovers_and_repairs_of_a_change_share_one_pause() {
+        let conflicts = Conflicts::default();
+        let rows = [
+            (Some((1, 2)), 500),
+            (Some((1, 2)), 500),
+            (Some((1, 3)), 1_000),
+            (None, 2_000),
+            (Some((1, 3)), 2_000),
+            (Some((1, 4)), 4_000),
+            (None, 4_000),
+            (Some((2, 5)), 500),
+            (None, 1_000),
+        ];
+        for (row, (observed, millis)) in rows.into_iter().enumerate() {
+            let pause = match observed {
+                Some((era, generation)) => conflicts.observe(era, generation),
+                None => conflicts.note_behind(),
+            };
+            assert_eq!(pause, Duration::from_millis(millis), "row {row}");
         }
     }
 

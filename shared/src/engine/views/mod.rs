@@ -1,29 +1,28 @@
 //! Gets views: from the page of a key, or if the page cannot be relied on, from the key's item.
 
-mod conflicts;
 pub(in crate::engine) mod directory;
 pub(in crate::engine) mod filling;
 pub(in crate::engine) mod keys;
 mod mode;
-mod places;
 mod publishing;
-pub(in crate::engine) mod record;
 mod throughput;
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::engine::telemetry;
+use crate::config::Writes;
 use crate::engine::views::keys::KeyJob;
-use crate::engine::views::record::Record;
 use crate::engine::width::CHANGE_TIMEOUT;
-use crate::protocol::layout::Layout;
+use crate::engine::{Inner, telemetry};
+use crate::protocol::layout::{Layout, Places};
 use crate::protocol::metadata::ShardMetadata;
 use crate::protocol::view::{Moment, View};
 use crate::table::error::TableError;
+use crate::values::key::{ShardNumber, SortKey};
 
 const MAX_STALE_READS: u32 = 3;
 /// The share of the lease after which a page is renewed early.
@@ -33,7 +32,56 @@ const LOSS_CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 /// changed the key has died.
 const PAGE_REPAIR_PERIOD: Duration = Duration::from_secs(3);
 
+/// A key's item, as it was read or written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// The metadata. A key without an item has the default.
+    pub(crate) metadata: ShardMetadata,
+    pub(crate) exists: bool,
+    /// Taken before the request was sent.
+    pub(crate) asked_at: Moment,
+}
+
+impl Record {
+    pub(crate) fn view(&self) -> View {
+        View { layout: self.metadata.layout(), asked_at: self.asked_at }
+    }
+
+    pub(crate) fn stored_metadata(&self) -> Option<&ShardMetadata> {
+        self.exists.then_some(&self.metadata)
+    }
+}
+
+impl Inner {
+    /// Shard 1, if writers without a view write to it.
+    pub(crate) fn always_first(&self) -> Option<ShardNumber> {
+        (self.config.writes() == Writes::Appends).then_some(ShardNumber::FIRST)
+    }
+}
+
 impl KeyJob<'_> {
+    /// Where the copies of an item may be.
+    pub(crate) fn places(&self, sort_key: &SortKey, view: &View) -> Places {
+        let home = self.inner.config.placement.homes(self.key, sort_key);
+        view.layout.places(|width| home(width).unwrap_or(ShardNumber::FIRST))
+    }
+
+    /// The shards that a read of one item uses: its places, and with random placement all shards.
+    pub(crate) fn candidates(&self, sort_key: &SortKey, view: &View) -> BTreeSet<ShardNumber> {
+        if self.inner.config.placement.is_append_only() {
+            return view.layout.read_shards.shards().collect();
+        }
+        let mut candidates = self.places(sort_key, view).all();
+        candidates.extend(self.inner.always_first());
+        candidates
+    }
+
+    pub(crate) fn is_place(&self, sort_key: &SortKey, shard: ShardNumber, view: &View) -> bool {
+        self.inner.config.placement.is_append_only()
+            || self.inner.always_first() == Some(shard)
+            || self.places(sort_key, view).contains(shard)
+    }
+
     /// The view of a record. If the directory does not list the key, this is the view of a key that
     /// never grew, with generation 0.
     pub(crate) fn view_of(&self, record: &Record) -> Arc<View> {
@@ -122,9 +170,20 @@ impl KeyJob<'_> {
         Ok(self.state.learn(self.view_of(&record)))
     }
 
+    /// A view that was requested at or after this instant.
+    pub(crate) async fn view_since(&self, since: Moment) -> Result<Arc<View>, TableError> {
+        self.view(|view, now| view.is_asked_since(since, now)).await
+    }
+
     pub(crate) async fn view_from_now(&self) -> Result<Arc<View>, TableError> {
-        let began = self.inner.environment.now();
-        self.view(|view, now| view.is_asked_since(began, now)).await
+        self.view_since(self.inner.environment.now()).await
+    }
+
+    /// A view from the key's item, because a copy is of a later era than the page knows. If the
+    /// item knows it, the page is repaired.
+    pub(crate) async fn verified_view(&self, since: Moment) -> Result<Arc<View>, TableError> {
+        self.repair().await?;
+        self.view_since(since).await
     }
 
     pub(crate) async fn leased_or_new_view(&self) -> Result<Arc<View>, TableError> {

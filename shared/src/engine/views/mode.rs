@@ -18,7 +18,7 @@ const PROTOCOL: u64 = 4;
 
 /// What the pages say about the directory, if the table item is lost, or was restored to an earlier
 /// state.
-pub(crate) struct FoundDirectory {
+struct FoundDirectory {
     /// Absent if no page is complete.
     division: Option<Division>,
     next_pages: Option<u32>,
@@ -40,14 +40,12 @@ impl TableEngine {
     /// placement: under another mode, reads would miss items and writes would be lost. The first
     /// write calls this if no earlier call did.
     pub async fn claim_mode(&self, deadline: Deadline) -> Result<(), TableError> {
-        self.inner.claim_once(None, deadline).await
+        self.inner.claim_once(deadline).await
     }
 
     /// As [`claim_mode`](Self::claim_mode), but a new table begins without an armed key.
     pub async fn claim_unarmed(&self, deadline: Deadline) -> Result<(), TableError> {
-        let inner = &self.inner;
-        let claim = || inner.claim(New::Unarmed, deadline);
-        inner.directory.claim.get_or_try_init(claim).await.copied()
+        self.inner.claim_once_as(New::Unarmed, deadline).await
     }
 
     /// As [`claim_mode`](Self::claim_mode), but never stores settings.
@@ -64,7 +62,7 @@ impl TableEngine {
     pub async fn claim_for_rebuild(&self, deadline: Deadline) -> Result<(), TableError> {
         let inner = &self.inner;
         let found = inner.found_directory(deadline).await?;
-        inner.claim_once(Some(&found), deadline).await?;
+        inner.claim_once_as(New::Rebuilt(&found), deadline).await?;
         // A restored table item may be older than the pages and copies that are read.
         if let Some(Division { pages, .. }) = found.division {
             inner.retrying(deadline, || inner.tables.raise_pages(pages, found.next_pages)).await?;
@@ -74,15 +72,13 @@ impl TableEngine {
 }
 
 impl Inner {
-    /// Before the first write: the table item exists, and agrees. A table without one must be new,
-    /// unless it is being rebuilt, from the directory that was `found`.
-    pub(crate) async fn claim_once(
-        &self,
-        found: Option<&FoundDirectory>,
-        deadline: Deadline,
-    ) -> Result<(), TableError> {
-        let new = found.map_or(New::ArmedIfEmpty, New::Rebuilt);
-        self.directory.claim.get_or_try_init(|| self.claim(new, deadline)).await.copied()
+    /// Before the first write: the table item exists, and agrees. A table without one must be new.
+    pub(crate) async fn claim_once(&self, deadline: Deadline) -> Result<(), TableError> {
+        self.claim_once_as(New::ArmedIfEmpty, deadline).await
+    }
+
+    async fn claim_once_as(&self, how: New<'_>, deadline: Deadline) -> Result<(), TableError> {
+        self.directory.claim.get_or_try_init(|| self.claim(how, deadline)).await.copied()
     }
 
     async fn claim(&self, how: New<'_>, deadline: Deadline) -> Result<(), TableError> {

@@ -1,14 +1,15 @@
 //! Scaling by the policy. A throttled writer gathers observations, pools them with those of the
 //! other writers of the key, and decides. The shard-scaler decides by what an alarm reports.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
 use crate::engine::events::ScalingReason;
+use crate::engine::views::Record;
 use crate::engine::views::keys::{KeyJob, KeyState, Quiet};
-use crate::engine::views::record::Record;
 use crate::engine::width::{CHANGE_TIMEOUT, ScaleOutcome, millis};
 use crate::engine::{Deadline, Inner, TableEngine, telemetry};
 use crate::policy::decision::{RECHECK_PERIOD, ScalingDecision};
@@ -70,7 +71,7 @@ impl ReportedKey<'_> {
     /// # Errors
     /// [`TableError`] if the tables could not be used.
     pub async fn carry_out(self, throttled: u64) -> Result<ScaleOutcome, TableError> {
-        self.job.inner.claim_once(None, self.job.deadline).await?;
+        self.job.inner.claim_once(self.job.deadline).await?;
         let change = PolicyChange {
             decision: self.decision,
             growth: GrowthRecord::default(),
@@ -86,18 +87,6 @@ struct PolicyChange {
     growth: GrowthRecord,
     partitions: Option<u32>,
     reason: ScalingReason,
-}
-
-/// The pooled observations of a key, and what follows from them at once.
-enum SeenTogether {
-    Observed(Seen),
-    /// Another instance has closed the key.
-    Closing,
-    /// Another instance has reported that the table is short of partitions.
-    Short {
-        /// Epoch seconds.
-        until: u64,
-    },
 }
 
 impl KeyJob<'_> {
@@ -161,15 +150,8 @@ impl KeyJob<'_> {
         // The rate of one instance may be a small part of the key's.
         if !self.inner.config.policy.is_sure(view.layout.number_of_shards, seen) {
             seen = match self.seen_together(seen, &view.layout).await? {
-                SeenTogether::Observed(together) => together,
-                SeenTogether::Closing => {
-                    self.wait_for_open().await?;
-                    return Ok(ScaleOutcome::Superseded);
-                }
-                SeenTogether::Short { until } => {
-                    let short = ScalingDecision::ShortOfPartitions { until, write_units: None };
-                    return Ok(ScaleOutcome::Unchanged(short));
-                }
+                ControlFlow::Continue(together) => together,
+                ControlFlow::Break(outcome) => return Ok(outcome),
             };
             if seen.pressure.is_calm() {
                 self.be_quiet(
@@ -239,14 +221,15 @@ impl KeyJob<'_> {
         self.state.known().quiet = Some(quiet);
     }
 
-    fn now_millis(&self) -> u64 {
-        millis(self.inner.environment.now().wall)
-    }
-
     /// The pooled observations of the key. An instance with few attempts knows little by itself,
-    /// but ten thousand such instances know the demand.
-    async fn seen_together(&self, seen: Seen, layout: &Layout) -> Result<SeenTogether, TableError> {
-        let (now, generation) = (self.now_millis(), layout.generation);
+    /// but ten thousand such instances know the demand. It breaks off if another instance has
+    /// closed the key, or has reported that the table is short of partitions.
+    async fn seen_together(
+        &self,
+        seen: Seen,
+        layout: &Layout,
+    ) -> Result<ControlFlow<ScaleOutcome, Seen>, TableError> {
+        let (now, generation) = (self.inner.environment.now().epoch_millis(), layout.generation);
         let partitions = seen.partitions;
         // If many instances find their table short again, each reads, but only one writes.
         let was_short = self.state.known().quiet.is_some_and(|quiet| quiet.is_short);
@@ -254,32 +237,35 @@ impl KeyJob<'_> {
             && let Ok(together) = self.read_evidence(generation, partitions).await
             && let Some(short) = reported_shortage(&together, now)
         {
-            return Ok(short);
+            return Ok(ControlFlow::Break(short));
         }
         match self.add_evidence(generation, partitions, now).await {
             Ok(together) => {
                 if let Some(short) = reported_shortage(&together, now) {
-                    return Ok(short);
+                    return Ok(ControlFlow::Break(short));
                 }
                 let seen = seen.with(&together);
                 if self.inner.config.policy.is_sure(layout.number_of_shards, seen) {
-                    return Ok(SeenTogether::Observed(seen));
+                    return Ok(ControlFlow::Continue(seen));
                 }
             }
             // Enough instances add their observations without this one.
             Err(error) if error.is_retryable() => {
-                return Ok(SeenTogether::Observed(Seen::default()));
+                return Ok(ControlFlow::Continue(Seen::default()));
             }
             Err(error) => return Err(error),
         }
         // The other instances need a moment for theirs.
         sleep(MAX_SAMPLING_PERIOD / 2).await;
         if self.view_from_now().await?.layout.closing.is_some() {
-            return Ok(SeenTogether::Closing);
+            self.wait_for_open().await?;
+            return Ok(ControlFlow::Break(ScaleOutcome::Superseded));
         }
         let together = self.read_evidence(generation, partitions).await.unwrap_or_default();
-        Ok(reported_shortage(&together, now)
-            .unwrap_or_else(|| SeenTogether::Observed(seen.with(&together))))
+        Ok(match reported_shortage(&together, now) {
+            Some(short) => ControlFlow::Break(short),
+            None => ControlFlow::Continue(seen.with(&together)),
+        })
     }
 
     async fn read_evidence(
@@ -334,7 +320,7 @@ impl KeyJob<'_> {
         until: u64,
         write_units: Option<u64>,
     ) -> Result<bool, TableError> {
-        let (inner, now) = (self.inner, self.now_millis());
+        let (inner, now) = (self.inner, self.inner.environment.now().epoch_millis());
         // The generation as instances see it: a key that is not listed has none.
         let generation = self.view_of(record).layout.generation;
         // If the partitions are not known, an instance decides nothing for minutes. Others may have
@@ -420,9 +406,10 @@ impl Seen {
 
 /// The report of another instance that the table is short of partitions, if it is valid now. `now`
 /// is in epoch milliseconds.
-fn reported_shortage(together: &Together, now: u64) -> Option<SeenTogether> {
+fn reported_shortage(together: &Together, now: u64) -> Option<ScaleOutcome> {
     // A report that is valid for longer than possible was written by a wrong clock.
     let latest = now + 2 * millis(MAX_SHORTAGE_PERIOD);
     let until = together.short_until.filter(|until| (now + 1..=latest).contains(until))?;
-    Some(SeenTogether::Short { until: until.div_ceil(1_000) })
+    let until = until.div_ceil(1_000);
+    Some(ScaleOutcome::Unchanged(ScalingDecision::ShortOfPartitions { until, write_units: None }))
 }

@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use crate::engine::events::{ScalingReason, ScalingStep};
 use crate::engine::retry::Backoff;
+use crate::engine::views::Record;
 use crate::engine::views::keys::KeyJob;
-use crate::engine::views::record::Record;
 use crate::engine::{Deadline, TableEngine, telemetry};
 use crate::policy::decision::ScalingDecision;
 use crate::protocol::growth::GrowthRecord;
@@ -84,7 +84,7 @@ impl TableEngine {
             return Err(ScaleError::TooMany { asked: to, allowed });
         }
         let job = self.inner.job(key, deadline);
-        self.inner.claim_once(None, deadline).await?;
+        self.inner.claim_once(deadline).await?;
         let mut from = None;
         loop {
             let record = job.record_from_now().await?;
@@ -116,7 +116,7 @@ impl TableEngine {
         deadline: Deadline,
     ) -> Result<ScaleOutcome, TableError> {
         let job = self.inner.job(key, deadline);
-        self.inner.claim_once(None, deadline).await?;
+        self.inner.claim_once(deadline).await?;
         let record = job.record_from_now().await?;
         Ok(match record.metadata.closing() {
             Some(_) => job.wait_out(&record).await?,
@@ -258,7 +258,7 @@ impl KeyJob<'_> {
                 continue;
             }
             // The closing does not open before that. A wrong clock must not make this wait long.
-            let now = millis(environment.now().wall);
+            let now = environment.now().epoch_millis();
             let left = layout.opens_at.map_or(0, |at| at.saturating_sub(now));
             let left = Duration::from_millis(left).min(environment.opening_wait);
             let next =

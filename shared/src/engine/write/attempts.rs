@@ -7,11 +7,10 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::config::Writes;
 use crate::engine::error::{WriteError, WriteErrorKind};
-use crate::engine::results::Written;
 use crate::engine::retry::Backoff;
 use crate::engine::telemetry;
 use crate::engine::views::keys::KeyJob;
-use crate::policy::capacity::CapacityScope;
+use crate::engine::write::Written;
 use crate::protocol::copies::{Answer, Effect, Request};
 use crate::protocol::merge::Stored;
 use crate::protocol::tag::ETag;
@@ -37,7 +36,8 @@ pub(super) type End = (Outcome, (ShardNumber, ShardCount));
 pub(super) struct Attempts<'a> {
     pub(super) job: KeyJob<'a>,
     pub(super) sort_key: SortKey,
-    makes_keys: bool,
+    /// The engine made the sort key, and may make another one.
+    pub(super) makes_keys: bool,
     /// The version that a write has stored, or that refused it.
     pub(super) version: Option<Version>,
     /// Why an update was declined. `None` if there is nothing to do.
@@ -53,7 +53,6 @@ pub(super) struct Attempts<'a> {
 
 impl<'a> Attempts<'a> {
     pub(super) fn new(job: KeyJob<'a>, sort_key: &SortKey) -> Self {
-        let backoff = Backoff::default();
         Self {
             job,
             sort_key: sort_key.clone(),
@@ -65,14 +64,8 @@ impl<'a> Attempts<'a> {
             first_throttled: None,
             in_doubt: false,
             last: None,
-            backoff,
+            backoff: Backoff::default(),
         }
-    }
-
-    /// The engine made the sort key, and may make another one.
-    pub(super) const fn making_keys(mut self, makes_keys: bool) -> Self {
-        self.makes_keys = makes_keys;
-        self
     }
 
     /// Whether enough time is left for one more attempt and its response.
@@ -157,11 +150,11 @@ impl<'a> Attempts<'a> {
         self.count += 1;
         Ok(Some(match timeout_at(self.job.deadline, sent).await {
             Ok(Ok(Sent::Applied)) => {
-                self.note_attempt(at, units, None);
+                self.job.note_attempt(at, &self.sort_key, (self.count, units), None);
                 Answer::Applied
             }
             Ok(Ok(Sent::Refused(copy))) => {
-                self.note_attempt(at, units, None);
+                self.job.note_attempt(at, &self.sort_key, (self.count, units), None);
                 // Another writer is changing the same item.
                 self.last = Some(TableError::Conflict);
                 Answer::Refused(copy)
@@ -170,14 +163,14 @@ impl<'a> Attempts<'a> {
                 self.count -= 1;
                 Answer::Rejected
             }
-            Ok(Ok(Sent::Conflict)) => {
+            Ok(Err(TableError::Conflict)) => {
                 self.last = Some(TableError::Conflict);
                 Answer::Rejected
             }
-            Ok(Ok(Sent::Throttled(scope)) | Err(TableError::Capacity(scope))) => {
+            Ok(Err(TableError::Capacity(scope))) => {
                 self.throttled += 1;
                 self.first_throttled.get_or_insert_with(Instant::now);
-                self.note_attempt(at, units, Some(scope));
+                self.job.note_attempt(at, &self.sort_key, (self.count, units), Some(scope));
                 self.last = Some(TableError::Capacity(scope));
                 if self.job.inner.config.writes() == Writes::Appends {
                     return Ok(None);
@@ -204,15 +197,6 @@ impl<'a> Attempts<'a> {
                 Answer::Unanswered
             }
         }))
-    }
-
-    fn note_attempt(
-        &self,
-        at: (ShardNumber, ShardCount),
-        units: u64,
-        scope: Option<CapacityScope>,
-    ) {
-        self.job.note_attempt(at, &self.sort_key, (self.count, units), scope);
     }
 
     /// Waits before the next attempt of a write that was placed under this width. `false` if the

@@ -1,21 +1,22 @@
-//! One write: the loop that carries out what the protocol says.
+//! One write: its input, and the loop that carries out what the protocol says.
 
-use std::sync::Arc;
-
-use crate::engine::error::WriteError;
-use crate::engine::results::Written;
+use crate::engine::error::{WriteError, WriteErrorKind};
 use crate::engine::views::keys::KeyJob;
+use crate::engine::write::Written;
 use crate::engine::write::attempts::{Attempts, End};
-use crate::engine::write::input::{Input, newest};
+use crate::protocol::applied::{Applied, Once};
 use crate::protocol::copies::{Answer, Effect};
 use crate::protocol::layout::Places;
-use crate::protocol::version::TIE_BREAKERS;
-use crate::protocol::view::{Moment, View};
+use crate::protocol::merge::Stored;
+use crate::protocol::tag::{Conditions, ETag};
+use crate::protocol::version::{TIE_BREAKERS, Version};
+use crate::protocol::view::Moment;
 use crate::protocol::write::{Kind, Next, Outcome, Write};
 use crate::table::error::TableError;
 use crate::table::{Content, RawCopy};
 use crate::values::key::{ShardCount, ShardNumber};
-use crate::values::value::Item;
+use crate::values::patch::{Patch, PatchError};
+use crate::values::value::{Attributes, Item, MAX_ITEM_BYTES};
 
 /// One write of an item, with its attempts.
 pub(super) struct WriteRun<'a> {
@@ -44,13 +45,13 @@ impl<'a> WriteRun<'a> {
 
     async fn steps(&mut self) -> Result<End, Option<TableError>> {
         let KeyJob { inner, key, .. } = self.attempts.job;
-        let mut view = self.look(None).await?;
-        let mut places = inner.places(key, &self.attempts.sort_key, &view);
+        let mut view = self.attempts.job.leased_or_new_view().await?;
+        let mut places = self.attempts.job.places(&self.attempts.sort_key, &view);
         let mut placed_by = view.identity();
         loop {
             let is_moved = self.avoid_throttled_shards(view.layout.number_of_shards);
             if is_moved || view.identity() != placed_by {
-                places = inner.places(key, &self.attempts.sort_key, &view);
+                places = self.attempts.job.places(&self.attempts.sort_key, &view);
                 placed_by = view.identity();
             }
             let place = (places.home, view.layout.number_of_shards);
@@ -68,11 +69,12 @@ impl<'a> WriteRun<'a> {
                     }
                     return Ok((outcome, place));
                 }
-                Next::Look(since) => view = self.look(since).await?,
-                Next::Verify(since) => view = self.verify(since).await?,
+                Next::Look(None) => view = self.attempts.job.leased_or_new_view().await?,
+                Next::Look(Some(since)) => view = self.attempts.job.view_since(since).await?,
+                Next::Verify(since) => view = self.attempts.job.verified_view(since).await?,
                 Next::Pause => {
                     self.attempts.job.wait_for_open().await?;
-                    view = self.look(None).await?;
+                    view = self.attempts.job.leased_or_new_view().await?;
                 }
                 Next::Read => {
                     let stored = self.read(&places).await?;
@@ -82,7 +84,8 @@ impl<'a> WriteRun<'a> {
                     self.write.read(&copies, &places, &view, now);
                     if self.write.examines() {
                         let newest = newest(stored, |raw| inner.tables.as_item(key, raw))?;
-                        let own_bytes = inner.own_bytes(key, &self.attempts.sort_key);
+                        let own_bytes =
+                            inner.tables.own_bytes(key) + self.attempts.sort_key.to_string().len();
                         if let Err(declined) = self.input.derive(newest, own_bytes, now) {
                             self.attempts.declined = declined;
                             self.write.declined(&view, now);
@@ -142,23 +145,6 @@ impl<'a> WriteRun<'a> {
         true
     }
 
-    async fn look(&self, since: Option<Moment>) -> Result<Arc<View>, TableError> {
-        match since {
-            None => self.attempts.job.leased_or_new_view().await,
-            Some(since) => {
-                self.attempts.job.view(|view, now| view.is_asked_since(since, now)).await
-            }
-        }
-    }
-
-    /// A view from the key's item, because a copy is of a later era than the page knows. If the
-    /// item knows it, the page is repaired.
-    async fn verify(&self, since: Moment) -> Result<Arc<View>, TableError> {
-        let job = &self.attempts.job;
-        job.repair().await?;
-        job.view(|view, now| view.is_asked_since(since, now)).await
-    }
-
     async fn read(&self, places: &Places) -> Result<Vec<(ShardNumber, RawCopy)>, TableError> {
         let Attempts { job, sort_key, .. } = &self.attempts;
         let tables = &job.inner.tables;
@@ -167,4 +153,115 @@ impl<'a> WriteRun<'a> {
         };
         job.read_every(places.all().into_iter().collect(), read).await
     }
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum What<'a> {
+    Put(&'a Item),
+    Patch(&'a Patch),
+    Delete,
+}
+
+/// The input of a write. If it depends on the stored item, also what is derived from that.
+pub(super) struct Input<'a> {
+    pub(super) what: What<'a>,
+    pub(super) conditions: Option<&'a Conditions>,
+    pub(super) once: Option<Once>,
+    /// The item to put, if it is not the caller's: derived from the stored one, with the updates
+    /// that it remembers, or under another sort key.
+    pub(super) item: Option<Item>,
+    pub(super) applied: Option<Applied>,
+    /// The version of the last put.
+    pub(super) sent: Option<Version>,
+    /// The item after an addition in place.
+    pub(super) added: Option<Stored<Item>>,
+    /// The tag of the copy that was read.
+    pub(super) current: Option<ETag>,
+}
+
+impl<'a> Input<'a> {
+    /// The input of a write that does not depend on the stored item.
+    pub(super) const fn new(what: What<'a>) -> Self {
+        Self {
+            what,
+            conditions: None,
+            once: None,
+            item: None,
+            applied: None,
+            sent: None,
+            added: None,
+            current: None,
+        }
+    }
+
+    const fn content(&self) -> Option<Content<'_>> {
+        match (self.what, &self.item) {
+            (_, Some(item)) => Some(Content { item, applied: self.applied.as_ref() }),
+            (What::Put(item), None) => Some(Content { item, applied: None }),
+            (What::Patch(_) | What::Delete, None) => None,
+        }
+    }
+
+    /// What DynamoDB may add in place.
+    fn additions(&self) -> Option<&'a Attributes> {
+        match self.what {
+            What::Patch(patch) => patch.only_adds().then_some(&patch.add),
+            What::Put(_) | What::Delete => None,
+        }
+    }
+
+    /// Derives the item to put from the stored one. If there is none to put, the write is declined:
+    /// for a reason, or because there is nothing to do.
+    fn derive(
+        &mut self,
+        newest: Option<Newest>,
+        own_bytes: usize,
+        now: Moment,
+    ) -> Result<(), Option<WriteErrorKind>> {
+        let newest =
+            newest.and_then(|(stored, applied)| Some((stored.version, stored.item?, applied)));
+        self.current =
+            newest.as_ref().map(|(version, item, _)| ETag::of(*version, &item.attributes));
+        if newest.is_none() && matches!(self.what, What::Patch(_)) {
+            return Err(Some(WriteErrorKind::Absent));
+        }
+        if self.conditions.is_some_and(|conditions| !conditions.hold(self.current.as_ref())) {
+            return Err(Some(WriteErrorKind::Precondition));
+        }
+        match (self.what, newest) {
+            (What::Delete, None) => Err(None),
+            (What::Patch(patch), Some((_, item, applied))) => {
+                let attributes = patch
+                    .apply(item.attributes)
+                    .map_err(|error| Some(WriteErrorKind::Mismatch(error)))?;
+                self.applied = match self.once {
+                    Some(once) => Some(Applied::with(applied.as_ref(), once, now.epoch_millis())),
+                    None => applied,
+                };
+                let bytes = own_bytes + attributes.size();
+                if bytes > MAX_ITEM_BYTES {
+                    return Err(Some(WriteErrorKind::Mismatch(PatchError::TooLarge { bytes })));
+                }
+                self.item = Some(Item { attributes, ..item });
+                Ok(())
+            }
+            (What::Put(_) | What::Delete | What::Patch(_), _) => Ok(()),
+        }
+    }
+}
+
+/// The newest copy of an item, with the updates that it remembers.
+type Newest = (Stored<Item>, Option<Applied>);
+
+/// The newest item among the copies at its places, with the updates that it remembers.
+fn newest(
+    copies: Vec<(ShardNumber, RawCopy)>,
+    as_item: impl FnOnce(RawCopy) -> Result<Stored<Item>, TableError>,
+) -> Result<Option<Newest>, TableError> {
+    let newest = copies.into_iter().max_by_key(|(_, raw)| raw.copy.version);
+    let Some((_, raw)) = newest.filter(|(_, raw)| !raw.copy.is_tombstone) else {
+        return Ok(None);
+    };
+    let applied = raw.copy.applied.as_deref().cloned();
+    Ok(Some((as_item(raw)?, applied)))
 }

@@ -1,11 +1,10 @@
 //! Writes that depend on the stored item: conditional writes, and changes of a part of an item.
 
 use crate::engine::error::{WriteError, WriteErrorKind};
-use crate::engine::results::{Updated, Written};
 use crate::engine::write::attempts::Attempts;
-use crate::engine::write::input::{Input, What, millis};
-use crate::engine::write::run::WriteRun;
-use crate::engine::{Deadline, Inner, TableEngine};
+use crate::engine::write::run::{Input, What, WriteRun};
+use crate::engine::write::{Updated, Written};
+use crate::engine::{Deadline, TableEngine};
 use crate::protocol::applied::{Once, UpdateId};
 use crate::protocol::tag::{Conditions, ETag};
 use crate::protocol::write::{Kind, Update};
@@ -61,7 +60,7 @@ impl TableEngine {
         idempotency_key: Option<&IdempotencyKey>,
         deadline: Deadline,
     ) -> Result<Updated, WriteError> {
-        let sent_at = millis(self.inner.environment.now());
+        let sent_at = self.inner.environment.now().epoch_millis();
         let once = idempotency_key.map(|name| {
             let (kind, content) = patch.content();
             Once { id: UpdateId::of(name, kind, &content), sent_at }
@@ -117,12 +116,5 @@ impl TableEngine {
             Ok(written) => Ok((written, input)),
             Err(error) => Err(WriteError { current: input.current, ..error }),
         }
-    }
-}
-
-impl Inner {
-    /// The size in bytes of an item without its attributes.
-    pub(super) fn own_bytes(&self, key: &PartitionKey, sort_key: &SortKey) -> usize {
-        self.tables.own_bytes(key) + sort_key.to_string().len()
     }
 }

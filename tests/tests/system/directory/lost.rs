@@ -228,10 +228,8 @@ async fn a_copy_of_an_era_after_page_and_item_fails_every_request() {
             new(5).create(&item(&both, 9), None, soon()).await,
         ] {
             let kind = written.expect_err("the stored item is of a later era").kind;
-            assert!(
-                matches!(kind, WriteErrorKind::Table(TableError::Lost(_))),
-                "gone: {is_gone}: {kind:?}"
-            );
+            let is_lost = matches!(kind, WriteErrorKind::Table(TableError::Lost(_)));
+            assert!(is_lost, "gone: {is_gone}: {kind:?}");
         }
     }
 }

@@ -14,10 +14,8 @@ async fn with_registration_the_first_write_stores_the_metadata_once() {
     let fixture = Fixture::with(config().with(|config| config.register_keys = true)).await;
     let (table, wire) = fixture.wired(1, |_| Fate::Pass);
     let (other, of_other) = fixture.wired(2, |_| Fate::Pass);
-    assert_eq!(
-        table.get(&key(), &sort_key("order"), true, soon()).await.expect("a response"),
-        None
-    );
+    let found = table.get(&key(), &sort_key("order"), true, soon()).await;
+    assert_eq!(found.expect("a response"), None);
     table.finish_background_work().await;
     assert_eq!(metadata::read(&fixture.client, KEY).await, None, "a read registers nothing");
     for (table, value) in [(&table, 1), (&table, 2), (&other, 3)] {

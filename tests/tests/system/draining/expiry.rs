@@ -47,8 +47,7 @@ async fn what_expires_is_not_moved() {
 #[tokio::test(start_paused = true)]
 async fn old_copies_of_items_written_again_stay_until_their_expiry() {
     let fixture = expiring().await;
-    let began = fixture.metadata().await.last_updated;
-    let expires = began + 3_000;
+    let expires = fixture.metadata().await.last_updated + 3_000;
     for text in numbered(0..40) {
         put(&fixture, &text, expires).await;
     }

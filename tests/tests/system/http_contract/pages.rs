@@ -11,10 +11,8 @@ async fn pages_are_right_for_number_keys_both_orders_and_ranges() {
     let edition = start(number_table()).await;
     set_shards(&edition, "numbers", 8).await;
     let numbers: Vec<i64> = (-60..60).map(|n| n * 7).collect();
-    let items: Vec<Value> = numbers
-        .iter()
-        .map(|n| json!({"partition_key": "numbers", "sort_key": n, "attributes": {"n": n}}))
-        .collect();
+    let item = |n| json!({"partition_key": "numbers", "sort_key": n, "attributes": {"n": n}});
+    let items: Vec<Value> = numbers.iter().map(item).collect();
     assert_eq!(edition.post("/items/batch", &json!({ "items": items })).await.body["written"], 120);
     for (parameters, expected) in [
         ("&limit=1000", numbers.clone()),
@@ -43,10 +41,8 @@ async fn pages_are_right_for_number_keys_both_orders_and_ranges() {
 #[tokio::test]
 async fn a_prefix_reads_its_part_in_order() {
     let edition = start(config()).await;
-    let items: Vec<Value> = ["a", "ab", "ab#1", "ab#2", "b", "ä"]
-        .iter()
-        .map(|s| json!({"partition_key": "k", "sort_key": s, "attributes": {}}))
-        .collect();
+    let items = ["a", "ab", "ab#1", "ab#2", "b", "ä"]
+        .map(|s| json!({"partition_key": "k", "sort_key": s, "attributes": {}}));
     edition.post("/items/batch", &json!({ "items": items })).await;
     let (found, pages) = edition.read_all("k", "&prefix=ab&limit=1&order=desc").await;
     let keys: Vec<_> = found.iter().filter_map(|item| item["sort_key"].as_str()).collect();

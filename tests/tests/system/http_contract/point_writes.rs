@@ -3,9 +3,7 @@
 use serde_json::{Value, json};
 use system_tests::{Response, TestEdition, config};
 
-use super::{JSON, assert_problem, json_body, set_shards, start};
-
-const CREATE_ONLY: (&str, &str) = ("if-none-match", "*");
+use super::{CREATE_ONLY, JSON, assert_problem, json_body, set_shards, start};
 
 fn path(key: &str, sort_key: &str) -> String {
     format!("/item?partition_key={key}&sort_key={sort_key}")

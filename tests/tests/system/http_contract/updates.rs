@@ -4,10 +4,8 @@ use local::ServeOptions;
 use serde_json::{Value, json};
 use system_tests::{Response, TestEdition, config};
 
-use super::{JSON, assert_problem, json_body, number_table, set_shards, start};
+use super::{ITEM, JSON, MERGE, assert_problem, json_body, number_table, set_shards, start};
 
-const ITEM: &str = "/item?partition_key=k&sort_key=s";
-const MERGE: (&str, &str) = ("content-type", "application/merge-patch+json");
 const ADD: (&str, &str) = ("content-type", "application/vnd.dynamodb-write-sharding.add+json");
 
 async fn patch(edition: &TestEdition, headers: &[(&str, &str)], body: &Value) -> Response {

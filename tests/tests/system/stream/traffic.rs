@@ -86,22 +86,18 @@ pub(super) async fn rescale(tables: [TableEngine; 2], until: Instant, seed: u64)
     let mut drains = 0;
     while Instant::now() < until {
         let table = &tables[rng.random_range(0..2usize)];
-        let now = table
-            .shards(&key(), soon())
-            .await
-            .expect("metadata")
-            .map_or(1, |known| known.number_of_shards.get());
+        let known = table.shards(&key(), soon()).await.expect("metadata");
+        let now = known.map_or(1, |known| known.number_of_shards.get());
         // A rejected change is skipped, because another change is in progress.
         match rng.random_range(0..4) {
             0 if now > 1 => {
                 drop(table.begin_shrink(&key(), count(rng.random_range(1..now)), soon()).await)
             }
             1 | 2 => drop(table.begin_settle(&key(), soon()).await),
-            _ => drop(
-                table
-                    .set_shards(&key(), count((now + rng.random_range(1..5)).min(12)), soon())
-                    .await,
-            ),
+            _ => {
+                let to = count((now + rng.random_range(1..5)).min(12));
+                drop(table.set_shards(&key(), to, soon()).await);
+            }
         }
         // Most drains end. The next change cuts the others off.
         let rest = if rng.random_bool(0.7) { 45 * 60 } else { rng.random_range(60..1_500) };
