@@ -9,13 +9,13 @@ use sharding::internal::Patterns;
 use sharding::{MAX_ITEM_BYTES, PartitionKey};
 use tokio::time::Instant;
 
+use crate::client_write::ClientWrite;
+use crate::item::{self, check_members};
 use crate::read::get;
 use crate::reply::{Failure, Members, Reply};
-use crate::service::{Call, Service};
+use crate::served::{Call, Served};
 use crate::table::ServedTable;
 use crate::upstream::answered;
-use crate::write::{ClientWrite, check_members};
-use crate::{item, passed};
 
 /// The items of one request that are worked on at once.
 const CONCURRENCY: usize = 32;
@@ -69,7 +69,7 @@ struct Divided<'a> {
 
 impl<'a> Divided<'a> {
     /// Divides a batch, and refuses one with too many items. Without a part, it passes as it came.
-    async fn of(service: &'a Service, call: &Call<'_>, most: usize) -> Result<Self, Failure> {
+    async fn of(served: &'a Served, call: &Call<'_>, most: usize) -> Result<Self, Failure> {
         let (operation, mut divided, mut count) = (call.operation, Self::default(), 0);
         let is_read = operation == "BatchGetItem";
         for (name, of_table) in item::map(&call.body, "RequestItems") {
@@ -79,7 +79,7 @@ impl<'a> Divided<'a> {
             let requests = if is_read { keys.as_ref() } else { Some(&of_table) };
             let requests = requests.and_then(Value::as_array).cloned().unwrap_or_default();
             count += requests.len();
-            let Some((table, patterns)) = service.patterns_of(&name, call.deadline).await? else {
+            let Some((table, patterns)) = served.patterns_of(&name, call.deadline).await? else {
                 divided.native.insert(name, of_table);
                 continue;
             };
@@ -124,12 +124,12 @@ impl<'a> Divided<'a> {
     }
 
     /// The reply to the items of keys that are not armed: a success or a throttle.
-    async fn native_reply(&self, service: &Service, call: &Call<'_>) -> Result<Reply, Failure> {
+    async fn native_reply(&self, served: &Served, call: &Call<'_>) -> Result<Reply, Failure> {
         let mut request = call.body.clone();
         request.insert("RequestItems".to_owned(), Value::Object(self.native.clone()));
         let lasts = || self.patterns.iter().all(Patterns::last);
-        let reply = answered(service.upstream.call(call.operation, &request, &lasts).await)?;
-        passed::note(service, call.operation, &request, &reply);
+        let reply = answered(served.upstream.call(call.operation, &request, &lasts).await)?;
+        served.note(call.operation, &request, &reply);
         if reply.throttled().is_some() { Ok(reply) } else { reply.success() }
     }
 }
@@ -142,7 +142,7 @@ fn different(parts: Vec<Part<'_>>) -> Result<Vec<Part<'_>>, Failure> {
     for part in parts {
         let is_read = part.operation == "GetItem";
         let item = item::map(&part.body, if part.operation == "PutItem" { "Item" } else { "Key" });
-        let sort_key = item::sort_key(part.table, &item)?;
+        let sort_key = part.table.sort_key(&item)?;
         let spelling = item.get(part.table.sort_key_name()).map(Value::to_string);
         let name = if is_read { &part.name } else { &part.table.name };
         let is_first = different.insert((name.clone(), part.key.clone(), sort_key));
@@ -159,7 +159,7 @@ fn different(parts: Vec<Part<'_>>) -> Result<Vec<Part<'_>>, Failure> {
 /// Refuses an item that DynamoDB would refuse, before anything of the batch is stored.
 fn check_item(part: &Part<'_>) -> Result<(), Failure> {
     let Some(item) = part.body.get("Item").and_then(Value::as_object) else { return Ok(()) };
-    let attributes = item::attributes(part.table, item).ok_or_else(|| {
+    let attributes = part.table.attributes(item).ok_or_else(|| {
         Failure::validation("Supplied AttributeValue has a wrong type, or more than one")
     })?;
     if attributes.size() + part.key.as_str().len() > MAX_ITEM_BYTES {
@@ -169,10 +169,10 @@ fn check_item(part: &Part<'_>) -> Result<(), Failure> {
 }
 
 /// `BatchWriteItem`.
-pub(crate) async fn write(service: &Service, call: &Call<'_>) -> Result<Reply, Failure> {
-    let mut batch = Divided::of(service, call, MAX_WRITES).await?;
+pub(crate) async fn write(served: &Served, call: &Call<'_>) -> Result<Reply, Failure> {
+    let mut batch = Divided::of(served, call, MAX_WRITES).await?;
     if batch.parts.is_empty() {
-        return service.pass(call, batch.patterns).await;
+        return served.pass(call, batch.patterns).await;
     }
     batch.parts = different(batch.parts)?;
     for part in &batch.parts {
@@ -183,7 +183,7 @@ pub(crate) async fn write(service: &Service, call: &Call<'_>) -> Result<Reply, F
     let (mut throttled, mut done) = (None, 0);
     // First, so that DynamoDB refuses it before anything is stored.
     if !batch.native.is_empty() {
-        let reply = batch.native_reply(service, call).await?;
+        let reply = batch.native_reply(served, call).await?;
         if reply.is_ok() {
             (done, answer) = (1, reply.members());
             unprocessed = item::map(&answer, "UnprocessedItems");
@@ -227,10 +227,10 @@ fn leave(unprocessed: &mut Members, name: String, how: &Members, keys: Vec<Value
 }
 
 /// `BatchGetItem`.
-pub(crate) async fn read(service: &Service, call: &Call<'_>) -> Result<Reply, Failure> {
-    let mut batch = Divided::of(service, call, MAX_READS).await?;
+pub(crate) async fn read(served: &Served, call: &Call<'_>) -> Result<Reply, Failure> {
+    let mut batch = Divided::of(served, call, MAX_READS).await?;
     if batch.parts.is_empty() {
-        return service.pass(call, batch.patterns).await;
+        return served.pass(call, batch.patterns).await;
     }
     batch.parts = different(batch.parts)?;
     let mut responses = BTreeMap::<String, Vec<Value>>::new();
@@ -253,7 +253,7 @@ pub(crate) async fn read(service: &Service, call: &Call<'_>) -> Result<Reply, Fa
         leave(&mut unprocessed, part.name.clone(), &part.body, vec![part.sent.clone()]);
     }
     if !batch.native.is_empty() {
-        let reply = batch.native_reply(service, call).await?;
+        let reply = batch.native_reply(served, call).await?;
         let left = if reply.is_ok() {
             (done, answer) = (done + 1, reply.members());
             item::map(&answer, "UnprocessedKeys")

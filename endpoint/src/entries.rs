@@ -11,14 +11,12 @@ use sharding::{PartitionKey, ShardNumber};
 use tokio::time::Instant;
 
 use crate::expression::{self, Placeholders};
-use crate::item;
-use crate::query::{PAGE_MEMBERS, QUERY_MEMBERS, objects, page_reply};
-use crate::read::{Projection, copies, highest_era, newest, repeated, shard_key};
+use crate::item::{self, check_members};
+use crate::page::{PAGE_MEMBERS, QUERY_MEMBERS, SCAN_MEMBERS, objects, page_reply};
+use crate::read::{Projection, copies, highest_era, newest, shard_key};
 use crate::reply::{Failure, Members, Reply};
-use crate::scan::SCAN_MEMBERS;
 use crate::table::ServedTable;
-use crate::upstream::Upstream;
-use crate::write::check_members;
+use crate::upstream::{Upstream, repeated};
 
 /// The entries that are checked at once.
 const CONCURRENCY: usize = 32;
@@ -117,9 +115,9 @@ impl Checks<'_> {
         shard: ShardNumber,
     ) -> Result<Option<Members>, Failure> {
         let (as_it_is, table) = (self.is_index || self.is_filtered, self.table);
-        let sort_key = item::sort_key(table, &entry)?;
+        let sort_key = table.sort_key(&entry)?;
         // An index may not have our attributes. Then the copies themselves tell.
-        if !as_it_is && !item::counts(table, &entry, key, shard) {
+        if !as_it_is && !table.counts(&entry, key, shard) {
             return Ok(None);
         }
         let session = table.engine.session(key, self.deadline);
@@ -226,7 +224,7 @@ pub(crate) async fn transact_get(
             parts.push(None);
             continue;
         };
-        let sort_key = item::sort_key(table, &key)?;
+        let sort_key = table.sort_key(&key)?;
         let text = item::text(&get, "ProjectionExpression");
         let projection = Projection::of(table, text, &mut Placeholders::of(&get))?;
         let session = table.engine.session(&partition_key, deadline);
@@ -272,7 +270,7 @@ pub(crate) async fn transact_get(
             .zip(responses.by_ref())
             .filter_map(|(shard, response)| {
                 let stored = response.get("Item")?.as_object()?.clone();
-                item::counts(table, &stored, &key, shard).then_some((shard, stored))
+                table.counts(&stored, &key, shard).then_some((shard, stored))
             })
             .collect();
         let era = highest_era(found.iter().map(|(_, stored)| stored));

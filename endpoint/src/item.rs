@@ -1,18 +1,16 @@
-//! Items as DynamoDB's JSON has them: their keys, the product's attributes in them, and the typed
-//! form that the crate stores. And the members of requests and answers.
+//! Items as DynamoDB's JSON has them: the product's attributes in them, and the typed form that the
+//! crate stores. And the members of requests and answers.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
-use sharding::internal::MAX_SORT_KEY_BYTES;
 use sharding::internal::protocol::copies::Copy;
 use sharding::internal::protocol::names::{
-    DELETED, LATE_UNTIL, LOGICAL_KEY, RESERVED_PREFIX, VERSION, WRITE_ID,
+    DELETED, LATE_UNTIL, RESERVED_PREFIX, VERSION, WRITE_ID,
 };
-use sharding::{Attributes, PartitionKey, ShardNumber, SortKey, SortKeyType, Version};
+use sharding::{SortKey, Version};
 
 use crate::reply::{Failure, Members};
-use crate::table::ServedTable;
 
 /// A value of DynamoDB's JSON with one member.
 pub(crate) fn string(text: &str) -> Value {
@@ -36,6 +34,23 @@ pub(crate) fn map(members: &Members, name: &str) -> Members {
 /// A member that is a list; an empty one if there is none.
 pub(crate) fn list(members: &Members, name: &str) -> Vec<Value> {
     members.get(name).and_then(Value::as_array).cloned().unwrap_or_default()
+}
+
+pub(crate) fn object(value: Value) -> Option<Members> {
+    if let Value::Object(members) = value { Some(members) } else { None }
+}
+
+/// Refuses members that are on none of these lists.
+pub(crate) fn check_members(
+    operation: &str,
+    body: &Members,
+    lists: &[&[&str]],
+) -> Result<(), Failure> {
+    let is_known = |name: &str| lists.iter().any(|known| known.contains(&name));
+    match body.keys().find(|name| !is_known(name)) {
+        None => Ok(()),
+        Some(name) => Err(Failure::unsupported(&format!("{name} of {operation}"))),
+    }
 }
 
 /// The text of an attribute that has this type.
@@ -65,25 +80,6 @@ pub(crate) fn copy(stored: &Members) -> Copy {
     }
 }
 
-/// Whether a stored item counts as one of the key: on a shard whose stored key is not the key
-/// itself, only items with our logical key do.
-pub(crate) fn counts(
-    table: &ServedTable,
-    stored: &Members,
-    key: &PartitionKey,
-    shard: ShardNumber,
-) -> bool {
-    table.is_key_itself(shard) || attribute(stored, LOGICAL_KEY, "S") == Some(key.as_str())
-}
-
-/// Leaves the product's attributes out of an answer, and shows the client's key.
-pub(crate) fn strip(table: &ServedTable, item: &mut Members, key: &PartitionKey) {
-    item.retain(|name, _| !is_ours(name));
-    if let Some(stored) = item.get_mut(table.partition_key_name()) {
-        *stored = string(key.as_str());
-    }
-}
-
 pub(crate) fn is_ours(name: &str) -> bool {
     name.starts_with(RESERVED_PREFIX)
 }
@@ -99,62 +95,6 @@ pub(crate) fn check_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Resul
     }
 }
 
-const NO_KEY: &str = "The provided key element does not match the schema";
-
-/// The sort key of a key, or of a stored item.
-pub(crate) fn sort_key(table: &ServedTable, key: &Members) -> Result<SortKey, Failure> {
-    let text = key_text(table, key)?.ok_or_else(|| Failure::validation(NO_KEY))?;
-    parsed(table, text)
-}
-
-/// Refuses a key that has more than its two parts.
-pub(crate) fn check_is_key(key: &Members) -> Result<(), Failure> {
-    if key.len() == 2 { Ok(()) } else { Err(Failure::validation(NO_KEY)) }
-}
-
-/// The sort key of an item to put.
-pub(crate) fn sort_key_to_put(table: &ServedTable, item: &Members) -> Result<SortKey, Failure> {
-    let name = table.sort_key_name();
-    let Some(text) = key_text(table, item)? else {
-        let stored = item.get(name).and_then(Value::as_object);
-        let why = match stored.and_then(|value| value.keys().next()) {
-            None => format!("Missing the key {name} in the item"),
-            Some(actual) => {
-                let expected = table.sort_key_letter();
-                format!("Type mismatch for key {name} expected: {expected} actual: {actual}")
-            }
-        };
-        let why = format!("One or more parameter values were invalid: {why}");
-        return Err(Failure::validation(why));
-    };
-    parsed(table, text)
-}
-
-/// The text of the sort key; `None` if it is absent or has another type.
-fn key_text<'a>(table: &ServedTable, key: &'a Members) -> Result<Option<&'a str>, Failure> {
-    check_one_type(key.get(table.sort_key_name()))?;
-    Ok(attribute(key, table.sort_key_name(), table.sort_key_letter()))
-}
-
-fn parsed(table: &ServedTable, text: &str) -> Result<SortKey, Failure> {
-    let name = table.sort_key_name();
-    SortKey::parse(table.sort_key_type(), text).map_err(|error| {
-        Failure::validation(if text.is_empty() {
-            format!(
-                "One or more parameter values are not valid. The AttributeValue for a key \
-                 attribute cannot contain an empty string value. Key: {name}"
-            )
-        } else if text.len() > MAX_SORT_KEY_BYTES {
-            format!(
-                "One or more parameter values were invalid: Aggregated size of all range keys has \
-                 exceeded the size limit of {MAX_SORT_KEY_BYTES} bytes"
-            )
-        } else {
-            format!("One or more parameter values were invalid: the key {name}: {error}")
-        })
-    })
-}
-
 /// Refuses a value that has several types.
 pub(crate) fn check_one_type(value: Option<&Value>) -> Result<(), Failure> {
     if value.and_then(Value::as_object).is_none_or(|types| types.len() == 1) {
@@ -166,20 +106,6 @@ pub(crate) fn check_one_type(value: Option<&Value>) -> Result<(), Failure> {
     ))
 }
 
-/// The lowest sort key that DynamoDB takes, or the highest.
-pub(crate) fn outermost_sort_key(table: &ServedTable, is_highest: bool) -> Value {
-    match (table.sort_key_type(), is_highest) {
-        (SortKeyType::String, false) => string("\0"),
-        (SortKeyType::String, true) => {
-            string(&char::MAX.to_string().repeat(MAX_SORT_KEY_BYTES / char::MAX.len_utf8()))
-        }
-        (SortKeyType::Number, is_highest) => {
-            let sign = if is_highest { "" } else { "-" };
-            number(format!("{sign}9.{}E+125", "9".repeat(37)))
-        }
-    }
-}
-
 pub(crate) fn sort_key_value(sort_key: &SortKey) -> Value {
     match sort_key {
         SortKey::String(text) => string(text),
@@ -187,14 +113,8 @@ pub(crate) fn sort_key_value(sort_key: &SortKey) -> Value {
     }
 }
 
-/// The attributes of an item without its keys, in the crate's types. `None` if DynamoDB must judge
-/// them.
-pub(crate) fn attributes(table: &ServedTable, item: &Members) -> Option<Attributes> {
-    let is_key = |name: &str| name == table.partition_key_name() || name == table.sort_key_name();
-    item.iter().filter(|(name, _)| !is_key(name)).map(named).collect()
-}
-
-fn named((name, value): (&String, &Value)) -> Option<(String, sharding::Value)> {
+/// A named attribute in the crate's types. `None` if DynamoDB must judge it.
+pub(crate) fn named((name, value): (&String, &Value)) -> Option<(String, sharding::Value)> {
     Some((name.clone(), typed(value)?))
 }
 

@@ -3,6 +3,7 @@
 //! came; those about armed keys follow the protocol of the `sharding` crate.
 
 mod batch;
+mod client_write;
 mod entries;
 mod expression;
 mod grown;
@@ -10,6 +11,7 @@ mod index;
 mod item;
 mod merged;
 mod observed;
+mod page;
 mod passed;
 mod position;
 mod query;
@@ -17,6 +19,7 @@ mod read;
 mod reply;
 mod request;
 mod scan;
+mod served;
 mod server;
 mod service;
 mod shard_query;

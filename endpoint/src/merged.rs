@@ -18,11 +18,12 @@ use tokio::time::Instant;
 
 use crate::entries::Standing;
 use crate::item;
+use crate::page::{UNLIMITED, consumed, objects};
 use crate::position::Position;
-use crate::query::{Query, UNLIMITED, consumed, objects};
-use crate::read::{CHECKED_AFTER, copies, highest_era, newest, repeated};
+use crate::read::{copies, highest_era, newest};
 use crate::reply::{Failure, Members};
-use crate::shard_query::What;
+use crate::shard_query::{Query, What};
+use crate::upstream::{CHECKED_AFTER, repeated};
 
 /// The largest number of shards that one request asks at once.
 const CONCURRENCY: usize = 64;
@@ -186,8 +187,7 @@ impl Query<'_> {
         let places = self.session.places(&position.sort_key, view);
         let stored = |sort_key, version, item| Stored { sort_key, version, item };
         if self.index.is_none() {
-            let counts =
-                item::counts(self.table, &entry.item, self.key, shard) && places.contains(shard);
+            let counts = self.table.counts(&entry.item, self.key, shard) && places.contains(shard);
             let is_item = counts && !item::is_tombstone(&entry.item);
             let version = if counts { version } else { Version::NONE };
             return Ok(stored(position, version, is_item.then_some(entry)));
@@ -272,7 +272,7 @@ impl Query<'_> {
             for stored in found {
                 let position = self.position(&stored)?;
                 let Some(entry) = wanted.get(&position) else { continue };
-                if self.index.is_none() && !item::counts(self.table, &stored, self.key, shard) {
+                if self.index.is_none() && !self.table.counts(&stored, self.key, shard) {
                     continue;
                 }
                 let version = item::version(&stored);
@@ -346,7 +346,7 @@ impl Query<'_> {
 
     /// The lowest position in the table, after which a shard is scanned.
     fn lowest(&self) -> Result<Position, Failure> {
-        let key = self.table.key("", item::outermost_sort_key(self.table, false));
+        let key = self.table.key("", self.table.outermost_sort_key(false));
         Position::of(self.table, None, &key)
     }
 }

@@ -8,7 +8,6 @@ use crate::item;
 use crate::observed::Observed;
 use crate::query::partition_key;
 use crate::reply::{Members, Reply};
-use crate::service::Service;
 use crate::table::ServedTable;
 
 /// Parameters that DynamoDB has replaced by expressions. Armed keys have only expressions.
@@ -21,16 +20,20 @@ const OLD_PARAMETERS: [&str; 6] = [
     "QueryFilter",
 ];
 
-/// Notes the keys of a request that are not armed.
-pub(crate) fn note(service: &Service, operation: &str, body: &Members, reply: &Reply) {
-    let observed = service.observed();
+/// Notes the keys of a request to these tables that are not armed.
+pub(crate) fn note(
+    (tables, observed): (&[ServedTable], &Observed),
+    operation: &str,
+    body: &Members,
+    reply: &Reply,
+) {
     // What DynamoDB refuses is no load, but a condition that does not hold was evaluated.
     let evaluated = ["ConditionalCheckFailedException", "TransactionCanceledException"];
     let is_evaluated = || evaluated.contains(&reply.error_type().as_str());
     if !reply.is_ok() && reply.throttled().is_none() && !is_evaluated() {
         return;
     }
-    let table_of = |name: &str| service.table(name);
+    let table_of = |name: &str| tables.iter().find(|table| table.is_named(name));
     let named = |members: &Members| item::text(members, "TableName").and_then(table_of);
     match operation {
         "GetItem" | "PutItem" | "UpdateItem" | "DeleteItem" => {

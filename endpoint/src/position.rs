@@ -55,7 +55,7 @@ impl Position {
         index: Option<&Index>,
         entry: &Members,
     ) -> Result<Self, Failure> {
-        let sort_key = item::sort_key(table, entry)?;
+        let sort_key = table.sort_key(entry)?;
         let keys = index_keys(index, entry).ok_or_else(|| {
             table.forget_indexes();
             Failure::internal("sharding-endpoint: an entry has not the keys of its index")
@@ -72,7 +72,7 @@ impl Position {
     ) -> Result<Self, Failure> {
         let invalid = || Failure::validation("The provided starting key is invalid");
         let keys = index_keys(index, start).ok_or_else(invalid)?;
-        let position = Self { index: keys, sort_key: item::sort_key(table, start)? };
+        let position = Self { index: keys, sort_key: table.sort_key(start)? };
         let (expected, name) = (position.key(table, index, key), table.partition_key_name());
         if start.get(name) != expected.get(name) || start.len() != expected.len() {
             return Err(invalid());
@@ -82,7 +82,7 @@ impl Position {
 
     /// Whether an item is here. It may have no keys in the index.
     pub(crate) fn is_of(&self, table: &ServedTable, index: Option<&Index>, item: &Members) -> bool {
-        item::sort_key(table, item).is_ok_and(|it| it == self.sort_key)
+        table.sort_key(item).is_ok_and(|it| it == self.sort_key)
             && index_keys(index, item).is_some_and(|it| it == self.index)
     }
 

@@ -6,47 +6,22 @@
 //! of them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use serde_json::Value;
-use sharding::internal::KeySession;
 use sharding::internal::protocol::view::View;
 use sharding::{Order, PartitionKey, ShardCount, ShardNumber};
 use tokio::time::Instant;
 
 use crate::expression::{self, Placeholders};
 use crate::index::Index;
-use crate::item;
+use crate::item::{self, check_members};
 use crate::merged::Merged;
+use crate::page::{PAGE_MARGIN, PAGE_MEMBERS, QUERY_MEMBERS, UNLIMITED, objects, page_reply};
 use crate::position::Position;
-use crate::read::{CHECKED_AFTER, repeated};
 use crate::reply::{Failure, Members, Reply};
-use crate::shard_query::What;
+use crate::shard_query::{Query, What};
 use crate::table::ServedTable;
-use crate::upstream::answered;
-use crate::write::check_members;
-
-/// The items that a page without a limit may have.
-pub(crate) const UNLIMITED: usize = 1_000_000;
-
-/// How long before a query's deadline its page ends: the time for a filter.
-pub(crate) const PAGE_MARGIN: Duration = Duration::from_secs(4);
-
-/// The members of a query and of a scan, and those of a query alone.
-pub(crate) const PAGE_MEMBERS: [&str; 11] = [
-    "TableName",
-    "IndexName",
-    "FilterExpression",
-    "ProjectionExpression",
-    "ExpressionAttributeNames",
-    "ExpressionAttributeValues",
-    "Limit",
-    "ExclusiveStartKey",
-    "ConsistentRead",
-    "Select",
-    "ReturnConsumedCapacity",
-];
-pub(crate) const QUERY_MEMBERS: [&str; 2] = ["KeyConditionExpression", "ScanIndexForward"];
+use crate::upstream::{CHECKED_AFTER, answered, repeated};
 
 /// The partition key that a query names.
 pub(crate) fn partition_key(
@@ -63,29 +38,6 @@ pub(crate) fn partition_key(
     let (value, _) = expression::equals(text, table.partition_key_name(), &placeholders)?;
     let value = placeholders.values.get(&value).and_then(|value| value.get("S"));
     Ok(value.and_then(Value::as_str).map(str::to_owned))
-}
-
-pub(crate) struct Query<'a> {
-    pub(crate) table: &'a ServedTable,
-    pub(crate) session: KeySession<'a>,
-    /// The highest era of the copies that were read.
-    pub(crate) era: AtomicU64,
-    pub(crate) key: &'a PartitionKey,
-    pub(crate) body: &'a Members,
-    pub(crate) index: Option<&'a Index>,
-    pub(crate) order: Order,
-    pub(crate) start: Option<Position>,
-    pub(crate) limit: Option<usize>,
-    pub(crate) condition: &'a str,
-    /// The client's placeholder for the partition key, and where it stands.
-    pub(crate) key_value: String,
-    pub(crate) key_at: usize,
-    has_filter: bool,
-    /// Whether the filter names a key of the table, as that of a `Scan` may. DynamoDB refuses that in
-    /// a query, so the shards are scanned.
-    pub(crate) filters_keys: bool,
-    /// When a page that has begun ends, so that the rest of the request is in time.
-    pub(crate) page_ends: Instant,
 }
 
 /// The request that a page of an armed key is a part of.
@@ -217,36 +169,4 @@ impl Query<'_> {
         answer.extend(capacity.map(|capacity| ("ConsumedCapacity".to_owned(), capacity)));
         Ok(page_reply(self.body, answer, items, 0))
     }
-}
-
-/// A page of these items. So many others were scanned that the client does not see. A count has no
-/// items.
-pub(crate) fn page_reply(
-    body: &Members,
-    mut answer: Members,
-    items: Vec<Members>,
-    hidden: usize,
-) -> Reply {
-    let scanned = answer.get("ScannedCount").and_then(Value::as_u64).unwrap_or_default();
-    let scanned = scanned.saturating_sub(hidden as u64);
-    answer.insert("ScannedCount".to_owned(), Value::from(scanned));
-    answer.insert("Count".to_owned(), Value::from(items.len()));
-    if item::text(body, "Select") != Some("COUNT") {
-        answer.insert("Items".to_owned(), items.into_iter().map(Value::Object).collect());
-    }
-    Reply::ok(answer)
-}
-
-pub(crate) fn objects(items: Option<Value>) -> Vec<Members> {
-    let Some(Value::Array(items)) = items else { return Vec::new() };
-    items.into_iter().filter_map(object).collect()
-}
-
-pub(crate) fn object(value: Value) -> Option<Members> {
-    if let Value::Object(members) = value { Some(members) } else { None }
-}
-
-pub(crate) fn consumed(answer: &Members) -> f64 {
-    let units = answer.get("ConsumedCapacity").and_then(|it| it.get("CapacityUnits"));
-    units.and_then(Value::as_f64).unwrap_or_default()
 }

@@ -1,7 +1,6 @@
 //! Reads of single items of armed keys: the newest copy of all its places.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use sharding::internal::KeySession;
@@ -12,17 +11,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::expression::{self, Placeholders};
 use crate::index::Index;
-use crate::item;
-use crate::query::object;
+use crate::item::{self, check_members, object};
 use crate::reply::{Failure, Members, Reply};
-use crate::table::ServedTable;
-use crate::upstream::{Lasts, Upstream, answered};
-use crate::write::check_members;
-
-/// The pause before a throttled read is repeated.
-const READ_PAUSE: Duration = Duration::from_millis(50);
-/// How long a throttled read is repeated.
-const THROTTLED_FOR: Duration = Duration::from_secs(2);
+use crate::table::{ServedTable, check_is_key};
+use crate::upstream::{CHECKED_AFTER, READ_PAUSE, THROTTLED_FOR, repeated};
 
 const GET_MEMBERS: [&str; 6] = [
     "TableName",
@@ -32,26 +24,6 @@ const GET_MEMBERS: [&str; 6] = [
     "ExpressionAttributeNames",
     "ReturnConsumedCapacity",
 ];
-
-/// The lease of a read whose result is checked under a view afterwards.
-pub(crate) const CHECKED_AFTER: Lasts<'static> = &|| true;
-
-/// Sends a read that may be repeated, until it is not throttled.
-pub(crate) async fn repeated(
-    upstream: &Upstream,
-    operation: &str,
-    body: &Members,
-    lasts: Lasts<'_>,
-) -> Result<Reply, Failure> {
-    let until = Instant::now() + THROTTLED_FOR;
-    loop {
-        let reply = answered(upstream.call(operation, body, lasts).await)?;
-        if reply.throttled().is_none() || Instant::now() + READ_PAUSE > until {
-            return reply.success();
-        }
-        sleep(READ_PAUSE).await;
-    }
-}
 
 /// A projection that also has what decides which copy is the newest.
 #[derive(Debug, Clone, Default)]
@@ -121,7 +93,7 @@ impl Projection {
 
     /// The item as the client gets it.
     pub(crate) fn show(&self, table: &ServedTable, item: &mut Members, key: &PartitionKey) {
-        item::strip(table, item, key);
+        table.strip(item, key);
         item.retain(|name, _| !self.hides(name));
     }
 }
@@ -160,7 +132,7 @@ pub(crate) async fn copies(
             let stored_key = table.key_text(&stored);
             let shard = stored_keys.iter().find(|(_, key)| Some(key.as_str()) == stored_key);
             let Some((shard, _)) = shard else { continue };
-            if item::counts(table, &stored, key, *shard) {
+            if table.counts(&stored, key, *shard) {
                 found.push((*shard, stored));
             }
         }
@@ -193,8 +165,8 @@ pub(crate) async fn get(
 ) -> Result<Reply, Failure> {
     check_members("GetItem", body, &[&GET_MEMBERS])?;
     let wanted = item::map(body, "Key");
-    item::check_is_key(&wanted)?;
-    let sort_key = item::sort_key(table, &wanted)?;
+    check_is_key(&wanted)?;
+    let sort_key = table.sort_key(&wanted)?;
     let text = item::text(body, "ProjectionExpression");
     let projection = Projection::of(table, text, &mut Placeholders::of(body))?;
     let is_consistent = body.get("ConsistentRead").cloned().unwrap_or(Value::Bool(false));
@@ -218,7 +190,7 @@ pub(crate) async fn get(
             let reply = repeated(&table.upstream, "GetItem", &request, CHECKED_AFTER).await?;
             let mut answer = reply.members();
             let item = answer.remove("Item").and_then(object);
-            let item = item.filter(|item| item::counts(table, item, key, places.home));
+            let item = item.filter(|item| table.counts(item, key, places.home));
             let era = highest_era(item.as_ref());
             (item, era, answer.remove("ConsumedCapacity"))
         } else {

@@ -8,12 +8,12 @@ use sharding::internal::protocol::names::{
 };
 use sharding::{ShardCount, ShardNumber, Version};
 
+use crate::client_write::ClientWrite;
 use crate::expression::{
     Clauses, Placeholders, changed_by, grouped, on_the_right, renamed, renamed_where,
 };
 use crate::item::{self, number, sort_key_value, string};
 use crate::reply::{Failure, Members};
-use crate::write::ClientWrite;
 
 /// A name that no item has.
 const NO_NAME: &str = "_sh:0";

@@ -11,16 +11,12 @@ use tokio::time::Instant;
 use crate::entries;
 use crate::expression::Placeholders;
 use crate::grown::{self, MARK_LETTERS};
-use crate::item;
-use crate::query::{
-    PAGE_MARGIN, PAGE_MEMBERS, PartOf, UNLIMITED, consumed, object, objects, query,
-};
+use crate::item::{self, check_members, object};
+use crate::page::{PAGE_MARGIN, PAGE_MEMBERS, SCAN_MEMBERS, UNLIMITED, consumed, objects};
+use crate::query::{PartOf, query};
 use crate::reply::{Failure, Members, Reply};
 use crate::table::ServedTable;
-use crate::write::check_members;
 
-/// The members of a scan besides those of every page.
-pub(crate) const SCAN_MEMBERS: [&str; 2] = ["Segment", "TotalSegments"];
 /// The bytes at which a page asks for no more. (DynamoDB developer guide, "Scan".)
 const PAGE_BYTES: usize = 1_024 * 1_024;
 /// The keys that come first, at most. Each is named in every `LastEvaluatedKey`.
@@ -185,7 +181,7 @@ impl Scan<'_> {
 
     /// The end of all items under a stored key.
     fn end_of(&self, stored: &str) -> Members {
-        self.table.key(stored, item::outermost_sort_key(self.table, true))
+        self.table.key(stored, self.table.outermost_sort_key(true))
     }
 
     fn request(&self, start: Option<Members>) -> Members {
@@ -332,7 +328,7 @@ mod tests {
             };
             let middle = json!({ table.sort_key_letter(): middle });
             let [lowest, highest] =
-                [false, true].map(|is_highest| item::outermost_sort_key(&table, is_highest));
+                [false, true].map(|is_highest| table.outermost_sort_key(is_highest));
             assert!(position(lowest) < position(middle.clone()));
             assert!(position(middle) < position(highest));
         }

@@ -191,7 +191,7 @@ impl Server {
         let Some(region) = scope_region(text(AUTHORIZATION)) else {
             return Some(Failure::signature("the request is not signed (SigV4)").into_reply());
         };
-        (!self.service.upstream.accepts(region)).then(|| {
+        (!self.service.upstream().accepts(region)).then(|| {
             let why = format!(
                 "the request is signed for {region:?}; this endpoint serves {:?}. \
                  AWS_ENDPOINT_URL_DYNAMODB applies to every DynamoDB client of a program \
@@ -259,7 +259,7 @@ async fn renew_connections(service: Arc<Service>) {
         let (instant, wall) = now();
         if (instant - last.0).max(wall.saturating_sub(last.1)) > FREEZE {
             tracing::warn!("this process was frozen; its connections are renewed");
-            service.upstream.renew();
+            service.upstream().renew();
         }
         last = (instant, wall);
     }

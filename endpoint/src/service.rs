@@ -10,16 +10,17 @@ use futures_util::future::BoxFuture;
 use http::header::HOST;
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
-use sharding::internal::{Patterns, TableEngine};
+use sharding::internal::TableEngine;
 use tokio::time::{Instant, timeout_at};
 
+use crate::client_write::ClientWrite;
 use crate::observed::Observed;
 use crate::query::PartOf;
 use crate::reply::{Failure, Members, Reply};
+use crate::served::{Call, Served};
 use crate::table::ServedTable;
-use crate::upstream::{TARGET, TARGET_PREFIX, Upstream, answered};
-use crate::write::ClientWrite;
-use crate::{batch, entries, item, passed, query, read, scan};
+use crate::upstream::{TARGET, TARGET_PREFIX, Upstream};
+use crate::{batch, entries, item, query, read, scan};
 
 /// How long a request about armed keys may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -50,33 +51,15 @@ const ON_TABLES: [&str; 22] = [
     "ExportTableToPointInTime",
 ];
 
-/// A request, and when its answer is due.
-pub(crate) struct Call<'a> {
-    pub(crate) operation: &'a str,
-    headers: &'a HeaderMap,
-    /// The body as it came.
-    raw: Bytes,
-    pub(crate) body: Members,
-    pub(crate) deadline: Instant,
-}
-
-impl Call<'_> {
-    fn table(&self) -> &str {
-        item::text(&self.body, "TableName").unwrap_or_default()
-    }
-}
-
 /// The served tables, and the server behind them.
 #[derive(Debug, Clone)]
 pub struct Service {
-    tables: Vec<ServedTable>,
-    pub(crate) upstream: Upstream,
-    observed: Observed,
+    served: Served,
 }
 
 impl Service {
     pub(crate) fn new(tables: Vec<ServedTable>, upstream: Upstream) -> Self {
-        Self { tables, upstream, observed: Observed::default() }
+        Self { served: Served { tables, upstream, observed: Observed::default() } }
     }
 
     /// A service of one table whose engine this process has.
@@ -88,12 +71,12 @@ impl Service {
     /// What was seen of keys that are not armed.
     #[must_use]
     pub fn observed(&self) -> &Observed {
-        &self.observed
+        &self.served.observed
     }
 
     /// Waits until all background work is done.
     pub async fn finish(&self) {
-        for table in &self.tables {
+        for table in &self.served.tables {
             table.engine.finish_background_work().await;
         }
     }
@@ -103,10 +86,15 @@ impl Service {
         self.answer(headers, body).map(|answer| answer.unwrap_or_else(Failure::into_reply)).boxed()
     }
 
+    /// The server behind the tables.
+    pub(crate) fn upstream(&self) -> &Upstream {
+        &self.served.upstream
+    }
+
     /// The region of the server.
     #[must_use]
     pub fn region(&self) -> &str {
-        self.upstream.region()
+        self.served.upstream.region()
     }
 
     async fn answer(&self, headers: &HeaderMap, raw: Bytes) -> Result<Reply, Failure> {
@@ -122,70 +110,35 @@ impl Service {
         let deadline = Instant::now() + TIMEOUT;
         let Ok(Value::Object(body)) = serde_json::from_slice(&raw) else {
             // DynamoDB may read what this endpoint does not.
-            let mut patterns = Vec::with_capacity(self.tables.len());
-            for table in &self.tables {
+            let mut patterns = Vec::with_capacity(self.served.tables.len());
+            for table in &self.served.tables {
                 patterns.extend(table.patterns(deadline).await?);
             }
             if patterns.iter().any(|patterns| !patterns.are_none()) {
                 return Err(Failure::serialization());
             }
             let call = Call { operation, headers, raw, body: Members::new(), deadline };
-            return self.pass(&call, patterns).await;
+            return self.served.pass(&call, patterns).await;
         };
         let call = Call { operation, headers, raw, body, deadline };
         match operation {
             "GetItem" | "PutItem" | "UpdateItem" | "DeleteItem" => self.one_item(&call).await,
             "Query" | "Scan" => self.many_items(&call).await,
-            "BatchGetItem" => batch::read(self, &call).await,
-            "BatchWriteItem" => batch::write(self, &call).await,
+            "BatchGetItem" => batch::read(&self.served, &call).await,
+            "BatchWriteItem" => batch::write(&self.served, &call).await,
             "TransactGetItems" | "TransactWriteItems" => self.transaction(&call).await,
             _ => self.other(&call).await,
         }
     }
 
-    /// Passes a request as it came, while these patterns may be relied on. Of a request about a
-    /// served table, its keys are observed.
-    pub(crate) async fn pass(
-        &self,
-        call: &Call<'_>,
-        patterns: Vec<Patterns>,
-    ) -> Result<Reply, Failure> {
-        let lasts = || patterns.iter().all(Patterns::last);
-        let reply = answered(self.upstream.send(call.headers, call.raw.clone(), &lasts).await)?;
-        if !patterns.is_empty() {
-            passed::note(self, call.operation, &call.body, &reply);
-        }
-        Ok(reply)
-    }
-
-    /// The served table that a request means by this name.
-    pub(crate) fn table(&self, name: &str) -> Option<&ServedTable> {
-        self.tables.iter().find(|table| table.is_named(name))
-    }
-
-    /// The served table of a name, with its patterns. `None` if requests to it pass.
-    pub(crate) async fn patterns_of(
-        &self,
-        name: &str,
-        deadline: Instant,
-    ) -> Result<Option<(&ServedTable, Patterns)>, Failure> {
-        if self.tables.iter().any(|table| table.is_elsewhere(name)) {
-            return Err(Failure::validation(format!(
-                "{name} is a table of another account or region; this endpoint signs for its own \
-                 (sharding-endpoint)"
-            )));
-        }
-        let Some(table) = self.table(name) else { return Ok(None) };
-        Ok(table.patterns(deadline).await?.map(|patterns| (table, patterns)))
-    }
-
     async fn one_item(&self, call: &Call<'_>) -> Result<Reply, Failure> {
-        let Some((table, patterns)) = self.patterns_of(call.table(), call.deadline).await? else {
-            return self.pass(call, Vec::new()).await;
+        let Some((table, patterns)) = self.served.patterns_of(call.table(), call.deadline).await?
+        else {
+            return self.served.pass(call, Vec::new()).await;
         };
         let of = if call.operation == "PutItem" { "Item" } else { "Key" };
         let Some(key) = table.armed(&patterns, &item::map(&call.body, of))? else {
-            return self.pass(call, vec![patterns]).await;
+            return self.served.pass(call, vec![patterns]).await;
         };
         if call.operation == "GetItem" {
             return read::get(table, &key, &call.body, call.deadline).await;
@@ -194,11 +147,12 @@ impl Service {
     }
 
     async fn many_items(&self, call: &Call<'_>) -> Result<Reply, Failure> {
-        let Some((table, patterns)) = self.patterns_of(call.table(), call.deadline).await? else {
-            return self.pass(call, Vec::new()).await;
+        let Some((table, patterns)) = self.served.patterns_of(call.table(), call.deadline).await?
+        else {
+            return self.served.pass(call, Vec::new()).await;
         };
         if patterns.are_none() {
-            return self.pass(call, vec![patterns]).await;
+            return self.served.pass(call, vec![patterns]).await;
         }
         let (body, deadline, is_scan) = (&call.body, call.deadline, call.operation == "Scan");
         let late = |_| Err(Failure::throttled("sharding-endpoint: the page was not read in time"));
@@ -217,7 +171,7 @@ impl Service {
         }
         let named = query::partition_key(table, body)?;
         let armed = named.map(|text| table.armed_text(&patterns, &text)).transpose()?.flatten();
-        let Some(key) = armed else { return self.pass(call, vec![patterns]).await };
+        let Some(key) = armed else { return self.served.pass(call, vec![patterns]).await };
         let key = (&key, PartOf::Query);
         let page = query::query(table, own.as_deref(), key, body, deadline);
         timeout_at(deadline, page).await.unwrap_or_else(late)
@@ -230,7 +184,8 @@ impl Service {
         let parts: Vec<&Members> = parts.filter_map(Value::as_object).collect();
         for part in parts {
             let name = item::text(part, "TableName").unwrap_or_default();
-            let Some((table, patterns)) = self.patterns_of(name, call.deadline).await? else {
+            let Some((table, patterns)) = self.served.patterns_of(name, call.deadline).await?
+            else {
                 continue;
             };
             let of = if part.contains_key("Item") { "Item" } else { "Key" };
@@ -239,12 +194,12 @@ impl Service {
         }
         if !is_armed {
             let patterns = tables.into_iter().map(|(_, patterns)| patterns).collect();
-            return self.pass(call, patterns).await;
+            return self.served.pass(call, patterns).await;
         }
         if call.operation == "TransactWriteItems" {
             return Err(Failure::unsupported("TransactWriteItems"));
         }
-        entries::transact_get(&self.upstream, &tables, &call.body, call.deadline).await
+        entries::transact_get(&self.served.upstream, &tables, &call.body, call.deadline).await
     }
 
     /// What is not about single items. A table with armed keys takes only what is on the list.
@@ -253,7 +208,7 @@ impl Service {
         if !ON_TABLES.contains(&operation) {
             let mut words = HashSet::new();
             names(&Value::Object(call.body.clone()), &mut words);
-            for table in self.tables.iter().filter(|table| words.contains(&table.name)) {
+            for table in self.served.tables.iter().filter(|table| words.contains(&table.name)) {
                 let patterns = table.patterns(call.deadline).await?;
                 if patterns.as_ref().is_some_and(|patterns| !patterns.are_none()) {
                     return Err(Failure::validation(format!(
@@ -265,8 +220,8 @@ impl Service {
                 relied_on.extend(patterns);
             }
         }
-        self.patterns_of(call.table(), call.deadline).await?;
-        self.pass(call, relied_on).await
+        self.served.patterns_of(call.table(), call.deadline).await?;
+        self.served.pass(call, relied_on).await
     }
 }
 

@@ -1,19 +1,46 @@
-//! What a query asks of one shard: the client's request under the stored key of the shard, with what
-//! decides which copy is the newest.
+//! A query of an armed key, and what it asks of one shard: the client's request under the stored
+//! key of the shard, with what decides which copy is the newest.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::AtomicU64;
 
 use serde_json::Value;
-use sharding::ShardNumber;
+use sharding::internal::KeySession;
 use sharding::internal::protocol::names::LOGICAL_KEY;
+use sharding::{Order, PartitionKey, ShardNumber};
+use tokio::time::Instant;
 
 use crate::expression::{self, Placeholders};
 use crate::index::Index;
 use crate::item;
 use crate::position::Position;
-use crate::query::Query;
 use crate::read::{Projection, shard_key};
 use crate::reply::{Failure, Members};
+use crate::table::ServedTable;
+
+/// A query of an armed key.
+pub(crate) struct Query<'a> {
+    pub(crate) table: &'a ServedTable,
+    pub(crate) session: KeySession<'a>,
+    /// The highest era of the copies that were read.
+    pub(crate) era: AtomicU64,
+    pub(crate) key: &'a PartitionKey,
+    pub(crate) body: &'a Members,
+    pub(crate) index: Option<&'a Index>,
+    pub(crate) order: Order,
+    pub(crate) start: Option<Position>,
+    pub(crate) limit: Option<usize>,
+    pub(crate) condition: &'a str,
+    /// The client's placeholder for the partition key, and where it stands.
+    pub(crate) key_value: String,
+    pub(crate) key_at: usize,
+    pub(crate) has_filter: bool,
+    /// Whether the filter names a key of the table, as that of a `Scan` may. DynamoDB refuses that in
+    /// a query, so the shards are scanned.
+    pub(crate) filters_keys: bool,
+    /// When a page that has begun ends, so that the rest of the request is in time.
+    pub(crate) page_ends: Instant,
+}
 
 /// What is asked of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

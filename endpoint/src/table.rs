@@ -1,4 +1,5 @@
-//! A table that the endpoint serves: its keys, its indexes, and the crate's engine for it.
+//! A table that the endpoint serves: its keys, as its items have them, its indexes, and the crate's
+//! engine for it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,21 +9,27 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::DisplayErrorContext;
 use aws_sdk_dynamodb::types::{KeySchemaElement, KeyType, ScalarAttributeType, TimeToLiveStatus};
 use serde_json::{Value, json};
-use sharding::internal::{MAX_SHARDED_KEY_BYTES, Patterns, SUFFIX_MARK, ShardKeys, TableEngine};
-use sharding::{PartitionKey, Placement, ShardNumber, SortKeyType, TableConfig, Writes};
+use sharding::internal::protocol::names::LOGICAL_KEY;
+use sharding::internal::{
+    MAX_SHARDED_KEY_BYTES, MAX_SORT_KEY_BYTES, Patterns, SUFFIX_MARK, ShardKeys, TableEngine,
+};
+use sharding::{
+    Attributes, PartitionKey, Placement, ShardNumber, SortKey, SortKeyType, TableConfig, Writes,
+};
 use tokio::time::Instant;
 
 use crate::grown::GrownKeys;
 use crate::index::Index;
 use crate::item;
-use crate::read::{CHECKED_AFTER, repeated};
 use crate::reply::{Failure, Members};
-use crate::upstream::{Upstream, UpstreamError};
+use crate::upstream::{CHECKED_AFTER, Upstream, UpstreamError, repeated};
 
 /// Of a longer key, this many bytes are matched with the patterns.
 const MATCHED_BYTES: usize = 2_000;
 /// How long a description of an index is used. Another program may make the index anew.
 const DESCRIBED_FOR: Duration = Duration::from_secs(60);
+
+const NO_KEY: &str = "The provided key element does not match the schema";
 
 /// A table with its engine.
 #[derive(Debug, Clone)]
@@ -174,6 +181,90 @@ impl ServedTable {
         item::attribute(item, self.partition_key_name(), "S")
     }
 
+    /// The sort key of a key, or of a stored item.
+    pub(crate) fn sort_key(&self, key: &Members) -> Result<SortKey, Failure> {
+        let text = self.sort_key_text(key)?.ok_or_else(|| Failure::validation(NO_KEY))?;
+        self.parsed_sort_key(text)
+    }
+
+    /// The sort key of an item to put.
+    pub(crate) fn sort_key_to_put(&self, item: &Members) -> Result<SortKey, Failure> {
+        let name = self.sort_key_name();
+        let Some(text) = self.sort_key_text(item)? else {
+            let stored = item.get(name).and_then(Value::as_object);
+            let why = match stored.and_then(|value| value.keys().next()) {
+                None => format!("Missing the key {name} in the item"),
+                Some(actual) => {
+                    let expected = self.sort_key_letter();
+                    format!("Type mismatch for key {name} expected: {expected} actual: {actual}")
+                }
+            };
+            let why = format!("One or more parameter values were invalid: {why}");
+            return Err(Failure::validation(why));
+        };
+        self.parsed_sort_key(text)
+    }
+
+    /// The text of the sort key; `None` if it is absent or has another type.
+    fn sort_key_text<'a>(&self, key: &'a Members) -> Result<Option<&'a str>, Failure> {
+        item::check_one_type(key.get(self.sort_key_name()))?;
+        Ok(item::attribute(key, self.sort_key_name(), self.sort_key_letter()))
+    }
+
+    fn parsed_sort_key(&self, text: &str) -> Result<SortKey, Failure> {
+        let name = self.sort_key_name();
+        SortKey::parse(self.sort_key_type(), text).map_err(|error| {
+            Failure::validation(if text.is_empty() {
+                format!(
+                    "One or more parameter values are not valid. The AttributeValue for a key \
+                     attribute cannot contain an empty string value. Key: {name}"
+                )
+            } else if text.len() > MAX_SORT_KEY_BYTES {
+                format!(
+                    "One or more parameter values were invalid: Aggregated size of all range keys \
+                     has exceeded the size limit of {MAX_SORT_KEY_BYTES} bytes"
+                )
+            } else {
+                format!("One or more parameter values were invalid: the key {name}: {error}")
+            })
+        })
+    }
+
+    /// The lowest sort key that DynamoDB takes, or the highest.
+    pub(crate) fn outermost_sort_key(&self, is_highest: bool) -> Value {
+        match (self.sort_key_type(), is_highest) {
+            (SortKeyType::String, false) => item::string("\0"),
+            (SortKeyType::String, true) => item::string(
+                &char::MAX.to_string().repeat(MAX_SORT_KEY_BYTES / char::MAX.len_utf8()),
+            ),
+            (SortKeyType::Number, is_highest) => {
+                let sign = if is_highest { "" } else { "-" };
+                item::number(format!("{sign}9.{}E+125", "9".repeat(37)))
+            }
+        }
+    }
+
+    /// The attributes of an item without its keys, in the crate's types. `None` if DynamoDB must
+    /// judge them.
+    pub(crate) fn attributes(&self, item: &Members) -> Option<Attributes> {
+        let is_key = |name: &str| name == self.partition_key_name() || name == self.sort_key_name();
+        item.iter().filter(|(name, _)| !is_key(name)).map(item::named).collect()
+    }
+
+    /// Whether a stored item counts as one of the key: on a shard whose stored key is not the key
+    /// itself, only items with our logical key do.
+    pub(crate) fn counts(&self, stored: &Members, key: &PartitionKey, shard: ShardNumber) -> bool {
+        self.is_key_itself(shard) || item::attribute(stored, LOGICAL_KEY, "S") == Some(key.as_str())
+    }
+
+    /// Leaves the product's attributes out of an answer, and shows the client's key.
+    pub(crate) fn strip(&self, item: &mut Members, key: &PartitionKey) {
+        item.retain(|name, _| !item::is_ours(name));
+        if let Some(stored) = item.get_mut(self.partition_key_name()) {
+            *stored = item::string(key.as_str());
+        }
+    }
+
     /// The `ConsumedCapacity` of these units, if a request asks for it.
     pub(crate) fn capacity(&self, body: &Members, units: f64) -> Option<Value> {
         let wants = item::text(body, "ReturnConsumedCapacity").unwrap_or("NONE");
@@ -274,4 +365,9 @@ impl ServedTable {
             Ok(_) | Err(_) => Ok(None),
         }
     }
+}
+
+/// Refuses a key that has more than its two parts.
+pub(crate) fn check_is_key(key: &Members) -> Result<(), Failure> {
+    if key.len() == 2 { Ok(()) } else { Err(Failure::validation(NO_KEY)) }
 }

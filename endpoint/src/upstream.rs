@@ -1,4 +1,5 @@
-//! The DynamoDB behind this endpoint: requests are signed with this process's credentials.
+//! The DynamoDB behind this endpoint: requests are signed with this process's credentials, and
+//! throttled reads are repeated.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -24,7 +25,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
 use tokio::sync::Mutex as AsyncMutex;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::reply::{Failure, JSON, Members, Reply};
 
@@ -41,6 +42,11 @@ const RENEWAL_PAUSE: Duration = Duration::from_secs(10);
 /// An answer of DynamoDB has at most 16 MB.
 const MAX_ANSWER_BYTES: usize = 20 * 1_024 * 1_024;
 
+/// The pause before a throttled read is repeated.
+pub(crate) const READ_PAUSE: Duration = Duration::from_millis(50);
+/// How long a throttled read is repeated.
+pub(crate) const THROTTLED_FOR: Duration = Duration::from_secs(2);
+
 pub(crate) const TARGET: HeaderName = HeaderName::from_static("x-amz-target");
 pub(crate) const TARGET_PREFIX: &str = "DynamoDB_20120810.";
 
@@ -55,6 +61,9 @@ fn failed(error: impl std::fmt::Display) -> UpstreamError {
 
 /// Whether a request may still be sent once it is signed.
 pub(crate) type Lasts<'a> = &'a (dyn Fn() -> bool + Send + Sync);
+
+/// The lease of a read whose result is checked under a view afterwards.
+pub(crate) const CHECKED_AFTER: Lasts<'static> = &|| true;
 
 /// What came of a request.
 #[derive(Debug)]
@@ -320,6 +329,23 @@ pub(crate) fn answered(sent: Sent) -> Result<Reply, Failure> {
             tracing::warn!(why, "no answer from DynamoDB");
             Err(Failure::internal("sharding-endpoint: no answer from DynamoDB"))
         }
+    }
+}
+
+/// Sends a read that may be repeated, until it is not throttled.
+pub(crate) async fn repeated(
+    upstream: &Upstream,
+    operation: &str,
+    body: &Members,
+    lasts: Lasts<'_>,
+) -> Result<Reply, Failure> {
+    let until = Instant::now() + THROTTLED_FOR;
+    loop {
+        let reply = answered(upstream.call(operation, body, lasts).await)?;
+        if reply.throttled().is_none() || Instant::now() + READ_PAUSE > until {
+            return reply.success();
+        }
+        sleep(READ_PAUSE).await;
     }
 }
 

@@ -10,17 +10,14 @@ use sharding::internal::protocol::expressed::{ExpressedWrite, Next, Operation, O
 use sharding::internal::protocol::layout::Places;
 use sharding::internal::protocol::view::View;
 use sharding::internal::{FailedWrite, KeySession, write_units};
-use sharding::{
-    Item, MAX_ITEM_BYTES, PartitionKey, ShardNumber, SortKey, TableError, WriteErrorKind,
-};
+use sharding::{Item, MAX_ITEM_BYTES, ShardNumber, TableError, WriteErrorKind};
 use tokio::time::Instant;
 
-use crate::expression::{self, Clauses, Placeholders};
+use crate::client_write::ClientWrite;
 use crate::item;
 use crate::read::{copies, shard_key};
 use crate::reply::{Failure, Members, Reply};
 use crate::request::compose;
-use crate::table::ServedTable;
 use crate::upstream::Sent;
 
 /// How long a write waits while the key's width changes.
@@ -29,92 +26,7 @@ const OUT_OF_TIME: &str = "sharding-endpoint: no attempt succeeded in time";
 /// The write units of a request whose item is not known.
 const UNKNOWN_UNITS: u64 = 1;
 
-/// The members of a write of an armed key. Any other is refused.
-const MEMBERS: [&str; 11] = [
-    "TableName",
-    "Item",
-    "Key",
-    "UpdateExpression",
-    "ConditionExpression",
-    "ExpressionAttributeNames",
-    "ExpressionAttributeValues",
-    "ReturnValues",
-    "ReturnConsumedCapacity",
-    "ReturnItemCollectionMetrics",
-    "ReturnValuesOnConditionCheckFailure",
-];
-
-/// A write of one item of an armed key, as the client sent it.
-#[derive(Debug)]
-pub(crate) struct ClientWrite<'a> {
-    pub(crate) table: &'a ServedTable,
-    pub(crate) operation: &'a str,
-    pub(crate) key: &'a PartitionKey,
-    pub(crate) sort_key: SortKey,
-    pub(crate) body: &'a Members,
-    /// The clauses of an update.
-    pub(crate) clauses: Clauses,
-    pub(crate) deadline: Instant,
-}
-
-/// Refuses members that are on none of these lists.
-pub(crate) fn check_members(
-    operation: &str,
-    body: &Members,
-    lists: &[&[&str]],
-) -> Result<(), Failure> {
-    let is_known = |name: &str| lists.iter().any(|known| known.contains(&name));
-    match body.keys().find(|name| !is_known(name)) {
-        None => Ok(()),
-        Some(name) => Err(Failure::unsupported(&format!("{name} of {operation}"))),
-    }
-}
-
-impl<'a> ClientWrite<'a> {
-    /// Reads a client's request.
-    pub(crate) fn read(
-        table: &'a ServedTable,
-        operation: &'a str,
-        key: &'a PartitionKey,
-        body: &'a Members,
-        deadline: Instant,
-    ) -> Result<Self, Failure> {
-        check_members(operation, body, &[&MEMBERS])?;
-        let of = if operation == "PutItem" { "Item" } else { "Key" };
-        let item = item::map(body, of);
-        item::check_names(item.keys().map(String::as_str))?;
-        let sort_key = if of == "Key" {
-            item::check_is_key(&item)?;
-            item::sort_key(table, &item)?
-        } else {
-            item::sort_key_to_put(table, &item)?
-        };
-        let shown = item::text(body, "ReturnValuesOnConditionCheckFailure").unwrap_or("NONE");
-        if !["NONE", "ALL_OLD"].contains(&shown) {
-            return Err(Failure::validation(format!(
-                "1 validation error detected: Value '{shown}' at \
-                 'returnValuesOnConditionCheckFailure' failed to satisfy constraint: Member must \
-                 satisfy enum value set: [ALL_OLD, NONE]"
-            )));
-        }
-        let placeholders = Placeholders::of(body);
-        for name in ["ConditionExpression", "UpdateExpression"] {
-            if !expression::is_balanced(item::text(body, name).unwrap_or_default()) {
-                let why = "Syntax error; a parenthesis has no partner";
-                return Err(Failure::validation(format!("Invalid {name}: {why}")));
-            }
-            expression::check(body, name, &placeholders)?;
-        }
-        let clauses = Clauses::parse(item::text(body, "UpdateExpression").unwrap_or_default())
-            .ok_or_else(|| Failure::validation("Invalid UpdateExpression: Syntax error"))?;
-        let keys = [table.partition_key_name(), table.sort_key_name()];
-        let set = clauses.set.as_deref().unwrap_or_default();
-        if expression::read_by_set(set, &placeholders).iter().any(|name| keys.contains(name)) {
-            return Err(Failure::unsupported("a key name on the right-hand side of an update"));
-        }
-        Ok(Self { table, operation, key, sort_key, body, clauses, deadline })
-    }
-
+impl ClientWrite<'_> {
     /// Carries the write out.
     pub(crate) async fn run(self) -> Result<Reply, Failure> {
         let mut session = self.table.engine.session(self.key, self.deadline);
@@ -158,7 +70,7 @@ impl<'a> ClientWrite<'a> {
             engine.delete(self.key, &self.sort_key, self.deadline).await
         } else {
             let item = self.body.get("Item").and_then(Value::as_object);
-            let attributes = item.and_then(|item| item::attributes(self.table, item));
+            let attributes = item.and_then(|item| self.table.attributes(item));
             let Some(attributes) = attributes.filter(|it| it.size() <= MAX_ITEM_BYTES) else {
                 return Ok(None);
             };
@@ -287,7 +199,7 @@ impl<'a> ClientWrite<'a> {
             "ConditionalCheckFailedException" => {
                 session.attempted(place, &self.sort_key, self.units(), None);
                 let stored = reply.members().get("Item").and_then(Value::as_object).cloned();
-                let stored = stored.filter(|it| item::counts(self.table, it, self.key, home));
+                let stored = stored.filter(|it| self.table.counts(it, self.key, home));
                 Ok((Answer::Refused(stored.as_ref().map(item::copy)), Some(reply)))
             }
             "TransactionConflictException" | "ReplicatedWriteConflictException" => {
@@ -328,7 +240,7 @@ impl<'a> ClientWrite<'a> {
         let reply = last.ok_or_else(Failure::unknown)?;
         let mut body = reply.members();
         if let Some(Value::Object(mut shown)) = body.remove(member) {
-            item::strip(self.table, &mut shown, self.key);
+            self.table.strip(&mut shown, self.key);
             if is_shown && !shown.is_empty() {
                 body.insert(member.to_owned(), Value::Object(shown));
             }
@@ -336,7 +248,7 @@ impl<'a> ClientWrite<'a> {
         let metrics = body.get_mut("ItemCollectionMetrics");
         let key = metrics.and_then(|it| it.get_mut("ItemCollectionKey")?.as_object_mut());
         if let Some(key) = key {
-            item::strip(self.table, key, self.key);
+            self.table.strip(key, self.key);
         }
         Ok(reply.with_body(&Value::Object(body)))
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder, Terminator};
 
-use super::rows::{Row, Scalar};
+use super::row::{Row, Scalar};
 use super::shown::shortened;
 use cli::records::{self, Lines, MAX_RECORD_BYTES, RecordsError, refused};
 

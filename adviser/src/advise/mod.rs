@@ -16,6 +16,7 @@ mod over_time;
 mod passes;
 mod picture;
 mod report;
+mod row;
 mod rows;
 mod seconds;
 mod series;

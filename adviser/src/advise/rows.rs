@@ -10,24 +10,9 @@ use serde_json::error::Category;
 use serde_json::value::RawValue;
 
 use super::csv_rows::CsvRows;
+use super::row::{Row, Scalar};
 use super::shown::shortened;
 use cli::records::{self, RecordsError, refused};
-
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Scalar<'a> {
-    pub(super) text: Cow<'a, str>,
-    /// Whether it is a JSON number. CSV has only texts.
-    pub(super) is_number: bool,
-}
-
-/// A line's wanted fields, in the order in which they were requested.
-#[derive(Debug)]
-pub(super) struct Row<'a> {
-    pub(super) line: u64,
-    pub(super) values: Vec<Scalar<'a>>,
-    /// The length of the JSON text, or of all names and values of a CSV record.
-    pub(super) bytes: u64,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

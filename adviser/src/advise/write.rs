@@ -4,7 +4,7 @@ use sharding::internal::write_units;
 use sharding::{MAX_ITEM_BYTES, PartitionKey, SortKey, SortKeyType};
 
 use super::AdviseOptions;
-use super::rows::{Row, Scalar};
+use super::row::{Row, Scalar};
 use super::shown::shortened;
 use super::time::epoch_second;
 

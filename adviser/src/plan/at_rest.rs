@@ -8,8 +8,8 @@ use serde::Serialize;
 use sharding::internal::protocol::directory::PAGES;
 
 use super::costs::{GB, INSIGHT_RULES, LOG_BYTES, MEMORY_GB};
-use super::options::ProfileName;
-use super::prices::{MONTH_HOURS, Prices};
+use super::prices::{MONTH_DAYS, MONTH_HOURS, Prices};
+use super::profile::{PROFILES, Profile};
 
 /// The metrics of the alarms of every stack. AWS bills an alarm on a metric-math expression once
 /// for each of its metrics, here 5xx and requests of the API. (CloudWatch user guide, "CloudWatch
@@ -24,36 +24,6 @@ const REARM_SECONDS: f64 = 1.0;
 /// DynamoDB's requests to KMS for the metadata table's key during such a run. Assumed: DynamoDB
 /// caches a key for about the time between two runs.
 const KMS_REQUESTS: f64 = 1.0;
-pub(super) const MONTH_DAYS: f64 = MONTH_HOURS / 24.0;
-
-/// The settings of a template profile that cause costs.
-pub(super) struct Profile {
-    name: &'static str,
-    canary: bool,
-    dashboard: bool,
-    pub(super) log_days: u32,
-    /// `XRayTracing` is Active. At rest the runs are so few that X-Ray samples all of them.
-    pub(super) traced: bool,
-    /// `EncryptionKey` is not the key that DynamoDB owns.
-    encrypted_by_kms: bool,
-}
-
-/// The columns of `Settings` in template.yaml, in the order of [`ProfileName`].
-static PROFILES: [Profile; 3] = [
-    profile("development", false, false, 7),
-    profile("standard", false, true, 30),
-    Profile { traced: true, encrypted_by_kms: true, ..profile("production", true, true, 365) },
-];
-
-const fn profile(name: &'static str, canary: bool, dashboard: bool, log_days: u32) -> Profile {
-    Profile { name, canary, dashboard, log_days, traced: false, encrypted_by_kms: false }
-}
-
-impl Profile {
-    pub(super) fn of(name: ProfileName) -> &'static Self {
-        &PROFILES[name as usize]
-    }
-}
 
 /// The costs of a month of idle stacks, at list prices without free allowances.
 #[derive(Debug, Serialize)]

@@ -3,11 +3,11 @@
 use sharding::internal::{protocol::directory::PAGES, protocol::view::MAX_LEASE};
 
 use super::demand::Demand;
-use super::figures::ShardChoice;
 use super::options::PlanOptions;
 use super::partitions::TablePartitions;
 use super::prices::Prices;
 use super::reads::PageCost;
+use super::shards::ShardChoice;
 
 /// The time that a function waits for one DynamoDB request. Assumed: "single-digit milliseconds".
 const REQUEST_SECONDS: f64 = 0.005;

@@ -6,10 +6,10 @@
 
 use serde::Serialize;
 
-use super::at_rest::{MONTH_DAYS, Profile};
 use super::case::Case;
 use super::options::CapacityMode;
-use super::prices::{HOUR_SECONDS, MONTH_HOURS, Price};
+use super::prices::{HOUR_SECONDS, MONTH_DAYS, MONTH_HOURS, Price};
+use super::profile::Profile;
 
 /// The share of provisioned capacity that auto scaling aims for (`TargetUtilization` of
 /// template.yaml).

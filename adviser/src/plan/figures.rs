@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
-use sharding::internal::policy::rules::ScalingPolicy;
 
 use super::at_rest::{AtRest, at_rest};
 use super::case::Case;
@@ -11,10 +10,10 @@ use super::costs::{MonthlyCost, month};
 use super::demand::Demand;
 use super::options::PlanOptions;
 use super::partitions::{NEW_TABLE, TABLE_QUOTA, TablePartitions, partitions};
-use super::policy::{self, PolicyShards};
 use super::prices::Prices;
 use super::reads::{PageCost, page};
-use super::throttling::{MOST_SHARDS, ThrottlingRow, fewest_shards, throttled};
+use super::shards::{ShardChoice, shard_choice};
+use super::throttling::{MOST_SHARDS, ThrottlingRow, throttled};
 use super::verdict::{Verdict, judge};
 use cli::numbers::whole;
 
@@ -34,22 +33,6 @@ pub(crate) struct Plan {
     /// The region of the prices, and the day on which they were collected.
     pub(crate) prices: String,
     pub(crate) notes: Vec<String>,
-}
-
-/// Numbers of shards of each key.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct ShardChoice {
-    /// The number that this plan judges: the requested one, or the policy's.
-    pub(crate) judged: u32,
-    pub(crate) asked_for: bool,
-    /// The number that would be enough if each shard had its own partition.
-    pub(crate) on_paper: u32,
-    /// The fewest with which less than 2 % is throttled on these partitions; absent if no number is
-    /// enough.
-    pub(crate) fewest: Option<u32>,
-    pub(crate) policy: PolicyShards,
-    /// The expected share of the first attempts that is throttled with the judged number.
-    pub(crate) throttled: f64,
 }
 
 pub(crate) fn plan(options: &PlanOptions) -> Plan {
@@ -99,24 +82,6 @@ fn notes(options: &PlanOptions, demand: &Demand, page: &PageCost) -> Vec<String>
         format!("A page ends at about 2 MB: {} of the {} items.", page.items, options.page_size)
     });
     [quota, large, short].into_iter().flatten().collect()
-}
-
-fn shard_choice(
-    options: &PlanOptions,
-    demand: &Demand,
-    partitions: &TablePartitions,
-) -> ShardChoice {
-    let most = ScalingPolicy::default().max_shards.get();
-    let policy = policy::shards(demand, partitions.count, most);
-    let judged = options.shards.unwrap_or(policy.shards);
-    ShardChoice {
-        judged,
-        asked_for: options.shards.is_some(),
-        on_paper: (demand.units_per_key() / partitions.write_units).ceil().max(1.0) as u32,
-        fewest: fewest_shards(demand, partitions.count),
-        policy,
-        throttled: throttled(demand, judged, partitions.count),
-    }
 }
 
 /// Rows of the judged number of shards, its half, double and quadruple, and of the other numbers

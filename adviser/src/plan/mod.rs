@@ -11,8 +11,10 @@ mod options;
 mod partitions;
 mod policy;
 mod prices;
+mod profile;
 mod reads;
 mod report;
+mod shards;
 mod throttling;
 mod verdict;
 

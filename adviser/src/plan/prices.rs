@@ -4,6 +4,7 @@
 use serde::Deserialize;
 
 pub(super) const MONTH_HOURS: f64 = 730.0;
+pub(super) const MONTH_DAYS: f64 = MONTH_HOURS / 24.0;
 pub(super) const HOUR_SECONDS: f64 = 3_600.0;
 
 const FILE: &str = include_str!("../../prices.json");

@@ -10,13 +10,13 @@ use sharding::{
 };
 
 use crate::item::read_attributes;
+use crate::media_type::JSON;
 use crate::object::{Kind, Members, array, needs, parse, string};
 use crate::payload::{MAX_PAYLOAD_BYTES, escaped_len};
 use crate::problem::Problem;
 
 /// The maximum number of items in a batch.
 pub const MAX_BATCH_ITEMS: usize = 500;
-const JSON: &str = "application/json";
 
 /// A body that is valid JSON and not parsed any further.
 #[derive(Debug)]

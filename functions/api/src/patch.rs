@@ -5,11 +5,8 @@ use sharding::{PartitionKey, Patch, ShardedTable, SortKey};
 
 use crate::body::{Body, fields, read_partition_key, read_sort_key, required};
 use crate::item::{read_additions, read_merge};
+use crate::media_type::{ADD, PATCHES};
 use crate::problem::Problem;
-
-const ADD: &str = "application/vnd.dynamodb-write-sharding.add+json";
-/// The media types that `PATCH` accepts.
-pub(crate) const PATCHES: [&str; 2] = ["application/merge-patch+json", ADD];
 
 /// Reads a patch of the item with these keys. The media type decides whether the body is
 /// `{"attributes": {…}}` or `{"add": {…}}`.

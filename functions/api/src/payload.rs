@@ -2,13 +2,6 @@
 //! strings in its own JSON, so each quotation mark, backslash and line break of a body counts as
 //! two bytes, and most other control characters count as six.
 
-use lambda_http::{Body, Response};
-use serde_json::value::{RawValue, to_raw_value};
-
-use crate::item::ItemJson;
-use crate::problem::Problem;
-use crate::respond::json;
-
 /// The size limit of an event and of a response. (AWS Lambda developer guide, "Lambda quotas".)
 const LAMBDA_PAYLOAD_BYTES: usize = 6 * 1_024 * 1_024;
 /// Reserved for everything except the body: headers (at most 10 KB), the request context, and the
@@ -26,36 +19,6 @@ pub const MAX_PAYLOAD_BYTES: usize = LAMBDA_PAYLOAD_BYTES - RESERVED_BYTES;
 #[must_use]
 pub fn escaped_len(text: &str) -> usize {
     text.bytes().map(escaped_byte).sum()
-}
-
-/// Returns the first items as JSON, as many as fit into a response.
-///
-/// # Errors
-/// 500 if the first item does not fit.
-pub fn fitting_items<'a>(
-    items: impl IntoIterator<Item = ItemJson<'a>>,
-) -> Result<Vec<Box<RawValue>>, Problem> {
-    let (mut fitting, mut bytes) = (Vec::new(), 0);
-    for item in items {
-        let json = to_raw_value(&item).map_err(|error| Problem::unprintable(&error))?;
-        bytes += escaped_len(json.get()) + 1;
-        if bytes > MAX_PAYLOAD_BYTES {
-            return if fitting.is_empty() {
-                Err(Problem::response_too_large(bytes))
-            } else {
-                Ok(fitting)
-            };
-        }
-        fitting.push(json);
-    }
-    Ok(fitting)
-}
-
-/// A response whose body is one item.
-#[must_use]
-pub fn item(status: u16, item: ItemJson<'_>) -> Response<Body> {
-    let fitting = fitting_items([item]);
-    fitting.map_or_else(Problem::into_response, |items| json(status, &items.first()))
 }
 
 const fn escaped_byte(byte: u8) -> usize {

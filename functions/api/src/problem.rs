@@ -9,9 +9,9 @@ use sharding::{
     ETag, MAX_ITEM_BYTES, PatchError, ReadError, SortKey, TableError, WriteError, WriteErrorKind,
 };
 
-use crate::patch::PATCHES;
+use crate::etag::tagged;
+use crate::media_type::PATCHES;
 use crate::payload::MAX_PAYLOAD_BYTES;
-use crate::respond::tagged;
 
 /// The error of a request, as the client sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,8 +2,12 @@
 
 use lambda_http::{Body, Response};
 use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
 use sharding::ETag;
 
+use crate::etag::tagged;
+use crate::item::ItemJson;
+use crate::payload::{MAX_PAYLOAD_BYTES, escaped_len};
 use crate::problem::Problem;
 
 /// A JSON response.
@@ -22,19 +26,40 @@ pub fn json(status: u16, body: &impl Serialize) -> Response<Body> {
     }
 }
 
+/// A response whose body is one item.
+#[must_use]
+pub fn item(status: u16, item: ItemJson<'_>) -> Response<Body> {
+    let fitting = fitting_items([item]);
+    fitting.map_or_else(Problem::into_response, |items| json(status, &items.first()))
+}
+
+/// Returns the first items as JSON, as many as fit into a response.
+///
+/// # Errors
+/// 500 if the first item does not fit.
+pub fn fitting_items<'a>(
+    items: impl IntoIterator<Item = ItemJson<'a>>,
+) -> Result<Vec<Box<RawValue>>, Problem> {
+    let (mut fitting, mut bytes) = (Vec::new(), 0);
+    for item in items {
+        let json = to_raw_value(&item).map_err(|error| Problem::unprintable(&error))?;
+        bytes += escaped_len(json.get()) + 1;
+        if bytes > MAX_PAYLOAD_BYTES {
+            return if fitting.is_empty() {
+                Err(Problem::response_too_large(bytes))
+            } else {
+                Ok(fitting)
+            };
+        }
+        fitting.push(json);
+    }
+    Ok(fitting)
+}
+
 /// A 204 response.
 #[must_use]
 pub fn no_content() -> Response<Body> {
     Response::builder().status(204).body(Body::Empty).unwrap_or_default()
-}
-
-/// Adds the item's tag to the response, in the header `ETag`, as a strong entity tag.
-#[must_use]
-pub fn tagged(mut response: Response<Body>, tag: Option<&ETag>) -> Response<Body> {
-    if let Some(tag) = tag.and_then(|tag| format!("\"{tag}\"").parse().ok()) {
-        response.headers_mut().insert("etag", tag);
-    }
-    response
 }
 
 /// A 304 response: the client already has this state of the item.

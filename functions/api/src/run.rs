@@ -11,15 +11,7 @@ use tokio::time::Instant as Deadline;
 
 use crate::start::{Access, agree, aws_configuration, invocation_deadline};
 use crate::telemetry::Telemetry;
-
-/// The kind of event that invokes a function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trigger {
-    /// A request to the API.
-    Http,
-    /// An event of an alarm, a schedule or an operator.
-    Event,
-}
+use crate::trigger::Trigger;
 
 /// The log and the spans of a process.
 #[derive(Debug)]

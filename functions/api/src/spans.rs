@@ -23,7 +23,7 @@ use opentelemetry_otlp::WithExportConfig;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
 use tokio::time::Instant;
 
-use crate::run::Trigger;
+use crate::trigger::Trigger;
 
 /// Variables that turn spans on. The exporter reads them, too.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];

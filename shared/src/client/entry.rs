@@ -2,7 +2,7 @@
 
 use crate::client::content::{FromValue, NotOfType};
 use crate::engine::error::{ReadError, WriteError, WriteErrorKind};
-use crate::engine::write::Updated;
+use crate::engine::results::Updated;
 use crate::protocol::tag::ETag;
 use crate::protocol::version::Version;
 use crate::values::cursor::{self, Position};

@@ -7,6 +7,7 @@ pub(crate) mod environment;
 pub(crate) mod error;
 pub(crate) mod events;
 pub(crate) mod read;
+pub(crate) mod results;
 pub(crate) mod retry;
 pub(crate) mod session;
 pub(crate) mod survey;

@@ -7,8 +7,8 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::engine::error::ReadError;
 use crate::engine::retry::Backoff;
-use crate::engine::views::keys::KeyJob;
-use crate::engine::width::CHANGE_TIMEOUT;
+use crate::engine::views::keys::{CHANGE_TIMEOUT, KeyJob};
+
 use crate::engine::{Deadline, TableEngine, telemetry};
 use crate::policy::capacity::CapacityScope;
 use crate::protocol::armed::ArmedView;

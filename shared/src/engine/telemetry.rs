@@ -6,7 +6,7 @@
 use metrics::{counter, histogram};
 
 use crate::engine::error::{WriteError, WriteErrorKind};
-use crate::engine::write::Written;
+use crate::engine::results::Written;
 use crate::policy::capacity::CapacityScope;
 use crate::values::key::ShardCount;
 

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeSet;
 
-use crate::protocol::metadata::ShardMetadata;
 use crate::values::key::{ShardCount, ShardNumber};
 
 /// The era of a key that has never changed its width.
@@ -15,7 +14,7 @@ pub const FIRST_ERA: u64 = 1;
 /// secondary indexes".)
 pub const MAX_INDEX_LAG_SECONDS: u64 = 900;
 
-/// Where the items of a key may be stored. A field that is also one of [`ShardMetadata`] has the
+/// Where the items of a key may be stored. A field that the key's metadata has, too, has the
 /// same meaning.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Layout {
@@ -49,7 +48,20 @@ impl Layout {
     /// The layout of a key that is not listed: that of a key without metadata. `shards` is one,
     /// except in an adopted table that was sharded before.
     pub fn unlisted(shards: ShardCount) -> Self {
-        ShardMetadata::unregistered_with(shards).layout()
+        Self {
+            generation: 0,
+            era: FIRST_ERA,
+            number_of_shards: shards,
+            read_shards: shards,
+            closing: None,
+            opens_at: None,
+            draining: false,
+            settled: false,
+            widths: BTreeSet::from([shards]),
+            last_updated: 0,
+            drain_stopped_at: None,
+            drained_at: None,
+        }
     }
 
     /// Whether this differs from the layout of a key that is not listed. A listed key stays listed,

@@ -15,7 +15,7 @@ use crate::protocol::names::{
 };
 use crate::protocol::version::Version;
 use crate::table::error::TableError;
-use crate::table::items::Place;
+use crate::table::place::Place;
 use crate::values::key::{PartitionKey, ShardCount, SortKey, SortKeyType};
 use crate::values::value::{Item, Value};
 

@@ -9,7 +9,7 @@ use crate::protocol::version::Version;
 use crate::table::attributes::{self, SdkItem, number};
 use crate::table::condition::Expression;
 use crate::table::error::TableError;
-use crate::table::items::Place;
+use crate::table::place::Place;
 use crate::table::writes::{LeaseLasts, Sent};
 use crate::table::{Table, Tables};
 use crate::values::key::{PartitionKey, ShardNumber, SortKey};

@@ -10,7 +10,7 @@ use crate::protocol::names::{DELETED, LOGICAL_KEY, VERSION, WIDTH};
 use crate::table::attributes::{self, SdkItem};
 use crate::table::error::{Cause, TableError};
 use crate::table::{Table, Tables};
-use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
+use crate::values::key::{PartitionKey, ShardNumber, SortKey};
 use crate::values::query::{Order, PageQuery};
 use crate::values::value::Item;
 
@@ -23,16 +23,6 @@ pub(crate) struct GetTarget<'a> {
     pub(crate) partition_key: &'a PartitionKey,
     pub(crate) sort_key: &'a SortKey,
     pub(crate) consistent: bool,
-}
-
-/// Where a write finds or puts an item.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
-    pub(crate) partition_key: &'a PartitionKey,
-    pub(crate) sort_key: &'a SortKey,
-    pub(crate) shard: ShardNumber,
-    /// The write width under which the item is placed. Items and tombstones store it.
-    pub(crate) width: ShardCount,
 }
 
 /// The copy at a place, with its attributes.

@@ -18,7 +18,8 @@ use crate::protocol::merge::Stored;
 use crate::table::attributes::{self, Content, SdkItem};
 use crate::table::condition::Expression;
 use crate::table::error::TableError;
-use crate::table::items::{GetTarget, Place};
+use crate::table::items::GetTarget;
+use crate::table::place::Place;
 use crate::table::{Table, Tables, sending};
 use crate::values::value::{Attributes, Item};
 

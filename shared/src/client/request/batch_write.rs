@@ -13,7 +13,7 @@ use crate::client::ShardedTable;
 use crate::client::entry::BatchOutcome;
 use crate::client::request::{Target, Within, span};
 use crate::engine::error::{InvalidRequest, WriteError, WriteErrorKind};
-use crate::engine::write::Written;
+use crate::engine::results::Written;
 use crate::values::value::Item;
 
 const CONCURRENCY: usize = 64;

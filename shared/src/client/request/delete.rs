@@ -4,7 +4,7 @@ use crate::client::ShardedTable;
 use crate::client::request::{Target, Within, conditional, sent_as};
 use crate::engine::Deadline;
 use crate::engine::error::{InvalidRequest, WriteError};
-use crate::engine::write::Written;
+use crate::engine::results::Written;
 use crate::protocol::tag::Conditions;
 
 /// See [`ShardedTable::delete`].

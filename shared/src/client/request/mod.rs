@@ -142,13 +142,13 @@ macro_rules! conditional {
             /// assert!(matches!(refused.kind, WriteErrorKind::Precondition));
             /// # Ok(()) });
             /// ```
-            pub fn if_match(mut self, tag: &crate::ETag) -> Self {
-                self.conditions = crate::Conditions::unchanged_since(tag);
+            pub fn if_match(mut self, tag: &crate::protocol::tag::ETag) -> Self {
+                self.conditions = crate::protocol::tag::Conditions::unchanged_since(tag);
                 self
             }
 
             /// Only under these conditions. They replace those of [`if_match`](Self::if_match).
-            pub fn conditions(mut self, conditions: crate::Conditions) -> Self {
+            pub fn conditions(mut self, conditions: crate::protocol::tag::Conditions) -> Self {
                 self.conditions = conditions;
                 self
             }

@@ -6,7 +6,7 @@ use crate::client::request::{
 };
 use crate::engine::Deadline;
 use crate::engine::error::{InvalidRequest, WriteError};
-use crate::engine::write::Written;
+use crate::engine::results::Written;
 use crate::protocol::tag::Conditions;
 use crate::values::idempotency::IdempotencyKey;
 use crate::values::key::{KeyError, PartitionKey, SortKey, SortKeyType};

@@ -7,7 +7,7 @@ use crate::client::request::{
 };
 use crate::engine::Deadline;
 use crate::engine::error::{InvalidRequest, WriteError};
-use crate::engine::write::Updated;
+use crate::engine::results::Updated;
 use crate::protocol::tag::Conditions;
 use crate::values::idempotency::IdempotencyKey;
 use crate::values::patch::{Merge, Patch};

@@ -8,6 +8,7 @@ pub(crate) mod begin;
 pub(crate) mod due;
 mod moves;
 pub(crate) mod pace;
+pub(crate) mod state;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,13 +17,13 @@ use tokio::time::{Instant, sleep};
 
 use crate::engine::drain::moves::{MOVE_CONCURRENCY, Move, Stop};
 use crate::engine::drain::pace::DrainBudget;
+use crate::engine::drain::state::OwnDrain;
 use crate::engine::events::{ScalingReason, ScalingStep};
 use crate::engine::views::keys::KeyJob;
-use crate::engine::{Deadline, Inner, TableEngine};
-use crate::protocol::drain::{Pass, is_young, may_begin_at, may_finish_at, may_purge, sources};
+use crate::engine::{Deadline, TableEngine};
+use crate::protocol::drain::{is_young, may_begin_at, may_finish_at, may_purge, sources};
 use crate::protocol::metadata::{Change, Drain, ShardMetadata};
 use crate::protocol::view::Moment;
-use crate::table::StoredCopy;
 use crate::table::error::TableError;
 use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::values::placement::Placement;
@@ -101,31 +102,6 @@ impl TableEngine {
             }
             done => done,
         }
-    }
-}
-
-/// The state of a drain that this instance keeps between two calls.
-#[derive(Debug)]
-pub(crate) struct OwnDrain {
-    /// Epoch seconds.
-    began: u64,
-    pass: Pass<SortKey, StoredCopy>,
-    /// The next source to read, and the sort key to continue after.
-    next: (ShardNumber, Option<SortKey>),
-    /// The remembered copies must be deleted before more is read.
-    deletes: bool,
-    /// This round over the sources copied or found something, so another round must follow.
-    found: bool,
-    /// When an item that is left to expire will have expired.
-    expiring_until: Option<u64>,
-}
-
-impl OwnDrain {
-    /// Begins a pass under this instance's own mark.
-    fn begin(marked: &ShardMetadata, inner: &Inner, now: u64) -> Self {
-        let pass = Pass::begin(marked, inner.always_first().is_some());
-        let next = (ShardNumber::FIRST, None);
-        Self { began: now, pass, next, deletes: false, found: false, expiring_until: None }
     }
 }
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
+use crate::engine::drain::DrainRun;
 use crate::engine::drain::pace::DrainBudget;
-use crate::engine::drain::{DrainRun, OwnDrain};
+use crate::engine::drain::state::OwnDrain;
 use crate::engine::retry::Backoff;
 use crate::engine::views::Record;
 use crate::engine::{Deadline, Inner};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use crate::engine::drain::OwnDrain;
+use crate::engine::drain::state::OwnDrain;
 use crate::engine::views::Record;
 use crate::engine::{Deadline, Inner, locked, telemetry};
 use crate::policy::capacity::CapacityScope;
@@ -20,6 +20,9 @@ use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::values::spacing::Spacing;
 use crate::values::throughput::WarmThroughput;
 use crate::values::value::Item;
+
+/// The longest time for a whole change of a key before its actor gives up and leaves it to others.
+pub(crate) const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The largest number of keys that an instance remembers. Each takes at most 2 KB of key and a
 /// history, so some ten megabytes at worst.

@@ -15,8 +15,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::config::Writes;
-use crate::engine::views::keys::KeyJob;
-use crate::engine::width::CHANGE_TIMEOUT;
+use crate::engine::views::keys::{CHANGE_TIMEOUT, KeyJob};
 use crate::engine::{Inner, telemetry};
 use crate::protocol::layout::{Layout, Places};
 use crate::protocol::metadata::ShardMetadata;

@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::engine::events::ScalingReason;
 use crate::engine::views::Record;
-use crate::engine::views::keys::{KeyJob, KeyState, Quiet};
-use crate::engine::width::{CHANGE_TIMEOUT, ScaleOutcome, millis};
+use crate::engine::views::keys::{CHANGE_TIMEOUT, KeyJob, KeyState, Quiet};
+use crate::engine::width::{ScaleOutcome, millis};
 use crate::engine::{Deadline, Inner, TableEngine, telemetry};
 use crate::policy::decision::{RECHECK_PERIOD, ScalingDecision};
 use crate::policy::pressure::{MAX_SAMPLING_PERIOD, OBSERVATION_PERIOD, Seen};

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use crate::engine::events::{ScalingReason, ScalingStep};
 use crate::engine::retry::Backoff;
 use crate::engine::views::Record;
-use crate::engine::views::keys::KeyJob;
+use crate::engine::views::keys::{CHANGE_TIMEOUT, KeyJob};
 use crate::engine::{Deadline, TableEngine, telemetry};
 use crate::policy::decision::ScalingDecision;
 use crate::protocol::growth::GrowthRecord;
@@ -20,8 +20,6 @@ use crate::table::RawMetadata;
 use crate::table::error::{TableError, unless_refused};
 use crate::values::key::{PartitionKey, ShardCount};
 
-/// The longest time for the whole change before its actor gives up and leaves it to others.
-pub(crate) const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The time that an actor allows for its requests between a close and its open.
 const OPENING_TIME: Duration = Duration::from_millis(20);
 /// How often writers that wait for an open check for it, and the longest random pause on top.

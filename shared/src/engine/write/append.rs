@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::engine::error::WriteError;
+use crate::engine::results::Written;
 use crate::engine::views::keys::KeyJob;
-use crate::engine::write::Written;
 use crate::engine::write::attempts::{Attempts, End};
 use crate::protocol::append::{Append, AppendNext};
 use crate::protocol::copies::Answer;

@@ -7,10 +7,10 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::config::Writes;
 use crate::engine::error::{WriteError, WriteErrorKind};
+use crate::engine::results::Written;
 use crate::engine::retry::Backoff;
 use crate::engine::telemetry;
 use crate::engine::views::keys::KeyJob;
-use crate::engine::write::Written;
 use crate::protocol::copies::{Answer, Effect, Request};
 use crate::protocol::merge::Stored;
 use crate::protocol::tag::ETag;

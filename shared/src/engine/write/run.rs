@@ -1,8 +1,8 @@
 //! One write: its input, and the loop that carries out what the protocol says.
 
 use crate::engine::error::{WriteError, WriteErrorKind};
+use crate::engine::results::Written;
 use crate::engine::views::keys::KeyJob;
-use crate::engine::write::Written;
 use crate::engine::write::attempts::{Attempts, End};
 use crate::protocol::applied::{Applied, Once};
 use crate::protocol::copies::{Answer, Effect};

@@ -1,9 +1,9 @@
 //! Writes that depend on the stored item: conditional writes, and changes of a part of an item.
 
 use crate::engine::error::{WriteError, WriteErrorKind};
+use crate::engine::results::{Updated, Written};
 use crate::engine::write::attempts::Attempts;
 use crate::engine::write::run::{Input, What, WriteRun};
-use crate::engine::write::{Updated, Written};
 use crate::engine::{Deadline, TableEngine};
 use crate::protocol::applied::{Once, UpdateId};
 use crate::protocol::tag::{Conditions, ETag};
