@@ -135,7 +135,7 @@ fn no_seed_finds_a_violation_through_endpoints() {
 }
 
 #[test]
-fn no_seed_finds_a_violation_through_endpoints_of_shrinking_keys() {
+fn no_seed_finds_a_violation_through_endpoints_as_keys_shrink() {
     let plan = |seed| of_endpoints(seed, EndpointBuild::AsBuilt);
     hold("endpoints, shrinking and settling", seeds(ENDPOINT_SEEDS[1]), plan, |count, totals| {
         totals.shrinks + totals.settlings > 0 && endpoint_enough(count, totals)

@@ -120,7 +120,7 @@ async fn a_table_of_fixed_shards_keeps_its_placement_and_their_number() {
 
 /// Metadata of another program has no history. Its width is used, and kept in the history.
 #[tokio::test(start_paused = true)]
-async fn items_of_the_width_of_another_program_are_found_after_a_growth() {
+async fn items_at_the_width_of_another_program_are_found_later() {
     let fixture = claimed(|_| {}).await;
     let (client, table) = (&fixture.tables.client, fixture.another_instance());
     metadata::store(client, KEY, [("number_of_shards", number(10))]).await;

@@ -72,7 +72,7 @@ impl Events {
 
 /// `checks/console_page` shows the relief of a hot key, and that only one load runs.
 #[tokio::test]
-async fn a_stream_begins_with_earlier_events_and_ends_with_the_edition() {
+async fn a_stream_begins_with_the_past_and_ends_with_the_edition() {
     let options =
         ServeOptions { partitions: 32, partition_write_units: 50, ..ServeOptions::default() };
     let edition = TestEdition::start(options, config()).await;

@@ -156,7 +156,7 @@ async fn writes_of_every_kind_grow_with_the_shards() {
 /// Each instance sees too few writes to calculate the growth. Together they know the demand, and one
 /// of them changes the key.
 #[tokio::test(start_paused = true)]
-async fn many_slow_instances_size_a_key_together_whatever_its_writes_are() {
+async fn many_slow_instances_size_a_key_together_for_every_write() {
     for kind in [Kind::Put, Kind::Create] {
         let tables = Tables::claimed(config()).await;
         let tables = Tables { service_time: Duration::from_millis(5), ..tables };

@@ -21,7 +21,7 @@ fn short_waits(of_table: &mut TableConfig) {
 /// The wait for requests of the previous era and for reads, the lease, and the rounding to whole
 /// seconds. An append-only table also waits for appends.
 #[tokio::test(start_paused = true)]
-async fn with_short_waits_a_shrink_takes_seconds_and_no_old_view_uses_a_lost_shard() {
+async fn with_short_waits_a_shrink_is_short_and_no_old_view_is_used() {
     for (writes, least, most) in [(Writes::Items, 11, 17), (Writes::Appends, 20, 30)] {
         let fixture = fixture(|of_table| {
             short_waits(of_table);
