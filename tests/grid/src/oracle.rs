@@ -5,7 +5,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
 /// The most shards of a key.
-const MOST_SHARDS: u32 = 200;
+const MAX_SHARDS: u32 = 200;
 /// The placements that the oracle tries for each number of shards.
 const PLACEMENTS: u32 = 400;
 /// A partition is filled at most to this share, because arrivals are uneven and a backlog drains.
@@ -21,7 +21,7 @@ const AS_GOOD: f64 = 0.002;
 /// would; if those relieve hardly any, the fewest that accept nearly as much.
 pub(crate) fn best_width(demand: f64, partitions: u32) -> u32 {
     let tried: Vec<(f64, f64)> =
-        (1..=MOST_SHARDS).map(|shards| rejected(demand / FILLED, shards, partitions)).collect();
+        (1..=MAX_SHARDS).map(|shards| rejected(demand / FILLED, shards, partitions)).collect();
     let (relieved, lost) = tried.last().copied().unwrap_or_default();
     let is_good = |tried: &(f64, f64)| {
         if relieved > 0.2 {
@@ -32,7 +32,7 @@ pub(crate) fn best_width(demand: f64, partitions: u32) -> u32 {
     };
     // From the most shards down: all wider ones are as good.
     let worse = tried.iter().rposition(|tried| !is_good(tried));
-    worse.map_or(1, |index| index as u32 + 2).min(MOST_SHARDS)
+    worse.map_or(1, |index| index as u32 + 2).min(MAX_SHARDS)
 }
 
 /// Of the placements of these shards: the share that relieves the demand, and the mean share of the

@@ -22,7 +22,7 @@ use sharding::{ShardedTable, TableConfig};
 
 const MAX_BODY_BYTES: usize = 16 * 1_024 * 1_024;
 const PERIOD: Duration = Duration::from_secs(3);
-const MOST_SHARDS: u32 = 12;
+const MAX_SHARDS: u32 = 12;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
@@ -136,7 +136,7 @@ impl World {
                 growing.spawn(async move { grow(4).await });
             } else {
                 tokio::spawn(async move {
-                    for to in 2..=MOST_SHARDS {
+                    for to in 2..=MAX_SHARDS {
                         if !grow(to).await {
                             return;
                         }

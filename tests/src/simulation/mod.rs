@@ -108,7 +108,7 @@ impl Plan {
     }
 
     const fn most_shards(self) -> u32 {
-        if self.minutes_late { MOST_SHARDS_OF_MINUTES } else { MOST_SHARDS }
+        if self.minutes_late { MOST_SHARDS_OF_MINUTES } else { MAX_SHARDS }
     }
 
     /// In some runs, one of the draining instances dies, and another takes over.
@@ -140,7 +140,7 @@ const KEYS: usize = 3;
 const COOLDOWN_SECONDS: u64 = 2;
 /// Throttles that are injected at random make keys grow. Wider ones make a run longer, and show
 /// nothing else.
-const MOST_SHARDS: u32 = 60;
+const MAX_SHARDS: u32 = 60;
 /// The same in a run in which requests arrive minutes late.
 const MOST_SHARDS_OF_MINUTES: u32 = 8;
 /// The duration of the load that makes keys grow.

@@ -15,7 +15,7 @@ use super::ending::{drain, newcomer, patiently, soon};
 use super::failure::{Failure, Finding};
 use super::reading::{scan, split};
 use super::world::World;
-use super::{KEYS, MOST_SHARDS, key, sort_key};
+use super::{KEYS, MAX_SHARDS, key, sort_key};
 use crate::valued_item;
 
 /// The time for which nothing is sent before a rebuild: until every view has expired.
@@ -101,7 +101,7 @@ pub(super) async fn restore(world: &World, backup: &Backup) -> Result<(), Failur
         let look = async || before.shards(&key(which), soon()).await;
         let width = patiently(world, which, "reading metadata", look).await?;
         let wider = width.map_or(1, |metadata| metadata.number_of_shards.get()) + 3;
-        let wider = ShardCount::new(wider.min(MOST_SHARDS)).expect("at least one");
+        let wider = ShardCount::new(wider.min(MAX_SHARDS)).expect("at least one");
         let grow = async || before.set_shards(&key(which), wider, soon()).await;
         patiently(world, which, "a growth before a restore", grow).await?;
         let settle = async || before.begin_settle(&key(which), soon()).await;
