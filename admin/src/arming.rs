@@ -1,16 +1,15 @@
 //! `arm`, `disarm` and `status`: which keys of a table the product writes and may spread.
 
-use aws_sdk_dynamodb::types::{AttributeDefinition, KeyType, ScalarAttributeType};
 use clap::Args;
 use clap::builder::PossibleValue;
 use cli::output::bar_style;
 use connection::server::is_on_this_machine;
 use indicatif::ProgressBar;
 use sharding::maintenance::{ArmingObstacle, Disarming, KeyPattern, Maintenance, PlainPage};
-use sharding::{ShardedTable, SortKeyType, TableConfig, TableError};
+use sharding::{ShardedTable, TableConfig, TableError};
 use tokio::time::{Duration, sleep};
 
-use crate::whole_table::{REQUEST_TIMEOUT, connect};
+use crate::whole_table::{REQUEST_TIMEOUT, connect, take_key_names};
 
 /// The table of a command.
 #[derive(Debug, Clone, Args)]
@@ -235,32 +234,6 @@ impl ArmingTable {
         take_key_names(&client, &mut config).await?;
         Ok((ShardedTable::new(&client, config), client))
     }
-}
-
-/// Takes the names and the type of the keys from the main table.
-async fn take_key_names(
-    client: &aws_sdk_dynamodb::Client,
-    config: &mut TableConfig,
-) -> Result<(), TableError> {
-    let described = client.describe_table().table_name(&config.table_name).send().await;
-    let described = described.map_err(|error| {
-        let why = aws_sdk_dynamodb::error::DisplayErrorContext(&error);
-        TableError::Unusable(format!("the main table {}: {why}", config.table_name).into())
-    })?;
-    let table = described.table();
-    for key in table.map(|table| table.key_schema()).unwrap_or_default() {
-        if *key.key_type() == KeyType::Hash {
-            key.attribute_name().clone_into(&mut config.partition_key_name);
-            continue;
-        }
-        key.attribute_name().clone_into(&mut config.sort_key_name);
-        let definitions = table.map(|table| table.attribute_definitions()).unwrap_or_default();
-        let is_it = |it: &&AttributeDefinition| it.attribute_name() == key.attribute_name();
-        let kind = definitions.iter().find(is_it).map(AttributeDefinition::attribute_type);
-        let is_number = kind == Some(&ScalarAttributeType::N);
-        config.sort_key_type = if is_number { SortKeyType::Number } else { SortKeyType::String };
-    }
-    Ok(())
 }
 
 impl Keys {

@@ -8,5 +8,5 @@ mod rebuild;
 mod whole_table;
 
 pub use arming::{ArmOptions, ArmingTable, DisarmOptions, arm, disarm, status};
-pub use rebuild::{Rebuild, rebuild};
-pub use whole_table::TableOptions;
+pub use rebuild::rebuild;
+pub use whole_table::{TableOptions, take_key_names};

@@ -43,10 +43,7 @@ async fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Arm(options) => (arm(&options, config).await?, true),
         Command::Disarm(options) => (disarm(&options, config).await?, true),
         Command::Status(options) => (status(&options, config).await?, true),
-        Command::Rebuild(options) => {
-            let rebuilt = rebuild(&options, config).await?;
-            (rebuilt.to_string(), rebuilt.failed.is_empty())
-        }
+        Command::Rebuild(options) => rebuild(&options, config).await?,
     };
     write_out(&text)?;
     Ok(success_if(is_done))

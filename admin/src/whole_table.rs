@@ -1,11 +1,14 @@
-//! The scan of a whole table, page by page.
+//! A table of a command: its client, its keys, and the scan of the whole table, page by page.
 
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, KeyType, ScalarAttributeType, TableDescription,
+};
 use clap::Args;
 use cli::output::bar_style;
 use connection::server::configuration_for;
 use indicatif::ProgressBar;
 use sharding::maintenance::{Maintenance, Survey};
-use sharding::{ShardedTable, TableConfig, TableError};
+use sharding::{ShardedTable, SortKeyType, TableConfig, TableError};
 use tokio::time::{Duration, Instant, sleep_until};
 
 /// The time limit for one request with its retries.
@@ -35,19 +38,44 @@ pub(crate) async fn connect(endpoint_url: Option<&str>) -> aws_sdk_dynamodb::Cli
     aws_sdk_dynamodb::Client::new(&aws)
 }
 
+/// Takes the names and the type of the keys from the main table, and returns its description.
+///
+/// # Errors
+/// [`TableError::Unusable`] if it cannot be described.
+pub async fn take_key_names(
+    client: &aws_sdk_dynamodb::Client,
+    config: &mut TableConfig,
+) -> Result<TableDescription, TableError> {
+    let unusable = |why: &dyn std::fmt::Display| {
+        TableError::Unusable(format!("the main table {}: {why}", config.table_name).into())
+    };
+    let described = client.describe_table().table_name(&config.table_name).send().await;
+    let described = described
+        .map_err(|error| unusable(&aws_sdk_dynamodb::error::DisplayErrorContext(&error)))?;
+    let table = described.table.ok_or_else(|| unusable(&"it has no description"))?;
+    for key in table.key_schema() {
+        if *key.key_type() == KeyType::Hash {
+            key.attribute_name().clone_into(&mut config.partition_key_name);
+            continue;
+        }
+        key.attribute_name().clone_into(&mut config.sort_key_name);
+        let is_it = |it: &&AttributeDefinition| it.attribute_name() == key.attribute_name();
+        let defined = table.attribute_definitions().iter().find(is_it);
+        let kind = defined.map(AttributeDefinition::attribute_type);
+        let is_number = kind == Some(&ScalarAttributeType::N);
+        config.sort_key_type = if is_number { SortKeyType::Number } else { SortKeyType::String };
+    }
+    Ok(table)
+}
+
 /// Opens the table. Returns it with its number of items according to DynamoDB.
 pub(crate) async fn open(
     options: &TableOptions,
-    config: TableConfig,
+    mut config: TableConfig,
 ) -> Result<(ShardedTable, u64), TableError> {
     let client = connect(options.endpoint_url.as_deref()).await;
-    let described = client.describe_table().table_name(&config.table_name).send().await;
-    let described = described.map_err(|error| {
-        let why = aws_sdk_dynamodb::error::DisplayErrorContext(&error);
-        let text = format!("the main table {} cannot be used: {why}", config.table_name);
-        TableError::Unusable(text.into())
-    })?;
-    let items = described.table().and_then(|table| table.item_count()).unwrap_or_default();
+    let described = take_key_names(&client, &mut config).await?;
+    let items = described.item_count().unwrap_or_default();
     Ok((ShardedTable::new(&client, config), u64::try_from(items).unwrap_or_default()))
 }
 

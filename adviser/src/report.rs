@@ -1,39 +1,20 @@
-//! The report of a command: text for people, and the same figures as JSON for programs.
+//! The report of a command, for people.
 
 use std::fmt;
 
-use clap::ValueEnum;
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
-use serde::Serialize;
 
-/// What a command has found. Its text is the sections, with an empty line between two.
-#[derive(Debug)]
-pub(crate) struct Report {
-    sections: Vec<String>,
-    json: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OutputFormat {
-    /// For people
-    Text,
-    /// One JSON object, for programs
-    Json,
-}
+/// What a command has found: sections, with an empty line between two.
+#[derive(Debug, Default)]
+pub(crate) struct Report(Vec<String>);
 
 /// A line of a section: its name, which may be empty, and its text.
 pub(crate) type Line = (&'static str, String);
 
 impl Report {
-    /// Creates a report with no section. All names of the figures are strings.
-    pub(crate) fn of(figures: &impl Serialize) -> Self {
-        let json = serde_json::to_string_pretty(figures).expect("names are strings");
-        Self { sections: Vec::new(), json }
-    }
-
     pub(crate) fn text(&mut self, text: impl Into<String>) {
-        self.sections.push(text.into());
+        self.0.push(text.into());
     }
 
     pub(crate) fn lines(&mut self, lines: impl IntoIterator<Item = Line>) {
@@ -45,19 +26,11 @@ impl Report {
     pub(crate) fn table(&mut self, table: &Table, note: &str) {
         self.text(format!("{table}\n{note}").trim_end());
     }
-
-    /// Returns the report in a format, with a line break at its end.
-    pub(crate) fn formatted(&self, format: OutputFormat) -> String {
-        match format {
-            OutputFormat::Text => self.to_string(),
-            OutputFormat::Json => format!("{}\n", self.json),
-        }
-    }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.sections.join("\n\n"))
+        writeln!(f, "{}", self.0.join("\n\n"))
     }
 }
 

@@ -187,7 +187,7 @@ CREDENTIALS = {"authorization", "content-type", "x-amz-content-sha256", "x-amz-d
 
 @rule("E9003", "The API has the routes, the credentials and the headers of its description")
 def api(template, _):
-    route = re.findall(r'\("([A-Z]+)", "(/[a-z/]+)", Function::(\w+), ', code("functions/api/src/route.rs"))
+    route = re.findall(r'\("([A-Z]+)", "(/[a-z/]+)", Function::(\w+), ', code("functions/api/src/request.rs"))
     served = {(method, path): function for method, path, function in route}
     described = description()
     for name in of_type(template, "AWS::Serverless::HttpApi"):
@@ -197,7 +197,7 @@ def api(template, _):
             yield place, "RouteSettings has no schema, so its numbers would be text"
         body, asked = properties["DefinitionBody"], {}
         if other := {*operations(body)} ^ {*served} | {*operations(described)} ^ {*served}:
-            yield place, f"not all of the template, openapi.yaml and route.rs have {sorted(other)}"
+            yield place, f"not all of the template, openapi.yaml and request.rs have {sorted(other)}"
         for key, operation in operations(body).items():
             integration, function = operation["x-amazon-apigateway-integration"], served.get(key)
             if f"/functions/${{{function}}}/invocations" not in text_of(integration["uri"]):
@@ -298,7 +298,7 @@ def settings(template, path):
 
 @rule("E9006", "The functions write the metrics that alarms and dashboard show")
 def metrics(template, _):
-    [namespace] = re.findall(r'NAMESPACE: &str = "(\w+)"', code("functions/api/src/telemetry.rs"))
+    [namespace] = re.findall(r'NAMESPACE: &str = "(\w+)"', code("functions/api/src/start.rs"))
     looked_at = {each["MetricName"] for each in inner(template, "Properties") if each.get("Namespace") == namespace}
     for body in of_type(template, "AWS::CloudWatch::Dashboard").values():
         looked_at |= set(re.findall(rf'\["{namespace}","(\w+)"', text_of(body["Properties"]["DashboardBody"])))

@@ -1,6 +1,6 @@
 //! `BatchGetItem` and `BatchWriteItem`: items of armed keys one by one, all others as they came.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
@@ -13,7 +13,7 @@ use crate::client_write::ClientWrite;
 use crate::item::{self, check_members};
 use crate::read::get;
 use crate::reply::{Failure, Members, Reply};
-use crate::served::{Call, Served};
+use crate::served::{Call, Service};
 use crate::table::ServedTable;
 use crate::upstream::answered;
 
@@ -69,7 +69,7 @@ struct Divided<'a> {
 
 impl<'a> Divided<'a> {
     /// Divides a batch, and refuses one with too many items. Without a part, it passes as it came.
-    async fn of(served: &'a Served, call: &Call<'_>, most: usize) -> Result<Self, Failure> {
+    async fn of(service: &'a Service, call: &Call<'_>, most: usize) -> Result<Self, Failure> {
         let (operation, mut divided, mut count) = (call.operation, Self::default(), 0);
         let is_read = operation == "BatchGetItem";
         for (name, of_table) in item::map(&call.body, "RequestItems") {
@@ -79,7 +79,7 @@ impl<'a> Divided<'a> {
             let requests = if is_read { keys.as_ref() } else { Some(&of_table) };
             let requests = requests.and_then(Value::as_array).cloned().unwrap_or_default();
             count += requests.len();
-            let Some((table, patterns)) = served.patterns_of(&name, call.deadline).await? else {
+            let Some((table, patterns)) = service.patterns_of(&name, call.deadline).await? else {
                 divided.native.insert(name, of_table);
                 continue;
             };
@@ -123,37 +123,49 @@ impl<'a> Divided<'a> {
         Ok(divided)
     }
 
-    /// The reply to the items of keys that are not armed: a success or a throttle.
-    async fn native_reply(&self, served: &Served, call: &Call<'_>) -> Result<Reply, Failure> {
+    /// The answer to the items of keys that are not armed, and what the member `left` says is
+    /// unprocessed. All of them are if they were throttled, and the answer is empty.
+    async fn native_answer(
+        &self,
+        service: &Service,
+        call: &Call<'_>,
+        left: &str,
+    ) -> Result<(Members, Members, Option<Failure>), Failure> {
+        if self.native.is_empty() {
+            return Ok((Members::new(), Members::new(), None));
+        }
         let mut request = call.body.clone();
         request.insert("RequestItems".to_owned(), Value::Object(self.native.clone()));
         let lasts = || self.patterns.iter().all(Patterns::last);
-        let reply = answered(served.upstream.call(call.operation, &request, &lasts).await)?;
-        served.note(call.operation, &request, &reply);
-        if reply.throttled().is_some() { Ok(reply) } else { reply.success() }
+        let reply = answered(service.upstream.call(call.operation, &request, &lasts).await)?;
+        service.note(call.operation, &request, &reply);
+        if reply.throttled().is_some() {
+            return Ok((Members::new(), self.native.clone(), Some(Failure::of(reply))));
+        }
+        let answer = reply.success()?.members();
+        let left = item::map(&answer, left);
+        Ok((answer, left, None))
     }
 }
 
 /// The parts about different items. DynamoDB refuses two writes of one item, and two equal keys to
 /// read. Of two spellings of a number to read, it returns the item once.
 fn different(parts: Vec<Part<'_>>) -> Result<Vec<Part<'_>>, Failure> {
-    let (mut spelled, mut different) = (HashSet::new(), HashSet::new());
-    let mut kept = Vec::with_capacity(parts.len());
+    let (mut items, mut spelled, mut different) = (HashSet::new(), HashSet::new(), Vec::new());
     for part in parts {
         let is_read = part.operation == "GetItem";
         let item = item::map(&part.body, if part.operation == "PutItem" { "Item" } else { "Key" });
-        let sort_key = part.table.sort_key(&item)?;
-        let spelling = item.get(part.table.sort_key_name()).map(Value::to_string);
         let name = if is_read { &part.name } else { &part.table.name };
-        let is_first = different.insert((name.clone(), part.key.clone(), sort_key));
-        let is_spelled_anew = spelled.insert((name.clone(), part.key.clone(), spelling));
-        if is_first {
-            kept.push(part);
+        let of_key = (name.clone(), part.key.clone());
+        let spelling = item.get(part.table.sort_key_name()).map(Value::to_string);
+        let is_spelled_anew = spelled.insert((of_key.clone(), spelling));
+        if items.insert((of_key, part.table.sort_key(&item)?)) {
+            different.push(part);
         } else if !is_read || !is_spelled_anew {
             return Err(Failure::validation("Provided list of item keys contains duplicates"));
         }
     }
-    Ok(kept)
+    Ok(different)
 }
 
 /// Refuses an item that DynamoDB would refuse, before anything of the batch is stored.
@@ -169,79 +181,75 @@ fn check_item(part: &Part<'_>) -> Result<(), Failure> {
 }
 
 /// `BatchWriteItem`.
-pub(crate) async fn write(served: &Served, call: &Call<'_>) -> Result<Reply, Failure> {
-    let mut batch = Divided::of(served, call, MAX_WRITES).await?;
+pub(crate) async fn write(service: &Service, call: &Call<'_>) -> Result<Reply, Failure> {
+    let mut batch = Divided::of(service, call, MAX_WRITES).await?;
     if batch.parts.is_empty() {
-        return served.pass(call, batch.patterns).await;
+        return service.pass(call, batch.patterns).await;
     }
     batch.parts = different(batch.parts)?;
     for part in &batch.parts {
         part.write(call.deadline)?;
         check_item(part)?;
     }
-    let (mut answer, mut unprocessed) = (Members::new(), Members::new());
-    let (mut throttled, mut done) = (None, 0);
     // First, so that DynamoDB refuses it before anything is stored.
-    if !batch.native.is_empty() {
-        let reply = batch.native_reply(served, call).await?;
-        if reply.is_ok() {
-            (done, answer) = (1, reply.members());
-            unprocessed = item::map(&answer, "UnprocessedItems");
-        } else {
-            throttled = Some(Failure::of(reply));
-            unprocessed.clone_from(&batch.native);
-        }
-    }
-    let mut failed = None;
+    let (mut answer, mut unprocessed, mut throttled) =
+        batch.native_answer(service, call, "UnprocessedItems").await?;
+    let (mut is_begun, mut failed) = (!answer.is_empty(), None);
     for (part, reply) in batch.parts.iter().zip(replies(&batch.parts, call.deadline).await) {
         let Err(failure) = reply else {
-            done += 1;
+            is_begun = true;
             continue;
         };
         if failure.is_throttled() {
-            let of_table = unprocessed.entry(part.name.clone()).or_insert_with(|| json!([]));
-            of_table.as_array_mut().into_iter().for_each(|it| it.push(part.sent.clone()));
+            push(&mut unprocessed, &part.name, [part.sent.clone()]);
             throttled = Some(failure);
         } else {
             failed = Some(failure);
         }
     }
-    if let Some(failure) = failed.or_else(|| throttled.filter(|_| done == 0)) {
+    if let Some(failure) = failed.or_else(|| throttled.filter(|_| !is_begun)) {
         return Err(failure);
     }
     answer.insert("UnprocessedItems".to_owned(), Value::Object(unprocessed));
     Ok(Reply::ok(answer))
 }
 
-/// Leaves keys of a table unprocessed. They are read as these members say.
-fn leave(unprocessed: &mut Members, name: String, how: &Members, keys: Vec<Value>) {
-    let of_table = unprocessed.entry(name).or_insert_with(|| {
-        let mut how = how.clone();
+/// Adds to the list of a table.
+fn push(lists: &mut Members, table: &str, values: impl IntoIterator<Item = Value>) {
+    let list = lists.entry(table).or_insert_with(|| json!([]));
+    if let Some(list) = list.as_array_mut() {
+        list.extend(values);
+    }
+}
+
+/// Leaves a key unprocessed, with the members for all keys of its table.
+fn leave(unprocessed: &mut Members, part: &Part<'_>) {
+    let of_table = unprocessed.entry(part.name.as_str()).or_insert_with(|| {
+        let mut how = part.body.clone();
         how.retain(|name, _| !["TableName", "Key"].contains(&name.as_str()));
-        how.insert("Keys".to_owned(), json!([]));
         Value::Object(how)
     });
-    if let Some(left) = of_table.get_mut("Keys").and_then(Value::as_array_mut) {
-        left.extend(keys);
+    if let Some(of_table) = of_table.as_object_mut() {
+        push(of_table, "Keys", [part.sent.clone()]);
     }
 }
 
 /// `BatchGetItem`.
-pub(crate) async fn read(served: &Served, call: &Call<'_>) -> Result<Reply, Failure> {
-    let mut batch = Divided::of(served, call, MAX_READS).await?;
+pub(crate) async fn read(service: &Service, call: &Call<'_>) -> Result<Reply, Failure> {
+    let mut batch = Divided::of(service, call, MAX_READS).await?;
     if batch.parts.is_empty() {
-        return served.pass(call, batch.patterns).await;
+        return service.pass(call, batch.patterns).await;
     }
     batch.parts = different(batch.parts)?;
-    let mut responses = BTreeMap::<String, Vec<Value>>::new();
-    let (mut answer, mut unprocessed) = (Members::new(), Members::new());
-    let (mut done, mut throttled, mut bytes) = (0, None, 0);
+    let (mut answer, mut unprocessed, mut throttled) =
+        batch.native_answer(service, call, "UnprocessedKeys").await?;
+    let mut responses = item::map(&answer, "Responses");
+    let (mut is_begun, mut bytes) = (!answer.is_empty(), 0);
     for (part, reply) in batch.parts.iter().zip(replies(&batch.parts, call.deadline).await) {
         let failure = match reply {
             Ok(reply) if bytes + reply.body.len() <= MAX_BATCH_BYTES => {
-                (done, bytes) = (done + 1, bytes + reply.body.len());
-                let items = responses.entry(part.name.clone()).or_default();
-                items.extend(reply.members().remove("Item"));
+                (is_begun, bytes) = (true, bytes + reply.body.len());
+                push(&mut responses, &part.name, reply.members().remove("Item"));
                 continue;
             }
             // The client asks for the rest in another request.
@@ -250,30 +258,12 @@ pub(crate) async fn read(served: &Served, call: &Call<'_>) -> Result<Reply, Fail
             Err(failure) => return Err(failure),
         };
         throttled = failure.or(throttled);
-        leave(&mut unprocessed, part.name.clone(), &part.body, vec![part.sent.clone()]);
+        leave(&mut unprocessed, part);
     }
-    if !batch.native.is_empty() {
-        let reply = batch.native_reply(served, call).await?;
-        let left = if reply.is_ok() {
-            (done, answer) = (done + 1, reply.members());
-            item::map(&answer, "UnprocessedKeys")
-        } else {
-            throttled = Some(Failure::of(reply));
-            batch.native
-        };
-        for (name, items) in item::map(&answer, "Responses") {
-            let items = items.as_array().cloned().unwrap_or_default();
-            responses.entry(name).or_default().extend(items);
-        }
-        for (name, of_table) in left {
-            let how = of_table.as_object().cloned().unwrap_or_default();
-            leave(&mut unprocessed, name, &how, item::list(&how, "Keys"));
-        }
-    }
-    if let (0, Some(failure)) = (done, throttled) {
+    if let (false, Some(failure)) = (is_begun, throttled) {
         return Err(failure);
     }
-    answer.insert("Responses".to_owned(), json!(responses));
+    answer.insert("Responses".to_owned(), Value::Object(responses));
     answer.insert("UnprocessedKeys".to_owned(), Value::Object(unprocessed));
     Ok(Reply::ok(answer))
 }

@@ -65,17 +65,12 @@ impl<'a> ClientWrite<'a> {
         }
         let placeholders = Placeholders::of(body);
         for name in ["ConditionExpression", "UpdateExpression"] {
-            if !expression::is_balanced(item::text(body, name).unwrap_or_default()) {
-                let why = "Syntax error; a parenthesis has no partner";
-                return Err(Failure::validation(format!("Invalid {name}: {why}")));
-            }
             expression::check(body, name, &placeholders)?;
         }
         let clauses = Clauses::parse(item::text(body, "UpdateExpression").unwrap_or_default())
             .ok_or_else(|| Failure::validation("Invalid UpdateExpression: Syntax error"))?;
         let keys = [table.partition_key_name(), table.sort_key_name()];
-        let set = clauses.set.as_deref().unwrap_or_default();
-        if expression::read_by_set(set, &placeholders).iter().any(|name| keys.contains(name)) {
+        if clauses.read(&placeholders).iter().any(|name| keys.contains(name)) {
             return Err(Failure::unsupported("a key name on the right-hand side of an update"));
         }
         Ok(Self { table, operation, key, sort_key, body, clauses, deadline })

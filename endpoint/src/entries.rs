@@ -48,12 +48,9 @@ pub(crate) async fn page(
         return Err(Failure::unsupported("a projection, or COUNT, of an index"));
     }
     let filter = item::text(body, "FilterExpression").unwrap_or_default();
+    expression::check(body, "FilterExpression", &placeholders)?;
     let named = expression::attributes(filter, &placeholders);
     let names_key = named.contains(&table.partition_key_name());
-    item::check_names(named)?;
-    if !expression::is_balanced(filter) {
-        return Err(Failure::validation("Invalid FilterExpression: Syntax error"));
-    }
     if is_index && names_key {
         return Err(Failure::unsupported("a filter of an index that names the partition key"));
     }
@@ -239,7 +236,7 @@ pub(crate) async fn transact_get(
         }
         for shard in &at {
             let mut one = get.clone();
-            let of_shard = table.with_partition_key(&key, &shard_key(&session, *shard)?);
+            let of_shard = table.with_partition_key(&key, &shard_key(&session, *shard));
             one.insert("Key".to_owned(), Value::Object(of_shard));
             one.extend(projection.members.clone());
             gets.push(json!({ "Get": one }));

@@ -2,6 +2,8 @@
 //! attributes in them, the clauses of an update, and the key condition of a query. It evaluates
 //! none.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use crate::item;
@@ -12,7 +14,17 @@ use crate::reply::{Failure, Members};
 struct Token<'a> {
     text: &'a str,
     at: usize,
+    /// The parentheses that are open after it.
+    depth: i32,
+    /// Whether it follows a dot.
+    is_part: bool,
+    /// Whether it is the name of a top-level attribute, or a placeholder for one.
+    is_attribute: bool,
+    /// In a `SET` clause: whether it belongs to what is read, and not to what is set.
+    is_right: bool,
 }
+
+const KEYWORDS: [&str; 9] = ["AND", "OR", "NOT", "BETWEEN", "IN", "SET", "REMOVE", "ADD", "DELETE"];
 
 fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
@@ -20,39 +32,30 @@ fn is_word(c: char) -> bool {
 
 /// The tokens of an expression. What DynamoDB refuses is some sequence of signs.
 fn tokens(text: &str) -> Vec<Token<'_>> {
-    let (mut tokens, mut rest) = (Vec::new(), text);
+    let (mut tokens, mut rest) = (Vec::<Token<'_>>::new(), text);
+    let (mut depth, mut is_right) = (0, false);
     while let Some(first) = rest.chars().next() {
         let is_sign = !is_word(first) && first != '#' && first != ':';
         let body = &rest[first.len_utf8()..];
         let more = body.find(|c| is_sign || !is_word(c)).unwrap_or(body.len());
         let (token, after) = rest.split_at(first.len_utf8() + more);
         if !first.is_whitespace() {
-            tokens.push(Token { text: token, at: text.len() - rest.len() });
+            depth += i32::from(token == "(") - i32::from(token == ")");
+            if depth == 0 && matches!(token, "=" | ",") {
+                is_right = token == "=";
+            }
+            let is_function = after.trim_start().starts_with('(');
+            let is_index = token.chars().all(|c| c.is_ascii_digit());
+            let is_keyword = KEYWORDS.iter().any(|word| token.eq_ignore_ascii_case(word));
+            let is_name = is_word(first) && !is_function && !is_index && !is_keyword;
+            let is_part = tokens.last().is_some_and(|last| last.text == ".");
+            let is_attribute = (is_name || first == '#') && !is_part;
+            let at = text.len() - rest.len();
+            tokens.push(Token { text: token, at, depth, is_part, is_attribute, is_right });
         }
         rest = after;
     }
     tokens
-}
-
-/// The number of parentheses that are open after each token.
-fn depths(tokens: &[Token<'_>]) -> Vec<i32> {
-    let depths = tokens.iter().scan(0_i32, |depth, token| {
-        *depth += i32::from(token.text == "(") - i32::from(token.text == ")");
-        Some(*depth)
-    });
-    depths.collect()
-}
-
-const KEYWORDS: [&str; 9] = ["AND", "OR", "NOT", "BETWEEN", "IN", "SET", "REMOVE", "ADD", "DELETE"];
-
-/// Whether a token is the name of a top-level attribute, or a placeholder for one.
-fn is_attribute(tokens: &[Token<'_>], index: usize) -> bool {
-    let text = tokens[index].text;
-    let is_function = tokens.get(index + 1).is_some_and(|next| next.text == "(");
-    let is_index = text.chars().all(|c| c.is_ascii_digit());
-    let is_keyword = KEYWORDS.iter().any(|word| text.eq_ignore_ascii_case(word));
-    let is_name = text.starts_with(is_word) && !is_function && !is_index && !is_keyword;
-    (is_name || text.starts_with('#')) && !(index > 0 && tokens[index - 1].text == ".")
 }
 
 /// The names and values of a request's placeholders, and a prefix for ours.
@@ -140,7 +143,8 @@ pub(crate) fn placeholders(texts: &[&str]) -> Vec<String> {
     used.map(|token| token.text.to_owned()).collect()
 }
 
-/// Refuses an empty expression of a request, and the product's names in one.
+/// Refuses an empty expression of a request, and the product's names in one. What is put into a
+/// group must have its parentheses in pairs, or a part of it would stand outside.
 pub(crate) fn check(
     body: &Members,
     member: &str,
@@ -151,6 +155,12 @@ pub(crate) fn check(
         let why = "The expression can not be empty;";
         return Err(Failure::validation(format!("Invalid {member}: {why}")));
     }
+    let tokens = tokens(text);
+    let is_closed = tokens.last().is_none_or(|last| last.depth == 0);
+    if !is_closed || tokens.iter().any(|token| token.depth < 0) {
+        let why = "Syntax error; a parenthesis has no partner";
+        return Err(Failure::validation(format!("Invalid {member}: {why}")));
+    }
     item::check_names(attributes(text, placeholders))
 }
 
@@ -159,24 +169,21 @@ pub(crate) fn attributes<'a>(text: &'a str, placeholders: &'a Placeholders) -> V
     attributes_where(text, placeholders, |_| true)
 }
 
-/// As [`attributes`], at some of the tokens.
 fn attributes_where<'a>(
     text: &'a str,
     placeholders: &'a Placeholders,
-    here: impl Fn(usize) -> bool,
+    is_wanted: impl Fn(&Token<'_>) -> bool,
 ) -> Vec<&'a str> {
-    let tokens = tokens(text);
-    let named = (0..tokens.len()).filter(|index| here(*index) && is_attribute(&tokens, *index));
-    named.map(|index| placeholders.resolve(tokens[index].text)).collect()
+    let wanted = tokens(text).into_iter().filter(|token| token.is_attribute && is_wanted(token));
+    wanted.map(|token| placeholders.resolve(token.text)).collect()
 }
 
 /// Whether an expression names a part of one of these attributes.
 pub(crate) fn names_a_part(text: &str, of: &[&str], placeholders: &Placeholders) -> bool {
-    let tokens = tokens(text);
-    (0..tokens.len()).any(|index| {
-        is_attribute(&tokens, index)
-            && of.contains(&placeholders.resolve(tokens[index].text))
-            && tokens.get(index + 1).is_some_and(|next| matches!(next.text, "." | "["))
+    tokens(text).windows(2).any(|pair| {
+        pair[0].is_attribute
+            && of.contains(&placeholders.resolve(pair[0].text))
+            && matches!(pair[1].text, "." | "[")
     })
 }
 
@@ -189,19 +196,15 @@ pub(crate) fn renamed(
     renamed_where(text, placeholders, |_| true, new_name)
 }
 
-/// As [`renamed`], at some of the tokens.
-pub(crate) fn renamed_where(
+fn renamed_where(
     text: &str,
     placeholders: &mut Placeholders,
-    here: impl Fn(usize) -> bool,
+    is_wanted: impl Fn(&Token<'_>) -> bool,
     new_name: impl Fn(&str) -> Option<&'static str>,
 ) -> String {
-    let tokens = tokens(text);
     let (mut new, mut end) = (String::new(), 0);
-    for (index, token) in tokens.iter().enumerate() {
-        if !here(index) || !is_attribute(&tokens, index) {
-            continue;
-        }
+    let wanted = tokens(text).into_iter().filter(|token| token.is_attribute && is_wanted(token));
+    for token in wanted {
         let Some(name) = new_name(placeholders.resolve(token.text)) else { continue };
         new.push_str(&text[end..token.at]);
         new.push_str(&placeholders.name(name));
@@ -214,55 +217,35 @@ pub(crate) fn renamed_where(
 /// The condition in parentheses, unless it is one group already: DynamoDB refuses two pairs.
 pub(crate) fn grouped(text: &str) -> String {
     let tokens = tokens(text);
-    let closes = depths(&tokens).iter().position(|depth| *depth == 0);
+    let closes = tokens.iter().position(|token| token.depth == 0);
     let is_group = tokens.first().is_some_and(|first| first.text == "(")
         && closes == tokens.len().checked_sub(1);
     if is_group { text.trim().to_owned() } else { format!("({text})") }
 }
 
-/// The clauses of an update expression, without their keywords.
+/// The clauses of an update expression by their keywords.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Clauses {
-    pub(crate) set: Option<String>,
-    pub(crate) remove: Option<String>,
-    /// `ADD` and `DELETE`, with their keywords.
-    pub(crate) others: Vec<String>,
-    adds: bool,
-}
+pub(crate) struct Clauses(BTreeMap<&'static str, String>);
 
 impl Clauses {
     /// Parses an update expression. `None` if DynamoDB refuses it: a clause is there twice, or
     /// there is something before the first one.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let tokens = tokens(text);
-        let begins: Vec<Token<'_>> = tokens
-            .iter()
-            .enumerate()
-            .filter(|(index, token)| {
-                let mut words = ["SET", "REMOVE", "ADD", "DELETE"].iter();
-                words.any(|word| token.text.eq_ignore_ascii_case(word))
-                    && !(*index > 0 && tokens[index - 1].text == ".")
-            })
-            .map(|(_, token)| *token)
-            .collect();
-        if begins.first() != tokens.first() {
+        let keyword = |token: &Token<'_>| {
+            let mut words = ["SET", "REMOVE", "ADD", "DELETE"].into_iter();
+            words.find(|word| !token.is_part && token.text.eq_ignore_ascii_case(word))
+        };
+        let begins = tokens.iter().filter_map(|token| Some((keyword(token)?, token)));
+        let begins: Vec<_> = begins.collect();
+        if begins.first().map(|(_, token)| *token) != tokens.first() {
             return None;
         }
         let mut clauses = Self::default();
-        for (index, begin) in begins.iter().enumerate() {
-            let end = begins.get(index + 1).map_or(text.len(), |next| next.at);
+        for (index, (keyword, begin)) in begins.iter().enumerate() {
+            let end = begins.get(index + 1).map_or(text.len(), |(_, next)| next.at);
             let body = text[begin.at + begin.text.len()..end].trim().to_owned();
-            let keyword = begin.text.to_ascii_uppercase();
-            let slot = match keyword.as_str() {
-                "SET" => &mut clauses.set,
-                "REMOVE" => &mut clauses.remove,
-                _ => {
-                    clauses.adds |= keyword == "ADD";
-                    clauses.others.push(format!("{keyword} {body}"));
-                    continue;
-                }
-            };
-            if slot.replace(body).is_some() {
+            if clauses.0.insert(*keyword, body).is_some() {
                 return None;
             }
         }
@@ -270,92 +253,67 @@ impl Clauses {
     }
 
     /// Whether the update makes an item where there is none.
-    pub(crate) const fn creates(&self) -> bool {
-        self.set.is_some() || self.adds || (self.remove.is_none() && self.others.is_empty())
+    pub(crate) fn creates(&self) -> bool {
+        self.0.is_empty() || self.0.contains_key("SET") || self.0.contains_key("ADD")
     }
 
     pub(crate) fn text(&self) -> String {
-        let set = self.set.iter().map(|body| format!("SET {body}"));
-        let remove = self.remove.iter().map(|body| format!("REMOVE {body}"));
-        set.chain(remove).chain(self.others.iter().cloned()).collect::<Vec<_>>().join(" ")
+        let clauses = self.0.iter().map(|(keyword, body)| format!("{keyword} {body}"));
+        clauses.collect::<Vec<_>>().join(" ")
     }
 
-    pub(crate) fn and_set(&mut self, term: &str) {
-        self.set = Some(joined(self.set.take(), term));
-    }
-
-    pub(crate) fn and_remove(&mut self, path: &str) {
-        self.remove = Some(joined(self.remove.take(), path));
-    }
-}
-
-fn joined(clause: Option<String>, term: &str) -> String {
-    clause.map_or_else(|| term.to_owned(), |clause| format!("{clause}, {term}"))
-}
-
-/// Divides a `SET` clause into what is set and from what: for each token, whether it stands on the
-/// right-hand side.
-pub(crate) fn on_the_right(clause: &str) -> Vec<bool> {
-    let (tokens, mut right) = (tokens(clause), false);
-    let sides = tokens.iter().zip(depths(&tokens)).map(|(token, depth)| {
-        match token.text {
-            "=" if depth == 0 => right = true,
-            "," if depth == 0 => right = false,
-            _ => {}
+    /// Adds a term to a clause.
+    pub(crate) fn and(&mut self, keyword: &'static str, term: &str) {
+        match self.0.get_mut(keyword) {
+            Some(body) => *body += &format!(", {term}"),
+            None => drop(self.0.insert(keyword, term.to_owned())),
         }
-        right
-    });
-    sides.collect()
+    }
+
+    /// Gives top-level attributes other names where the update reads them.
+    pub(crate) fn rename_read(
+        &mut self,
+        placeholders: &mut Placeholders,
+        new_name: impl Fn(&str) -> Option<&'static str>,
+    ) {
+        if let Some(set) = self.0.get_mut("SET") {
+            *set = renamed_where(set, placeholders, |token| token.is_right, new_name);
+        }
+    }
+
+    /// The top-level attributes that the update reads.
+    pub(crate) fn read<'a>(&'a self, placeholders: &'a Placeholders) -> Vec<&'a str> {
+        let set = self.0.get("SET").map_or("", String::as_str);
+        attributes_where(set, placeholders, |token| token.is_right)
+    }
+
+    /// The top-level attributes that it changes.
+    pub(crate) fn changed<'a>(&'a self, placeholders: &'a Placeholders) -> Vec<&'a str> {
+        let of = |body: &'a String| attributes_where(body, placeholders, |token| !token.is_right);
+        self.0.values().flat_map(of).collect()
+    }
 }
 
-/// The top-level attributes on the right-hand side of a `SET` clause.
-pub(crate) fn read_by_set<'a>(clause: &'a str, placeholders: &'a Placeholders) -> Vec<&'a str> {
-    let right = on_the_right(clause);
-    attributes_where(clause, placeholders, |index| right[index])
-}
-
-pub(crate) fn changed_by(clauses: &Clauses, placeholders: &Placeholders) -> Vec<String> {
-    let of = |text: &String, skip: usize| -> Vec<String> {
-        let right = on_the_right(text);
-        let is_changed = |index: usize| index >= skip && !right[index];
-        attributes_where(text, placeholders, is_changed).into_iter().map(str::to_owned).collect()
-    };
-    let paths = clauses.set.iter().chain(&clauses.remove).flat_map(|text| of(text, 0));
-    paths.chain(clauses.others.iter().flat_map(|text| of(text, 1))).collect()
-}
-
-/// The placeholder to which a key condition compares an attribute with `=`, and where it stands.
-pub(crate) fn equals(
-    text: &str,
+/// The placeholder to which a key condition compares an attribute with `=`, and what stands before
+/// and after it.
+pub(crate) fn equals<'a>(
+    text: &'a str,
     attribute: &str,
     placeholders: &Placeholders,
-) -> Result<(String, usize), Failure> {
-    let tokens = tokens(text);
-    let found = (0..tokens.len()).find_map(|index| {
-        let is_it =
-            is_attribute(&tokens, index) && placeholders.resolve(tokens[index].text) == attribute;
+) -> Result<(&'a str, [&'a str; 2]), Failure> {
+    let found = tokens(text).windows(3).find_map(|three| {
+        let [one, sign, other] = three else { return None };
         // On either side of the sign.
-        let compared = [
-            index.checked_add(1).zip(index.checked_add(2)),
-            index.checked_sub(1).zip(index.checked_sub(2)),
-        ];
-        let value = compared.into_iter().flatten().find_map(|(sign, value)| {
-            let (sign, value) = (tokens.get(sign)?, tokens.get(value)?);
-            (sign.text == "=" && value.text.starts_with(':')).then_some(value)
-        })?;
-        is_it.then(|| (value.text.to_owned(), value.at))
+        let (name, value) = if other.text.starts_with(':') { (one, other) } else { (other, one) };
+        let is_it = name.is_attribute && placeholders.resolve(name.text) == attribute;
+        let is_compared = is_it && sign.text == "=" && value.text.starts_with(':');
+        let around = [&text[..value.at], &text[value.at + value.text.len()..]];
+        is_compared.then_some((value.text, around))
     });
     found.ok_or_else(|| {
         let why = "Query condition missed key schema element";
         Failure::validation(format!("{why}: {attribute}"))
     })
-}
-
-/// Whether every parenthesis is closed after it was opened. What is put into a group must be, or a
-/// part of it would stand outside.
-pub(crate) fn is_balanced(text: &str) -> bool {
-    let depths = depths(&tokens(text));
-    depths.iter().all(|depth| *depth >= 0) && depths.last().is_none_or(|last| *last == 0)
 }
 
 #[cfg(test)]
@@ -405,34 +363,21 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_gets_no_second_pair_of_parentheses() {
-        for (text, expected) in [
-            ("a = :a", "(a = :a)"),
-            ("(a = :a)", "(a = :a)"),
-            (" (a = :a) ", "(a = :a)"),
-            ("(a = :a) AND (b = :b)", "((a = :a) AND (b = :b))"),
-            ("size(a)", "(size(a))"),
-        ] {
-            assert_eq!(grouped(text), expected);
-        }
-    }
-
-    #[test]
     fn an_update_is_divided_into_clauses() {
         let clauses = Clauses::parse(
             "set a = if_not_exists(b, :c), d = e  ADD n :one REMOVE x, y DELETE s :t",
         );
         let mut clauses = clauses.expect("clauses");
         assert!(clauses.creates());
-        clauses.and_set("#v = :v");
-        clauses.and_remove("#d");
+        clauses.and("SET", "#v = :v");
+        clauses.and("REMOVE", "#d");
         assert_eq!(
             clauses.text(),
-            "SET a = if_not_exists(b, :c), d = e, #v = :v REMOVE x, y, #d ADD n :one DELETE s :t"
+            "ADD n :one DELETE s :t REMOVE x, y, #d SET a = if_not_exists(b, :c), d = e, #v = :v"
         );
         let of = placeholders(json!({}));
-        assert_eq!(read_by_set("a = if_not_exists(b, :c), d = e", &of), ["b", "e"]);
-        assert_eq!(changed_by(&clauses, &of), ["a", "d", "#v", "x", "y", "#d", "n", "s"]);
+        assert_eq!(clauses.read(&of), ["b", "e"]);
+        assert_eq!(clauses.changed(&of), ["n", "s", "x", "y", "#d", "a", "d", "#v"]);
         for (text, creates) in [
             ("REMOVE a", false),
             ("DELETE a :b", false),

@@ -70,20 +70,20 @@ impl Grown {
     }
 }
 
+/// What a read has found, and when it began.
+type Last = Option<(Arc<Grown>, Instant)>;
+
 /// The grown keys of a table as this process has read them last.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct GrownKeys(Arc<Read>);
-
-#[derive(Debug, Default)]
-struct Read {
-    last: Mutex<Option<(Arc<Grown>, Instant)>>,
+pub(crate) struct GrownKeys {
+    last: Arc<Mutex<Last>>,
     /// One request reads at a time.
-    reading: tokio::sync::Mutex<()>,
+    reading: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl GrownKeys {
-    fn last(&self) -> Option<(Arc<Grown>, Instant)> {
-        self.0.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn last(&self) -> Last {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// For a scan that begins, or for one that shows the keys of these marks.
@@ -103,14 +103,14 @@ impl GrownKeys {
         }
         let (this, engine) = (self.clone(), engine.clone());
         let reading = tokio::spawn(async move {
-            let _guard = this.0.reading.lock().await;
+            let _guard = this.reading.lock().await;
             if let Some((grown, _)) = this.last().filter(|(_, read_at)| *read_at >= arrived) {
                 return Ok(grown);
             }
             let read_at = Instant::now();
             let grown = Arc::new(Grown::read(&engine, read_at + READ_TIMEOUT).await?);
             let last = Some((Arc::clone(&grown), read_at));
-            *this.0.last.lock().unwrap_or_else(PoisonError::into_inner) = last;
+            *this.last.lock().unwrap_or_else(PoisonError::into_inner) = last;
             Ok(grown)
         });
         let failed = |error| Failure::internal(format!("sharding-endpoint: {error}"));

@@ -1,9 +1,10 @@
 //! Items as DynamoDB's JSON has them: the product's attributes in them, and the typed form that the
 //! crate stores. And the members of requests and answers.
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
+use serde::Deserialize;
+use serde_dynamo::AttributeValue;
 use serde_json::{Value, json};
+use sharding::internal::dynamo::from_dynamo;
 use sharding::internal::protocol::copies::Copy;
 use sharding::internal::protocol::names::{
     DELETED, LATE_UNTIL, RESERVED_PREFIX, VERSION, WRITE_ID,
@@ -113,29 +114,23 @@ pub(crate) fn sort_key_value(sort_key: &SortKey) -> Value {
     }
 }
 
-/// A named attribute in the crate's types. `None` if DynamoDB must judge it.
-pub(crate) fn named((name, value): (&String, &Value)) -> Option<(String, sharding::Value)> {
-    Some((name.clone(), typed(value)?))
+/// A value in the crate's types. `None` if DynamoDB must judge it.
+pub(crate) fn typed(value: &Value) -> Option<sharding::Value> {
+    AttributeValue::deserialize(value).ok().filter(is_stored_as_it_is).map(from_dynamo)
 }
 
-fn typed(value: &Value) -> Option<sharding::Value> {
-    use sharding::Value as Typed;
-    let members = value.as_object().filter(|members| members.len() == 1)?;
-    let (kind, value) = members.iter().next()?;
-    let text = |value: &Value| value.as_str().map(str::to_owned);
-    let bytes = |value: &Value| BASE64_STANDARD.decode(value.as_str()?).ok();
-    let texts = || value.as_array()?.iter().map(text).collect::<Option<Vec<String>>>();
-    Some(match kind.as_str() {
-        "S" => Typed::S(text(value)?),
-        "N" => Typed::N(text(value)?),
-        "B" => Typed::B(bytes(value)?),
-        "BOOL" => Typed::Bool(value.as_bool()?),
-        "NULL" => value.as_bool().filter(|is_null| *is_null).map(|_| Typed::Null)?,
-        "L" => Typed::L(value.as_array()?.iter().map(typed).collect::<Option<_>>()?),
-        "M" => Typed::M(value.as_object()?.iter().map(named).collect::<Option<_>>()?),
-        "SS" => Typed::Ss(texts()?),
-        "NS" => Typed::Ns(texts()?),
-        "BS" => Typed::Bs(value.as_array()?.iter().map(bytes).collect::<Option<_>>()?),
-        _ => return None,
-    })
+/// DynamoDB refuses a NULL that is false, and the crate has none.
+fn is_stored_as_it_is(value: &AttributeValue) -> bool {
+    match value {
+        AttributeValue::Null(is_null) => *is_null,
+        AttributeValue::L(list) => list.iter().all(is_stored_as_it_is),
+        AttributeValue::M(map) => map.values().all(is_stored_as_it_is),
+        AttributeValue::S(_)
+        | AttributeValue::N(_)
+        | AttributeValue::B(_)
+        | AttributeValue::Bool(_)
+        | AttributeValue::Ss(_)
+        | AttributeValue::Ns(_)
+        | AttributeValue::Bs(_) => true,
+    }
 }

@@ -31,8 +31,8 @@ mod write;
 
 pub use observed::{HotKey, Observed};
 pub use reply::Reply;
-pub use server::Server;
-pub use service::Service;
+pub use served::Service;
+pub use server::{Server, request_id};
 pub use start::{ServeOptions, open};
 pub use status::observations;
 pub use upstream::{Upstream, UpstreamError};

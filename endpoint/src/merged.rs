@@ -20,7 +20,7 @@ use crate::entries::Standing;
 use crate::item;
 use crate::page::{UNLIMITED, consumed, objects};
 use crate::position::Position;
-use crate::read::{copies, highest_era, newest};
+use crate::read::{copies, highest_era, newest, shard_key};
 use crate::reply::{Failure, Members};
 use crate::shard_query::{Query, What};
 use crate::upstream::{CHECKED_AFTER, repeated};
@@ -48,14 +48,13 @@ pub(crate) struct Entry {
     bytes: usize,
 }
 
-pub(crate) struct Merged {
-    pub(crate) entries: Vec<(Position, Entry)>,
-    pub(crate) next: Option<Position>,
-    pub(crate) units: f64,
-}
-
 impl Query<'_> {
-    pub(crate) async fn page(&self, view: &View, what: What) -> Result<Merged, Failure> {
+    /// The entries of a page, where the next one continues, and the read units that it cost.
+    pub(crate) async fn page(
+        &self,
+        view: &View,
+        what: What,
+    ) -> Result<(Vec<(Position, Entry)>, Option<Position>, f64), Failure> {
         let limit = self.limit.unwrap_or(UNLIMITED);
         let mut merge =
             PageMerge::new(limit, self.order, self.start.clone()).sharing_at_most(ASKED_AT_ONCE);
@@ -64,10 +63,9 @@ impl Query<'_> {
         while !merge.is_complete() {
             let ask = |request| self.ask(view, request, what).boxed();
             let asked: Vec<_> = merge.requests().into_iter().map(ask).collect();
-            let is_stuck = asked.is_empty();
-            let mut answers = stream::iter(asked).buffer_unordered(CONCURRENCY);
-            let mut failed = None;
-            while let Some(answer) = answers.next().await {
+            let (is_stuck, mut failed) = (asked.is_empty(), None);
+            let answers: Vec<_> = stream::iter(asked).buffer_unordered(CONCURRENCY).collect().await;
+            for answer in answers {
                 match answer {
                     Ok((shard, page, of_shard)) => {
                         units += of_shard;
@@ -76,7 +74,6 @@ impl Query<'_> {
                     Err(failure) => failed = Some(failure),
                 }
             }
-            drop(answers);
             merge.advance(|entry: &Entry| {
                 bytes += entry.bytes;
                 bytes < PAGE_BYTES
@@ -100,7 +97,7 @@ impl Query<'_> {
         let (entries, next) = merge.finish();
         let entries =
             entries.into_iter().map(|(entry, _)| Ok((self.position(&entry.item)?, entry)));
-        Ok(Merged { entries: entries.collect::<Result<_, Failure>>()?, next, units })
+        Ok((entries.collect::<Result<_, Failure>>()?, next, units))
     }
 
     /// Asks one shard for its part, and what that costs.
@@ -261,7 +258,7 @@ impl Query<'_> {
             return Err(Failure::unsupported(what));
         }
         let wanted: BTreeMap<Position, Entry> = page.into_iter().collect();
-        let how = self.copies(What::Filtered)?;
+        let how = self.copies(What::Items)?;
         let hits = |shard| self.hits(shard, (most, last.as_ref())).boxed();
         let asked: Vec<_> = shards.into_iter().map(hits).collect();
         let answers: Vec<_> =
@@ -311,14 +308,14 @@ impl Query<'_> {
         shard: ShardNumber,
         (most, last): (usize, Option<&Position>),
     ) -> Result<(ShardNumber, Vec<Members>, f64), Failure> {
-        let (mut body, _) = self.request(shard, What::Filtered)?;
+        let (mut body, _) = self.request(shard, What::Items)?;
         body.insert("Limit".to_owned(), Value::from(most));
         let (mut found, mut units) = (Vec::new(), 0.0);
         let (mut after, mut operation) = (self.start.clone(), "Query");
         if self.filters_keys {
             (after, operation) = (Some(after.map_or_else(|| self.lowest(), Ok)?), "Scan");
         }
-        let stored_key = self.session.shard_key(shard).unwrap_or_default();
+        let stored_key = shard_key(&self.session, shard);
         let is_here = |key: &Members| self.table.key_text(key) == Some(stored_key.as_str());
         loop {
             if let Some(after) = &after {

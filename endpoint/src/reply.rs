@@ -1,5 +1,7 @@
 //! Answers in DynamoDB's own form: JSON with a checksum, and errors with its types.
 
+use std::fmt::Display;
+
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
@@ -113,14 +115,11 @@ impl Failure {
         };
         let code = |reason: &Value| reason["Code"].as_str().unwrap_or("None").to_owned();
         let mut rest = reasons.into_iter();
-        let folded: Vec<Value> = items
-            .iter()
-            .filter_map(|count| {
-                let of_item: Vec<Value> = rest.by_ref().take(*count).collect();
-                let failed = of_item.iter().find(|reason| code(reason) != "None").cloned();
-                failed.or_else(|| of_item.into_iter().next())
-            })
-            .collect();
+        let folded = items.iter().filter_map(|count| {
+            let of_item = rest.by_ref().take(*count);
+            of_item.max_by_key(|reason| code(reason) != "None")
+        });
+        let folded: Vec<Value> = folded.collect();
         let codes: Vec<String> = folded.iter().map(code).collect();
         for name in ["Message", "message"] {
             if let Some(text) = members.get(name).and_then(Value::as_str)
@@ -156,6 +155,15 @@ impl Failure {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, name, message.as_ref())
     }
 
+    fn of_engine(is_retryable: bool, error: &dyn Display) -> Self {
+        let message = format!("sharding-endpoint: {error}");
+        if is_retryable {
+            return Self::throttled(message);
+        }
+        tracing::error!(%error, "a request failed");
+        Self::internal(message)
+    }
+
     pub(crate) fn unknown_operation() -> Self {
         Self::rejected("com.amazon.coral.service#UnknownOperationException", "")
     }
@@ -188,23 +196,14 @@ impl Failure {
 
 impl From<TableError> for Failure {
     fn from(error: TableError) -> Self {
-        if error.is_retryable() {
-            // Metadata and patterns: nothing was sent to the main table.
-            return Self::throttled(format!("sharding-endpoint: {error}"));
-        }
-        tracing::error!(%error, "a request failed");
-        Self::internal(format!("sharding-endpoint: {error}"))
+        // Metadata and patterns: nothing was sent to the main table.
+        Self::of_engine(error.is_retryable(), &error)
     }
 }
 
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
-        let is_retryable = error.is_retryable();
-        if let ReadError::Table(error) = error {
-            return error.into();
-        }
-        let message = format!("sharding-endpoint: {error}");
-        if is_retryable { Self::throttled(message) } else { Self::internal(message) }
+        Self::of_engine(error.is_retryable(), &error)
     }
 }
 
@@ -213,11 +212,7 @@ impl From<WriteError> for Failure {
         if matches!(error.kind, WriteErrorKind::Unknown(_)) {
             return Self::unknown();
         }
-        if error.is_retryable() {
-            return Self::throttled(format!("sharding-endpoint: {error}"));
-        }
-        tracing::error!(%error, "a write failed");
-        Self::internal(format!("sharding-endpoint: {error}"))
+        Self::of_engine(error.is_retryable(), &error)
     }
 }
 

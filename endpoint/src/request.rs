@@ -9,9 +9,7 @@ use sharding::internal::protocol::names::{
 use sharding::{ShardCount, ShardNumber, Version};
 
 use crate::client_write::ClientWrite;
-use crate::expression::{
-    Clauses, Placeholders, changed_by, grouped, on_the_right, renamed, renamed_where,
-};
+use crate::expression::{Clauses, Placeholders, grouped, renamed};
 use crate::item::{self, number, sort_key_value, string};
 use crate::reply::{Failure, Members};
 
@@ -33,7 +31,7 @@ pub(crate) fn compose(
     let mut parts = Parts::new(write, home, request);
     let operation = match &request.action {
         Action::Put(version) => {
-            parts.put(item::map(write.body, "Item"), *version, request.late_until)
+            parts.put(item::map(write.body, "Item"), *version, request.marks.late_until)
         }
         Action::Bury { version, write_id, may_expire } => {
             let mut item = Members::new();
@@ -41,12 +39,11 @@ pub(crate) fn compose(
             item.insert(DELETED.to_owned(), json!({ "BOOL": true }));
             item.extend(write_id.as_ref().map(|id| (WRITE_ID.to_owned(), string(id))));
             let ttl = write.table.engine.config().ttl_attribute.as_deref();
-            if let (Some(ttl), Some(until), true) = (ttl, request.late_until, may_expire) {
+            if let (Some(ttl), Some(until), true) = (ttl, request.marks.late_until, may_expire) {
                 item.insert(ttl.to_owned(), number(until));
             }
-            parts.require_write_id(write_id.as_deref());
             parts.body.remove("Key");
-            parts.put(item, *version, request.late_until)
+            parts.put(item, *version, request.marks.late_until)
         }
         // `Nothing` evaluates the client's condition, and there is nothing to delete.
         Action::Remove | Action::Nothing => {
@@ -70,8 +67,6 @@ pub(crate) fn compose(
                 .iter()
                 .find(|(shard, _)| shard == from)
                 .ok_or_else(|| Failure::internal("sharding-endpoint: nothing was read to pull"))?;
-            // Nothing of the client's request is in a pull but its table.
-            parts.body.retain(|name, _| name == "TableName");
             parts.put(item.clone(), *version, None)
         }
     };
@@ -87,22 +82,21 @@ struct Parts<'a> {
     ours: Vec<String>,
     /// The client's part, if it is its request.
     condition: Option<String>,
-    update: Option<String>,
 }
 
 impl<'a> Parts<'a> {
     fn new(write: &'a ClientWrite<'a>, home: Home<'a>, request: &Request) -> Self {
+        // Nothing of the client's request is in a pull but its table.
+        let is_pull = matches!(request.action, Action::Pull(..));
         let mut body = write.body.clone();
-        for member in ["ConditionExpression", "UpdateExpression"] {
-            body.remove(member);
-        }
-        // Nothing of the client's request is in a pull.
-        let is_clients = !matches!(request.action, Action::Pull(..));
-        let of = if is_clients { write.body } else { &Members::new() };
-        let (placeholders, ours) = (Placeholders::of(of), Vec::new());
-        let mut parts =
-            Self { write, home, body, placeholders, ours, condition: None, update: None };
-        let condition = item::text(of, "ConditionExpression");
+        body.retain(|name, _| match name.as_str() {
+            "TableName" => true,
+            "ConditionExpression" | "UpdateExpression" => false,
+            _ => !is_pull,
+        });
+        let (placeholders, ours) = (Placeholders::of(&body), Vec::new());
+        let mut parts = Self { write, home, body, placeholders, ours, condition: None };
+        let condition = item::text(write.body, "ConditionExpression").filter(|_| !is_pull);
         parts.condition = condition.map(|text| parts.placed(text, request.base));
         parts.require(request);
         parts
@@ -156,24 +150,21 @@ impl<'a> Parts<'a> {
             Base::Tombstone(exactly) => vec![version(names, "=", exactly), names.exists(DELETED)],
         };
         self.ours.extend(ours);
-        if request.lost_until < u64::MAX && request.base != Base::Absent {
+        if request.marks.lost_until < u64::MAX && request.base != Base::Absent {
             let none = names.absent(LATE_UNTIL);
-            let is_over = names.compared(LATE_UNTIL, "<=", number(request.lost_until));
+            let is_over = names.compared(LATE_UNTIL, "<=", number(request.marks.lost_until));
             self.ours.push(format!("({none} OR {is_over})"));
         }
-    }
-
-    /// A tombstone keeps the write id of what it hides.
-    fn require_write_id(&mut self, write_id: Option<&str>) {
-        let proof = self.proof();
-        let names = &mut self.placeholders;
-        self.ours.push(match write_id {
-            None => names.absent(WRITE_ID),
-            Some(write_id) => {
-                let is_same = names.compared(WRITE_ID, "=", string(write_id));
-                format!("({} OR {is_same})", names.absent(proof))
-            }
-        });
+        // A tombstone keeps the write id of what it hides.
+        if let Action::Bury { write_id, .. } = &request.action {
+            self.ours.push(match write_id {
+                None => names.absent(WRITE_ID),
+                Some(write_id) => {
+                    let is_same = names.compared(WRITE_ID, "=", string(write_id));
+                    format!("({} OR {is_same})", names.absent(proof))
+                }
+            });
+        }
     }
 
     /// An attribute that every item at home has, if it counts.
@@ -216,43 +207,39 @@ impl<'a> Parts<'a> {
         self.set_key();
         let is_key_itself = self.is_key_itself();
         let names = &mut self.placeholders;
-        clauses.and_set(&match version {
+        let term = match version {
             NewVersion::Is(version) => names.compared(VERSION, "=", number(version)),
             NewVersion::StepAbove(own) => {
                 let (name, own) = (names.name(VERSION), names.value(number(own)));
                 let step = names.value(number(Version::STEP));
                 format!("{name} = if_not_exists({name}, {own}) + {step}")
             }
-        });
+        };
+        clauses.and("SET", &term);
         if !is_key_itself {
             let key = string(self.write.key.as_str());
-            clauses.and_set(&names.compared(LOGICAL_KEY, "=", key));
+            clauses.and("SET", &names.compared(LOGICAL_KEY, "=", key));
         }
         let (_, width, _) = self.home;
         if width != ShardCount::ONE {
-            clauses.and_set(&names.compared(WIDTH, "=", number(width)));
+            clauses.and("SET", &names.compared(WIDTH, "=", number(width)));
         } else if matches!(version, NewVersion::Is(_)) {
-            clauses.and_remove(&names.name(WIDTH));
+            clauses.and("REMOVE", &names.name(WIDTH));
         }
         if revives {
-            clauses.and_remove(&names.name(DELETED));
+            clauses.and("REMOVE", &names.name(DELETED));
             self.hide_expiry(&mut clauses);
         }
-        self.update = Some(clauses.text());
+        self.body.insert("UpdateExpression".to_owned(), Value::from(clauses.text()));
         "UpdateItem"
     }
 
     /// A tombstone's time to live is not the item's: the client's update does not see it.
     fn hide_expiry(&mut self, clauses: &mut Clauses) {
         let Some(ttl) = self.write.table.engine.config().ttl_attribute.clone() else { return };
-        if let Some(set) = &clauses.set {
-            let right = on_the_right(set);
-            let new_name = |name: &str| (name == ttl).then_some(NO_NAME);
-            clauses.set =
-                Some(renamed_where(set, &mut self.placeholders, |index| right[index], new_name));
-        }
-        if !changed_by(&self.write.clauses, &self.placeholders).contains(&ttl) {
-            clauses.and_remove(&self.placeholders.name(&ttl));
+        clauses.rename_read(&mut self.placeholders, |name| (name == ttl).then_some(NO_NAME));
+        if !self.write.clauses.changed(&self.placeholders).contains(&ttl.as_str()) {
+            clauses.and("REMOVE", &self.placeholders.name(&ttl));
         }
     }
 
@@ -264,12 +251,10 @@ impl<'a> Parts<'a> {
         let is_update = self.write.operation == "UpdateItem";
         let of_update = if is_update { of_client("UpdateExpression") } else { "" };
         let of_client = [of_client("ConditionExpression"), of_update];
-        let used = [condition.as_str(), self.update.as_deref().unwrap_or_default()];
         let body = &mut self.body;
+        let update = item::text(body, "UpdateExpression").unwrap_or_default().to_owned();
+        let used = [condition.as_str(), update.as_str()];
         self.placeholders.into_body(body, &of_client, &used);
-        if let Some(update) = self.update {
-            body.insert("UpdateExpression".to_owned(), Value::from(update));
-        }
         body.insert("ConditionExpression".to_owned(), Value::from(condition));
         body.insert("ReturnValuesOnConditionCheckFailure".to_owned(), Value::from("ALL_OLD"));
         self.body

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use sharding::PartitionKey;
 use sharding::internal::{Patterns, SUFFIX_MARK};
 use tokio::time::Instant;
@@ -13,7 +13,7 @@ use crate::expression::Placeholders;
 use crate::grown::{self, MARK_LETTERS};
 use crate::item::{self, check_members, object};
 use crate::page::{PAGE_MARGIN, PAGE_MEMBERS, SCAN_MEMBERS, UNLIMITED, consumed, objects};
-use crate::query::{PartOf, query};
+use crate::query::query;
 use crate::reply::{Failure, Members, Reply};
 use crate::table::ServedTable;
 
@@ -28,17 +28,10 @@ const MAX_GROWN_KEYS: usize = 50;
 struct Place {
     /// The marks of the keys that come first.
     together: BTreeSet<String>,
-    part: Part,
+    /// Whether it is among the keys that come first, and not in DynamoDB's own pages.
+    is_grown: bool,
     /// The key of an item, as it is stored or as the client knows it.
     key: Members,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
-    /// Among the keys that come first.
-    Grown,
-    /// In DynamoDB's own pages.
-    Native,
 }
 
 impl Place {
@@ -47,20 +40,20 @@ impl Place {
     fn of(table: &ServedTable, start: &Members) -> Self {
         let place = table.key_text(start).and_then(|text| {
             let (stored, tail) = text.rsplit_once(SUFFIX_MARK)?;
-            let (part, marks) = match tail.split_at_checked(1)? {
-                ("g", marks) => (Part::Grown, marks),
-                ("n", marks) => (Part::Native, marks),
-                _ => return None,
-            };
-            if !marks.is_ascii() || !marks.len().is_multiple_of(MARK_LETTERS) {
+            let (letter, marks) = tail.split_at_checked(1)?;
+            if !["g", "n"].contains(&letter)
+                || !marks.is_ascii()
+                || !marks.len().is_multiple_of(MARK_LETTERS)
+            {
                 return None;
             }
+            let is_grown = letter == "g";
             let mark = |at| marks[at..at + MARK_LETTERS].to_owned();
             let together = (0..marks.len()).step_by(MARK_LETTERS).map(mark).collect();
-            Some(Self { together, part, key: table.with_partition_key(start, stored) })
+            Some(Self { together, is_grown, key: table.with_partition_key(start, stored) })
         });
-        let (together, part) = (BTreeSet::new(), Part::Native);
-        place.unwrap_or_else(|| Self { together, part, key: start.clone() })
+        let together = BTreeSet::new();
+        place.unwrap_or_else(|| Self { together, is_grown: false, key: start.clone() })
     }
 
     fn last_evaluated(&self, table: &ServedTable) -> Members {
@@ -68,10 +61,7 @@ impl Place {
         if self.together.is_empty() && Self::of(table, &self.key).key == self.key {
             return self.key.clone();
         }
-        let letter = match self.part {
-            Part::Grown => "g",
-            Part::Native => "n",
-        };
+        let letter = if self.is_grown { "g" } else { "n" };
         let marks = [letter].into_iter().chain(self.together.iter().map(String::as_str));
         let tail = marks.collect::<String>();
         let text = format!("{}{SUFFIX_MARK}{tail}", self.partition_key(table));
@@ -103,7 +93,7 @@ pub(crate) async fn page(
     let start = body.get("ExclusiveStartKey").and_then(Value::as_object);
     let place = start.map(|start| Place::of(table, start));
     let (together, keys) = match &place {
-        Some(place) if place.part == Part::Native => (place.together.clone(), Vec::new()),
+        Some(place) if !place.is_grown => (place.together.clone(), Vec::new()),
         place => {
             let marks = place.as_ref().map(|place| &place.together);
             let grown = table.grown.get(&table.engine, marks).await?;
@@ -133,25 +123,22 @@ struct Page {
     count: u64,
     scanned: u64,
     bytes: usize,
-    /// `ConsumedCapacity` as DynamoDB said it, and the sum of its units.
-    capacity: Option<Value>,
+    /// The read units.
     units: f64,
-    requests: u32,
-    /// Where the scan goes on. That is `None` at its end.
-    reached: Option<Place>,
+    /// Where the scan goes on: whether among the keys that come first, and after which key. That is
+    /// `None` at its end.
+    reached: Option<(bool, Members)>,
 }
 
 impl Page {
     /// Adds the answer of a part, and returns its `LastEvaluatedKey`.
     fn add(&mut self, reply: &Reply) -> Option<Members> {
         self.bytes += reply.body.len();
-        self.requests += 1;
         let mut answer = reply.members();
         let count = |name: &str| answer.get(name).and_then(Value::as_u64).unwrap_or_default();
         self.count += count("Count");
         self.scanned += count("ScannedCount");
         self.units += consumed(&answer);
-        self.capacity = answer.remove("ConsumedCapacity");
         self.items.extend(objects(answer.remove("Items")));
         answer.remove("LastEvaluatedKey").and_then(object)
     }
@@ -175,10 +162,6 @@ impl Scan<'_> {
             || Instant::now() >= self.deadline - PAGE_MARGIN
     }
 
-    fn place(&self, part: Part, key: Members) -> Place {
-        Place { together: self.together.clone(), part, key }
-    }
-
     /// The end of all items under a stored key.
     fn end_of(&self, stored: &str) -> Members {
         self.table.key(stored, self.table.outermost_sort_key(true))
@@ -196,7 +179,7 @@ impl Scan<'_> {
 
     async fn read(&mut self, keys: &[PartitionKey], place: Option<Place>) -> Result<(), Failure> {
         let mut start = None;
-        if let Some(Place { part: Part::Native, key, .. }) = place {
+        if let Some(Place { is_grown: false, key, .. }) = place {
             start = Some(key);
         } else if self.ends_in_grown(keys, place).await? {
             return Ok(());
@@ -214,12 +197,12 @@ impl Scan<'_> {
             };
             let last = table.armed_shard(patterns, &next);
             if !last.is_some_and(|(key, _)| is_together(&key)) {
-                self.page.reached = Some(self.place(Part::Native, next));
+                self.page.reached = Some((false, next));
                 return Ok(());
             }
             // The rest under this stored key is left out.
             let end = self.end_of(table.key_text(&next).unwrap_or_default());
-            self.page.reached = Some(self.place(Part::Native, end.clone()));
+            self.page.reached = Some((false, end.clone()));
             if self.is_full() {
                 return Ok(());
             }
@@ -243,12 +226,11 @@ impl Scan<'_> {
             let condition = placeholders.compared(name, "=", value);
             placeholders.into_body(&mut body, &[], &[]);
             body.insert("KeyConditionExpression".to_owned(), Value::from(condition));
-            let part = (key, PartOf::Scan);
-            let reply = query(self.table, None, part, &body, self.deadline).await?;
+            let reply = query(self.table, None, (key, true), &body, self.deadline).await?;
             let next = self.page.add(&reply);
             let ends = next.is_some() || self.is_full();
             let at = next.unwrap_or_else(|| self.end_of(key.as_str()));
-            self.page.reached = Some(self.place(Part::Grown, at));
+            self.page.reached = Some((true, at));
             if ends {
                 return Ok(true);
             }
@@ -264,13 +246,13 @@ impl Scan<'_> {
         if item::text(self.body, "Select") != Some("COUNT") {
             answer.insert("Items".to_owned(), page.items.into_iter().map(Value::Object).collect());
         }
-        let next = page.reached.map(|next| Value::Object(next.last_evaluated(self.table)));
-        answer.extend(next.map(|next| ("LastEvaluatedKey".to_owned(), next)));
-        if let Some(capacity) = page.capacity {
-            let sum = json!({ "TableName": self.table.name, "CapacityUnits": page.units });
-            let capacity = if page.requests > 1 { sum } else { capacity };
-            answer.insert("ConsumedCapacity".to_owned(), capacity);
+        if let Some((is_grown, key)) = page.reached {
+            let next = Place { together: self.together, is_grown, key };
+            let next = Value::Object(next.last_evaluated(self.table));
+            answer.insert("LastEvaluatedKey".to_owned(), next);
         }
+        let capacity = self.table.capacity(self.body, page.units);
+        answer.extend(capacity.map(|capacity| ("ConsumedCapacity".to_owned(), capacity)));
         Reply::ok(answer)
     }
 }
@@ -280,6 +262,7 @@ mod tests {
     use aws_sdk_dynamodb::Client;
     use aws_smithy_runtime_api::client::http::SharedHttpConnector;
     use embedded_dynamodb::{Engine, InProcess};
+    use serde_json::json;
     use sharding::internal::TableEngine;
     use sharding::{SortKeyType, TableConfig};
 
@@ -309,13 +292,13 @@ mod tests {
         let of_another = format!("a\u{1f}n{}", "x".repeat(MARK_LETTERS));
         // The keys of shards and of other programs, and those that look like a place.
         for text in ["a", "a\u{1f}s3", "a\u{1f}n", &of_another, "a\u{1f}g1", "a\u{1f}\u{e9}", ""] {
-            for (count, part) in [(0, Part::Native), (3, Part::Native), (50, Part::Grown)] {
-                let place = Place { together: marks(count), part, key: key(text) };
+            for (count, is_grown) in [(0, false), (3, false), (50, true)] {
+                let place = Place { together: marks(count), is_grown, key: key(text) };
                 assert_eq!(Place::of(&table, &place.last_evaluated(&table)), place, "{text:?}");
             }
         }
         let together = BTreeSet::new();
-        let plain = Place { together, part: Part::Native, key: key("a\u{1f}s3") };
+        let plain = Place { together, is_grown: false, key: key("a\u{1f}s3") };
         assert_eq!(plain.last_evaluated(&table), plain.key);
     }
 

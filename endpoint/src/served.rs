@@ -6,11 +6,11 @@ use http::HeaderMap;
 use sharding::internal::Patterns;
 use tokio::time::Instant;
 
+use crate::item;
 use crate::observed::Observed;
 use crate::reply::{Failure, Members, Reply};
 use crate::table::ServedTable;
 use crate::upstream::{Upstream, answered};
-use crate::{item, passed};
 
 /// A request, and when its answer is due.
 pub(crate) struct Call<'a> {
@@ -30,13 +30,13 @@ impl Call<'_> {
 
 /// The served tables, the server behind them, and what was seen of keys that are not armed.
 #[derive(Debug, Clone)]
-pub(crate) struct Served {
+pub struct Service {
     pub(crate) tables: Vec<ServedTable>,
     pub(crate) upstream: Upstream,
     pub(crate) observed: Observed,
 }
 
-impl Served {
+impl Service {
     /// Passes a request as it came, while these patterns may be relied on. Of a request about a
     /// served table, its keys are observed.
     pub(crate) async fn pass(
@@ -52,13 +52,8 @@ impl Served {
         Ok(reply)
     }
 
-    /// Notes the keys of a request that passed, which are not armed.
-    pub(crate) fn note(&self, operation: &str, body: &Members, reply: &Reply) {
-        passed::note((&self.tables, &self.observed), operation, body, reply);
-    }
-
     /// The served table that a request means by this name.
-    fn table(&self, name: &str) -> Option<&ServedTable> {
+    pub(crate) fn table(&self, name: &str) -> Option<&ServedTable> {
         self.tables.iter().find(|table| table.is_named(name))
     }
 

@@ -15,15 +15,16 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use hyper_util::server::graceful::GracefulShutdown;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::observed::{self, HotKey};
+use crate::observed;
 use crate::reply::{Failure, Reply};
-use crate::service::Service;
+use crate::served::Service;
 use crate::upstream::TARGET;
 
 /// DynamoDB's limit of a body.
@@ -64,8 +65,8 @@ impl Server {
         listener: TcpListener,
         stop: impl Future<Output = ()> + Send,
     ) -> std::io::Result<()> {
-        let (stopping, stopped) = watch::channel(false);
         let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let graceful = GracefulShutdown::new();
         let (mut connections, mut stop) = (JoinSet::new(), std::pin::pin!(stop));
         let mut report = JoinSet::new();
         report.spawn(report_hot_keys(Arc::clone(&self.service)));
@@ -90,44 +91,31 @@ impl Server {
                     continue;
                 }
             };
-            let (server, stopped) = (self.clone(), stopped.clone());
+            let _ = stream.set_nodelay(true);
+            let server = self.clone();
+            let serve = service_fn(move |request| {
+                let server = server.clone();
+                async move { server.respond(request).await }
+            });
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_TIMEOUT)
+                .serve_connection(TokioIo::new(stream), serve);
+            let connection = graceful.watch(connection);
             connections.spawn(async move {
-                server.connection(stream, stopped).await;
+                if let Err(error) = connection.await {
+                    tracing::debug!(%error, "a connection ended");
+                }
                 drop(slot);
             });
         }
-        let _ = stopping.send(true);
-        let all = async { while connections.join_next().await.is_some() {} };
-        if timeout(GRACE_PERIOD, all).await.is_err() {
+        if timeout(GRACE_PERIOD, graceful.shutdown()).await.is_err() {
             tracing::warn!("some requests were still open and were aborted");
         }
         if timeout(GRACE_PERIOD, self.service.finish()).await.is_err() {
             tracing::warn!("some background work is unfinished; other processes continue it");
         }
         Ok(())
-    }
-
-    async fn connection(self, stream: TcpStream, stopped: watch::Receiver<bool>) {
-        let _ = stream.set_nodelay(true);
-        let serve = service_fn(move |request| {
-            let server = self.clone();
-            async move { server.respond(request).await }
-        });
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEADER_TIMEOUT)
-            .serve_connection(TokioIo::new(stream), serve);
-        let mut connection = std::pin::pin!(connection);
-        let ended = tokio::select! {
-            ended = connection.as_mut() => ended,
-            () = until(stopped) => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
-            }
-        };
-        if let Err(error) = ended {
-            tracing::debug!(%error, "a connection ended");
-        }
     }
 
     async fn respond(
@@ -174,7 +162,6 @@ impl Server {
         }
         if *method == Method::GET && path == OBSERVED_PATH {
             let keys = self.service.observed().hottest();
-            let keys: Vec<Value> = keys.iter().map(HotKey::json).collect();
             return Some(Reply::json(StatusCode::OK, &json!({ "keys": keys })));
         }
         if *method == Method::GET {
@@ -191,7 +178,7 @@ impl Server {
         let Some(region) = scope_region(text(AUTHORIZATION)) else {
             return Some(Failure::signature("the request is not signed (SigV4)").into_reply());
         };
-        (!self.service.upstream().accepts(region)).then(|| {
+        (!self.service.upstream.accepts(region)).then(|| {
             let why = format!(
                 "the request is signed for {region:?}; this endpoint serves {:?}. \
                  AWS_ENDPOINT_URL_DYNAMODB applies to every DynamoDB client of a program \
@@ -203,14 +190,8 @@ impl Server {
     }
 }
 
-/// Resolves when the server stops.
-async fn until(mut stopped: watch::Receiver<bool>) {
-    // It fails only once the server is gone.
-    let _ = stopped.wait_for(|stopped| *stopped).await;
-}
-
 /// An id that no other request has: the time and the request's number in this process.
-fn request_id() -> HeaderValue {
+pub fn request_id() -> HeaderValue {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let id = format!("{:016X}{number:016X}", api::since_epoch().as_micros());
@@ -259,7 +240,7 @@ async fn renew_connections(service: Arc<Service>) {
         let (instant, wall) = now();
         if (instant - last.0).max(wall.saturating_sub(last.1)) > FREEZE {
             tracing::warn!("this process was frozen; its connections are renewed");
-            service.upstream().renew();
+            service.upstream.renew();
         }
         last = (instant, wall);
     }

@@ -15,9 +15,8 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::client_write::ClientWrite;
 use crate::observed::Observed;
-use crate::query::PartOf;
 use crate::reply::{Failure, Members, Reply};
-use crate::served::{Call, Served};
+use crate::served::{Call, Service};
 use crate::table::ServedTable;
 use crate::upstream::{TARGET, TARGET_PREFIX, Upstream};
 use crate::{batch, entries, item, query, read, scan};
@@ -51,15 +50,9 @@ const ON_TABLES: [&str; 22] = [
     "ExportTableToPointInTime",
 ];
 
-/// The served tables, and the server behind them.
-#[derive(Debug, Clone)]
-pub struct Service {
-    served: Served,
-}
-
 impl Service {
     pub(crate) fn new(tables: Vec<ServedTable>, upstream: Upstream) -> Self {
-        Self { served: Served { tables, upstream, observed: Observed::default() } }
+        Self { tables, upstream, observed: Observed::default() }
     }
 
     /// A service of one table whose engine this process has.
@@ -71,12 +64,12 @@ impl Service {
     /// What was seen of keys that are not armed.
     #[must_use]
     pub fn observed(&self) -> &Observed {
-        &self.served.observed
+        &self.observed
     }
 
     /// Waits until all background work is done.
     pub async fn finish(&self) {
-        for table in &self.served.tables {
+        for table in &self.tables {
             table.engine.finish_background_work().await;
         }
     }
@@ -86,15 +79,10 @@ impl Service {
         self.answer(headers, body).map(|answer| answer.unwrap_or_else(Failure::into_reply)).boxed()
     }
 
-    /// The server behind the tables.
-    pub(crate) fn upstream(&self) -> &Upstream {
-        &self.served.upstream
-    }
-
     /// The region of the server.
     #[must_use]
     pub fn region(&self) -> &str {
-        self.served.upstream.region()
+        self.upstream.region()
     }
 
     async fn answer(&self, headers: &HeaderMap, raw: Bytes) -> Result<Reply, Failure> {
@@ -110,35 +98,34 @@ impl Service {
         let deadline = Instant::now() + TIMEOUT;
         let Ok(Value::Object(body)) = serde_json::from_slice(&raw) else {
             // DynamoDB may read what this endpoint does not.
-            let mut patterns = Vec::with_capacity(self.served.tables.len());
-            for table in &self.served.tables {
+            let mut patterns = Vec::with_capacity(self.tables.len());
+            for table in &self.tables {
                 patterns.extend(table.patterns(deadline).await?);
             }
             if patterns.iter().any(|patterns| !patterns.are_none()) {
                 return Err(Failure::serialization());
             }
             let call = Call { operation, headers, raw, body: Members::new(), deadline };
-            return self.served.pass(&call, patterns).await;
+            return self.pass(&call, patterns).await;
         };
         let call = Call { operation, headers, raw, body, deadline };
         match operation {
             "GetItem" | "PutItem" | "UpdateItem" | "DeleteItem" => self.one_item(&call).await,
             "Query" | "Scan" => self.many_items(&call).await,
-            "BatchGetItem" => batch::read(&self.served, &call).await,
-            "BatchWriteItem" => batch::write(&self.served, &call).await,
+            "BatchGetItem" => batch::read(self, &call).await,
+            "BatchWriteItem" => batch::write(self, &call).await,
             "TransactGetItems" | "TransactWriteItems" => self.transaction(&call).await,
             _ => self.other(&call).await,
         }
     }
 
     async fn one_item(&self, call: &Call<'_>) -> Result<Reply, Failure> {
-        let Some((table, patterns)) = self.served.patterns_of(call.table(), call.deadline).await?
-        else {
-            return self.served.pass(call, Vec::new()).await;
+        let Some((table, patterns)) = self.patterns_of(call.table(), call.deadline).await? else {
+            return self.pass(call, Vec::new()).await;
         };
         let of = if call.operation == "PutItem" { "Item" } else { "Key" };
         let Some(key) = table.armed(&patterns, &item::map(&call.body, of))? else {
-            return self.served.pass(call, vec![patterns]).await;
+            return self.pass(call, vec![patterns]).await;
         };
         if call.operation == "GetItem" {
             return read::get(table, &key, &call.body, call.deadline).await;
@@ -147,12 +134,11 @@ impl Service {
     }
 
     async fn many_items(&self, call: &Call<'_>) -> Result<Reply, Failure> {
-        let Some((table, patterns)) = self.served.patterns_of(call.table(), call.deadline).await?
-        else {
-            return self.served.pass(call, Vec::new()).await;
+        let Some((table, patterns)) = self.patterns_of(call.table(), call.deadline).await? else {
+            return self.pass(call, Vec::new()).await;
         };
         if patterns.are_none() {
-            return self.served.pass(call, vec![patterns]).await;
+            return self.pass(call, vec![patterns]).await;
         }
         let (body, deadline, is_scan) = (&call.body, call.deadline, call.operation == "Scan");
         let late = |_| Err(Failure::throttled("sharding-endpoint: the page was not read in time"));
@@ -171,9 +157,8 @@ impl Service {
         }
         let named = query::partition_key(table, body)?;
         let armed = named.map(|text| table.armed_text(&patterns, &text)).transpose()?.flatten();
-        let Some(key) = armed else { return self.served.pass(call, vec![patterns]).await };
-        let key = (&key, PartOf::Query);
-        let page = query::query(table, own.as_deref(), key, body, deadline);
+        let Some(key) = armed else { return self.pass(call, vec![patterns]).await };
+        let page = query::query(table, own.as_deref(), (&key, false), body, deadline);
         timeout_at(deadline, page).await.unwrap_or_else(late)
     }
 
@@ -184,8 +169,7 @@ impl Service {
         let parts: Vec<&Members> = parts.filter_map(Value::as_object).collect();
         for part in parts {
             let name = item::text(part, "TableName").unwrap_or_default();
-            let Some((table, patterns)) = self.served.patterns_of(name, call.deadline).await?
-            else {
+            let Some((table, patterns)) = self.patterns_of(name, call.deadline).await? else {
                 continue;
             };
             let of = if part.contains_key("Item") { "Item" } else { "Key" };
@@ -194,12 +178,12 @@ impl Service {
         }
         if !is_armed {
             let patterns = tables.into_iter().map(|(_, patterns)| patterns).collect();
-            return self.served.pass(call, patterns).await;
+            return self.pass(call, patterns).await;
         }
         if call.operation == "TransactWriteItems" {
             return Err(Failure::unsupported("TransactWriteItems"));
         }
-        entries::transact_get(&self.served.upstream, &tables, &call.body, call.deadline).await
+        entries::transact_get(&self.upstream, &tables, &call.body, call.deadline).await
     }
 
     /// What is not about single items. A table with armed keys takes only what is on the list.
@@ -208,7 +192,7 @@ impl Service {
         if !ON_TABLES.contains(&operation) {
             let mut words = HashSet::new();
             names(&Value::Object(call.body.clone()), &mut words);
-            for table in self.served.tables.iter().filter(|table| words.contains(&table.name)) {
+            for table in self.tables.iter().filter(|table| words.contains(&table.name)) {
                 let patterns = table.patterns(call.deadline).await?;
                 if patterns.as_ref().is_some_and(|patterns| !patterns.are_none()) {
                     return Err(Failure::validation(format!(
@@ -220,8 +204,8 @@ impl Service {
                 relied_on.extend(patterns);
             }
         }
-        self.served.patterns_of(call.table(), call.deadline).await?;
-        self.served.pass(call, relied_on).await
+        self.patterns_of(call.table(), call.deadline).await?;
+        self.pass(call, relied_on).await
     }
 }
 

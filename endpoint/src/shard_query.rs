@@ -30,10 +30,8 @@ pub(crate) struct Query<'a> {
     pub(crate) order: Order,
     pub(crate) start: Option<Position>,
     pub(crate) limit: Option<usize>,
-    pub(crate) condition: &'a str,
-    /// The client's placeholder for the partition key, and where it stands.
-    pub(crate) key_value: String,
-    pub(crate) key_at: usize,
+    /// The key condition, before and after the client's placeholder for the partition key.
+    pub(crate) condition: [&'a str; 2],
     pub(crate) has_filter: bool,
     /// Whether the filter names a key of the table, as that of a `Scan` may. DynamoDB refuses that in
     /// a query, so the shards are scanned.
@@ -47,10 +45,8 @@ pub(crate) struct Query<'a> {
 pub(crate) enum What {
     /// The keys, and what decides which copy is the newest.
     Keys,
-    /// The items as the client wants them.
+    /// The items as the client wants them, with its filter.
     Items,
-    /// The same with the client's filter.
-    Filtered,
 }
 
 impl Query<'_> {
@@ -60,15 +56,14 @@ impl Query<'_> {
         shard: ShardNumber,
         what: What,
     ) -> Result<(Members, Projection), Failure> {
-        let stored = shard_key(&self.session, shard)?;
+        let stored = shard_key(&self.session, shard);
         let mut placeholders = Placeholders::of(self.body);
-        let scans = self.filters_keys && what == What::Filtered;
+        let scans = self.filters_keys && what == What::Items;
         let condition = if scans {
             String::new()
         } else {
             let own = placeholders.value(item::string(&stored));
-            let (before, after) = self.condition.split_at(self.key_at);
-            format!("{before}{own}{}", &after[self.key_value.len()..])
+            self.condition.join(own.as_str())
         };
         let shown = self.shown(what, &mut placeholders);
         let of = (self.index, self.index.is_none_or(Index::shows_ours));
@@ -81,7 +76,7 @@ impl Query<'_> {
         }
         body.extend(projection.members.clone());
         let of_filter = item::text(self.body, "FilterExpression");
-        if let Some(text) = of_filter.filter(|_| what == What::Filtered) {
+        if let Some(text) = of_filter.filter(|_| what == What::Items) {
             let key = self.table.partition_key_name();
             let is_elsewhere = scans && !self.table.is_key_itself(shard);
             let logical = |name: &str| (is_elsewhere && name == key).then_some(LOGICAL_KEY);
@@ -108,7 +103,7 @@ impl Query<'_> {
 
     /// The projection without what the endpoint adds; `None` for all that there is.
     fn shown(&self, what: What, placeholders: &mut Placeholders) -> Option<String> {
-        if what == What::Keys || (what == What::Items && self.select() == Some("COUNT")) {
+        if what == What::Keys || self.select() == Some("COUNT") {
             return Some(placeholders.name(self.table.sort_key_name()));
         }
         item::text(self.body, "ProjectionExpression").map(str::to_owned)
@@ -136,7 +131,7 @@ impl Query<'_> {
 
     /// Where a shard continues after a position.
     pub(crate) fn start(&self, shard: ShardNumber, after: &Position) -> Value {
-        let stored = self.session.shard_key(shard).unwrap_or_default();
+        let stored = shard_key(&self.session, shard);
         Value::Object(after.key(self.table, self.index, &stored))
     }
 }

@@ -8,9 +8,8 @@ use aws_sdk_dynamodb::Client;
 use clap::Args;
 use connection::server::{LOCAL_PATTERN_LEASE, is_on_this_machine};
 use sharding::{ShardedTable, TableConfig, create_tables};
-use tokio::time::Instant;
 
-use crate::service::Service;
+use crate::served::Service;
 use crate::table::ServedTable;
 use crate::upstream::{Upstream, UpstreamError};
 
@@ -111,7 +110,7 @@ pub async fn open(
         // process would still pass their writes. That also refuses a table whose metadata is being
         // rebuilt.
         let maintenance = ShardedTable::over(table.engine.clone()).maintenance();
-        let maintenance = maintenance.deadline(Instant::now() + START_TIMEOUT);
+        let maintenance = maintenance.timeout(START_TIMEOUT);
         let claimed = match creates_metadata {
             false => maintenance.claim().await,
             true => maintenance.claim_unarmed().await,

@@ -6,9 +6,10 @@ use std::time::Duration;
 use aws_smithy_runtime_api::client::http::HttpConnector;
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use http_body_util::{BodyExt, Limited};
-use serde_json::Value;
+use serde::Deserialize;
 use tokio::time::timeout;
 
+use crate::observed::HotKey;
 use crate::server::OBSERVED_PATH;
 use crate::upstream::connector;
 
@@ -29,34 +30,32 @@ pub async fn observations(address: SocketAddr) -> String {
     }
 }
 
+/// The response to `GET /observed`.
+#[derive(Deserialize)]
+struct Answer {
+    keys: Vec<HotKey>,
+}
+
 /// The observed keys. `None` if no endpoint listens there, but perhaps another server.
-async fn ask(address: SocketAddr) -> Option<Vec<Value>> {
+async fn ask(address: SocketAddr) -> Option<Vec<HotKey>> {
     let mut request = HttpRequest::empty();
     request.set_uri(format!("http://{address}{OBSERVED_PATH}")).ok()?;
     let response = connector().call(request).await.ok()?.try_into_http1x().ok()?;
     let body = Limited::new(response.into_body(), MAX_BYTES).collect().await.ok()?;
-    let answer: Value = serde_json::from_slice(&body.to_bytes()).ok()?;
-    answer.get("keys")?.as_array().cloned()
+    let answer: Answer = serde_json::from_slice(&body.to_bytes()).ok()?;
+    Some(answer.keys)
 }
 
-fn lines(address: SocketAddr, keys: Vec<Value>) -> String {
+fn lines(address: SocketAddr, keys: Vec<HotKey>) -> String {
     if keys.is_empty() {
         return format!("not armed: no key was throttled in the last hour, says {address}\n");
     }
     let mut text = format!("not armed, and throttled in the last hour, says {address}:\n");
-    for key in keys {
-        let word = |name: &str| key.get(name).and_then(Value::as_str).unwrap_or_default();
-        let number = |name: &str| key.get(name).and_then(Value::as_f64).unwrap_or_default();
-        let refused = key.get("refused").and_then(Value::as_array);
-        let refused: Vec<&str> = refused.into_iter().flatten().filter_map(Value::as_str).collect();
-        text += &format!(
-            "  {} {:?}: {:.0} write units a second, {} shards",
-            word("table"),
-            word("key"),
-            number("write_units"),
-            number("shards"),
-        );
+    for HotKey { table, key, write_units, shards, refused, .. } in keys {
+        text +=
+            &format!("  {table} {key:?}: {write_units:.0} write units a second, {shards} shards");
         if !refused.is_empty() {
+            let refused: Vec<String> = refused.into_iter().collect();
             text += &format!("; refused once it is armed: {}", refused.join(", "));
         }
         text.push('\n');

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use admin::take_key_names;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::DisplayErrorContext;
-use aws_sdk_dynamodb::types::{KeySchemaElement, KeyType, ScalarAttributeType, TimeToLiveStatus};
+use aws_sdk_dynamodb::types::{ScalarAttributeType, TimeToLiveStatus};
 use serde_json::{Value, json};
 use sharding::internal::protocol::names::LOGICAL_KEY;
 use sharding::internal::{
@@ -55,67 +56,40 @@ impl ServedTable {
         mut config: TableConfig,
     ) -> Result<Self, UpstreamError> {
         let name = config.table_name.clone();
-        let not_served = if config.shard_keys != ShardKeys::KeyFirst {
-            Some((format!("ADOPT_SHARDS is {}", config.adopt_shards), "0"))
-        } else if config.placement != Placement::Calculated {
-            let named = Placement::NAMES.iter().find(|(_, it)| *it == config.placement);
-            let name = named.map_or("unknown", |(name, _)| name);
-            Some((format!("SHARD_PLACEMENT is {name}"), "calculated"))
-        } else if config.writes() != Writes::Items {
-            Some(("WRITES is appends".to_owned(), "items"))
-        } else {
-            None
-        };
-        if let Some((set, allowed)) = not_served {
-            let why = format!("the table {name}: {set}; allowed for the endpoint: {allowed}");
-            return Err(UpstreamError(why));
+        let is_served = config.shard_keys == ShardKeys::KeyFirst
+            && config.placement == Placement::Calculated
+            && config.writes() == Writes::Items;
+        if !is_served {
+            let why =
+                "the endpoint needs ADOPT_SHARDS=0, SHARD_PLACEMENT=calculated and WRITES=items";
+            return Err(UpstreamError(format!("the table {name}: {why}")));
         }
-        let failed =
-            |error: &dyn std::fmt::Display| UpstreamError(format!("the table {name}: {error}"));
-        let described = client
-            .describe_table()
-            .table_name(&name)
-            .send()
-            .await
-            .map_err(|error| failed(&DisplayErrorContext(&error)))?;
-        let table = described.table().ok_or_else(|| failed(&"it has no description"))?;
-        let of = |kind: &KeyType| {
-            let is_it = |key: &&KeySchemaElement| key.key_type() == kind;
-            let name = table.key_schema().iter().find(is_it)?.attribute_name().to_owned();
-            let defined = table.attribute_definitions().iter();
-            let attribute = defined.into_iter().find(|it| it.attribute_name() == name)?;
-            Some((name, attribute.attribute_type().clone()))
-        };
-        let (hash, range) = (of(&KeyType::Hash), of(&KeyType::Range));
-        let ttl = client
-            .describe_time_to_live()
-            .table_name(&name)
-            .send()
-            .await
-            .map_err(|error| failed(&DisplayErrorContext(&error)))?;
+        let table = take_key_names(client, &mut config).await;
+        let table = table.map_err(|error| UpstreamError(error.to_string()))?;
+        let ttl = client.describe_time_to_live().table_name(&name).send().await;
+        let ttl = ttl.map_err(|error| {
+            UpstreamError(format!("the table {name}: {}", DisplayErrorContext(&error)))
+        })?;
         let ttl = ttl.time_to_live_description.and_then(|ttl| {
             use TimeToLiveStatus::{Enabled, Enabling};
             let is_on = matches!(ttl.time_to_live_status(), Some(Enabled | Enabling));
             ttl.attribute_name.filter(|_| is_on)
         });
         config.ttl_attribute = ttl.or(config.ttl_attribute);
-        let sort_key_type = match (hash, range) {
-            (Some((hash, ScalarAttributeType::S)), Some((range, kind))) => {
-                (config.partition_key_name, config.sort_key_name) = (hash, range);
-                let is_number = kind == ScalarAttributeType::N;
-                let known = is_number || kind == ScalarAttributeType::S;
-                known.then_some(if is_number { SortKeyType::Number } else { SortKeyType::String })
-            }
-            _ => None,
+        let is_of = |name: &str, types: &[ScalarAttributeType]| {
+            let mut defined = table.attribute_definitions().iter();
+            defined.any(|it| it.attribute_name() == name && types.contains(it.attribute_type()))
         };
-        config.sort_key_type = sort_key_type.unwrap_or(SortKeyType::String);
+        use ScalarAttributeType::{N, S};
+        let can_be_armed = table.key_schema().len() == 2
+            && is_of(&config.partition_key_name, &[S])
+            && is_of(&config.sort_key_name, &[S, N]);
         // A tombstone has the keys of its item, and expires when it would.
         let is_key =
             |name: &String| *name == config.partition_key_name || *name == config.sort_key_name;
         config.ttl_attribute = config.ttl_attribute.take().filter(|name| !is_key(name));
         let arn = table.table_arn().map(str::to_owned);
         let engine = TableEngine::new(client, config);
-        let can_be_armed = sort_key_type.is_some();
         Ok(Self { arn, can_be_armed, ..Self::of_engine(engine, upstream.clone()) })
     }
 
@@ -248,7 +222,8 @@ impl ServedTable {
     /// judge them.
     pub(crate) fn attributes(&self, item: &Members) -> Option<Attributes> {
         let is_key = |name: &str| name == self.partition_key_name() || name == self.sort_key_name();
-        item.iter().filter(|(name, _)| !is_key(name)).map(item::named).collect()
+        let attributes = item.iter().filter(|(name, _)| !is_key(name));
+        attributes.map(|(name, value)| Some((name.clone(), item::typed(value)?))).collect()
     }
 
     /// Whether a stored item counts as one of the key: on a shard whose stored key is not the key

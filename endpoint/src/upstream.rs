@@ -176,10 +176,8 @@ impl Upstream {
 
     /// Sends a request of this endpoint.
     pub(crate) async fn call(&self, operation: &str, body: &Members, lasts: Lasts<'_>) -> Sent {
-        let target = HeaderValue::try_from(format!("{TARGET_PREFIX}{operation}"));
-        let Ok(target) = target else {
-            return Sent::Unsent("the operation is no header value".to_owned());
-        };
+        let target = HeaderValue::try_from(format!("{TARGET_PREFIX}{operation}"))
+            .expect("the name of an operation is visible ASCII");
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, JSON), (TARGET, target)]);
         let body = Bytes::from(Value::Object(body.clone()).to_string());
         self.send(&headers, body, lasts).await

@@ -9,7 +9,7 @@ use sharding::internal::protocol::copies::{Answer, Copy};
 use sharding::internal::protocol::expressed::{ExpressedWrite, Next, Operation, Outcome, Request};
 use sharding::internal::protocol::layout::Places;
 use sharding::internal::protocol::view::View;
-use sharding::internal::{FailedWrite, KeySession, write_units};
+use sharding::internal::{KeySession, write_units};
 use sharding::{Item, MAX_ITEM_BYTES, ShardNumber, TableError, WriteErrorKind};
 use tokio::time::Instant;
 
@@ -36,14 +36,10 @@ impl ClientWrite<'_> {
             return Ok(done);
         }
         let reply = self.attempts(&mut session).await;
-        let outcome = match &reply {
-            Ok(reply) => reply.throttled().map(|_| FailedWrite::NoCapacity),
-            Err(failure) => failure.outcome(),
-        };
-        if let Some(outcome) = outcome {
-            session.failed(outcome);
-        }
         if let Err(failure) = &reply {
+            if let Some(outcome) = failure.outcome() {
+                session.failed(outcome);
+            }
             tracing::debug!(?failure, operation = self.operation, "a write was not acknowledged");
         }
         reply
@@ -53,16 +49,11 @@ impl ClientWrite<'_> {
     /// something else, or if DynamoDB must say what is wrong with it.
     async fn plain(&self) -> Result<Option<Reply>, Failure> {
         use WriteErrorKind::{Invalid, NotArmed, Table};
-        let is_default =
-            |name: &str| self.body.get(name).is_none_or(|value| value.as_str() == Some("NONE"));
-        let is_plain = self.operation != "UpdateItem"
-            && !self.body.contains_key("ConditionExpression")
-            && !self.body.contains_key("ExpressionAttributeNames")
-            && !self.body.contains_key("ExpressionAttributeValues")
-            && ["ReturnValues", "ReturnConsumedCapacity", "ReturnItemCollectionMetrics"]
-                .into_iter()
-                .all(is_default);
-        if !is_plain {
+        let names = ["TableName", "Item", "Key", "ReturnValuesOnConditionCheckFailure"];
+        let is_plain = |(name, value): (&String, &Value)| {
+            names.contains(&name.as_str()) || name.starts_with("Return") && *value == "NONE"
+        };
+        if self.operation == "UpdateItem" || !self.body.iter().all(is_plain) {
             return Ok(None);
         }
         let engine = &self.table.engine;
@@ -106,7 +97,7 @@ impl ClientWrite<'_> {
         let (pause_ends, mut refusals) = (Instant::now() + LONGEST_PAUSE, 0);
         loop {
             let places = session.places(&self.sort_key, &view);
-            match write.next(&view, &places, now()) {
+            match write.next((&view, &places, now())) {
                 Next::Done(outcome) => {
                     session.end().await;
                     return self.end(outcome, last, session, &view);
@@ -134,7 +125,7 @@ impl ClientWrite<'_> {
                     pulled = copies(self.table, session, of, &places, &Members::new()).await?;
                     let copies: Vec<(ShardNumber, Copy)> =
                         pulled.iter().map(|(shard, raw)| (*shard, item::copy(raw))).collect();
-                    write.read(&copies, &places, &view, now());
+                    write.read(&copies, (&view, &places, now()));
                 }
                 Next::Send(request) => {
                     if Instant::now() >= self.deadline {
@@ -146,11 +137,12 @@ impl ClientWrite<'_> {
                     let is_refused = matches!(answer, Answer::Refused(_));
                     refusals += u32::from(is_refused);
                     let waits = answer == Answer::Rejected || is_refused && refusals > 2;
-                    write.answered(&request, answer, &places, &view, now());
+                    write.answered(&request, answer, (&view, &places, now()));
                     if waits && !write.is_over() {
                         if !session.pause().await {
                             let reply = reply.filter(|reply| reply.throttled().is_some());
-                            return reply.ok_or_else(|| Failure::throttled(OUT_OF_TIME));
+                            let out_of_time = || Failure::throttled(OUT_OF_TIME);
+                            return Err(reply.map_or_else(out_of_time, Failure::of));
                         }
                         view = session.view().await?;
                     }
@@ -169,7 +161,7 @@ impl ClientWrite<'_> {
         read: &[(ShardNumber, Members)],
     ) -> Result<(Answer, Option<Reply>), Failure> {
         let (home, width) = (places.home, view.layout.number_of_shards);
-        let stored_key = shard_key(session, home)?;
+        let stored_key = shard_key(session, home);
         let (operation, body) = compose(self, request, (home, width, &stored_key), read)?;
         let lasts = session.lasts(view);
         let place = (home, width);

@@ -3,15 +3,9 @@
 use dynoxide::Database;
 use serde_json::{Value, json};
 
-use crate::caller::Caller;
 use crate::dispatch::dispatch;
 use crate::request;
 use crate::response::Response;
-
-/// The endpoint is the one that the caller uses, so that discovery changes nothing.
-pub(crate) fn endpoints(caller: &Caller) -> Value {
-    json!({"Endpoints": [{"Address": caller.endpoint(), "CachePeriodInMinutes": 1_440}]})
-}
 
 /// The default quotas of an account (DynamoDB developer guide, "Quotas"). The engine does not
 /// enforce them.
@@ -27,12 +21,9 @@ pub(crate) fn limits() -> Value {
 /// The backups of a new table: point-in-time recovery is off, and the engine cannot switch it on.
 pub(crate) fn continuous_backups(db: &Database, body: &Value) -> Result<Value, Response> {
     let table = request::table_name(body).unwrap_or_default();
-    dispatch(db, "DescribeTable", &json!({ "TableName": table })).map_err(|response| {
-        if String::from_utf8_lossy(&response.body).contains("#ResourceNotFoundException") {
-            let message = format!("Table not found: {table}");
-            return Response::error(400, "TableNotFoundException", &message);
-        }
-        response
+    dispatch(db, "DescribeTable", &json!({ "TableName": table })).map_err(|_| {
+        let message = format!("Table not found: {table}");
+        Response::error(400, "TableNotFoundException", &message)
     })?;
     Ok(json!({"ContinuousBackupsDescription": {
         "ContinuousBackupsStatus": "ENABLED",

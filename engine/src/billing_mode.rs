@@ -60,6 +60,7 @@ fn summary(billing_mode: &str, on_demand_from: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Engine;
 
     #[test]
     fn a_summary_stays_after_the_table_was_on_demand() {
@@ -83,5 +84,19 @@ mod tests {
         modes.describe("items", &mut created, 61);
         let found = &created["TableDescription"][FIELD];
         assert_eq!(*found, summary(ON_DEMAND, 60), "a new table of this name");
+    }
+    #[test]
+    fn a_change_of_the_mode_is_described() {
+        let engine = Engine::in_memory().expect("an engine");
+        engine.create_table("items", "pk", None).expect("created");
+        let provisioned = json!({"TableName": "items", "BillingMode": "PROVISIONED",
+            "ProvisionedThroughput": {"ReadCapacityUnits": 5, "WriteCapacityUnits": 5}});
+        let updated = engine.operate("UpdateTable", provisioned).expect("updated");
+        let items = json!({"TableName": "items"});
+        let described = engine.operate("DescribeTable", items).expect("described");
+        for description in [&updated["TableDescription"], &described["Table"]] {
+            assert_eq!(description[FIELD]["BillingMode"], "PROVISIONED");
+            assert!(description[FIELD]["LastUpdateToPayPerRequestDateTime"].is_number());
+        }
     }
 }

@@ -22,11 +22,10 @@ use serde_json::{Value, json};
 use crate::access::Access;
 use crate::caller::Caller;
 use crate::key_heat::KeyHeats;
-use crate::partition_limits::{PartitionLimits, WarmRequest};
+use crate::partition_limits::PartitionLimits;
 use crate::partitions::{PartitionHeat, Partitions};
 use crate::request::{self, Touched};
 use crate::response::Response;
-use crate::table_growth::{WarmRefusal, WarmThroughput};
 
 /// The billing mode of a table, which selects the exception of a throttled request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,10 +48,9 @@ impl Limits {
 
     /// Returns the table or index whose partition is overdrawn; `None` if the key is accepted.
     pub(crate) fn closed(&mut self, one: &Touched, now: Duration) -> Option<String> {
-        let sort_key = one.sort_key.as_deref();
-        let closed = one.resources().find(|(resource, key)| {
-            !self.partitions(resource, now).is_open(key, sort_key, one.access, now)
-        });
+        let closed = one
+            .resources()
+            .find(|(resource, key)| !self.partitions(resource, now).is_open(key, one.access, now));
         closed.map(|(resource, _)| resource.to_owned())
     }
 
@@ -72,8 +70,7 @@ impl Limits {
             // DynamoDB reports one sum for the table and its indexes.
             let units = units / (1 + one.indexes.len()) as f64;
             for (resource, key) in one.resources() {
-                let partitions = self.partitions(resource, now);
-                partitions.charge(key, one.sort_key.as_deref(), one.access, units);
+                self.partitions(resource, now).charge(key, one.access, units);
             }
             if one.access == Access::Write {
                 keys.note(&one.table, one.key.text(), units, 0);
@@ -97,20 +94,6 @@ impl Limits {
     pub(crate) fn partitions(&mut self, resource: &str, now: Duration) -> &mut Partitions {
         let limits = self.of(resource);
         self.tables.entry(resource.to_owned()).or_insert_with(|| Partitions::new(limits, now))
-    }
-
-    /// Checks that a new table or index asks for no less than the initial warm throughput.
-    pub(crate) fn check_new(&self, resource: &str, wanted: WarmRequest) -> Result<(), WarmRefusal> {
-        WarmThroughput::of(self.of(resource).partitions.max(1) as usize, None).check(wanted)
-    }
-
-    /// Creates the partitions of a new table or index: as many as the request needs, or as its
-    /// limits have if that is more. The request has passed [`Self::check_new`].
-    pub(crate) fn begin(&mut self, resource: &str, wanted: WarmRequest, now: Duration) {
-        let mut limits = self.of(resource);
-        let wanted = u32::try_from(wanted.partitions()).unwrap_or(u32::MAX);
-        limits.partitions = limits.partitions.max(wanted);
-        self.tables.insert(resource.to_owned(), Partitions::new(limits, now));
     }
 
     /// Forgets an index, or a table with its indexes.
@@ -185,17 +168,17 @@ pub(crate) fn throttled(
 
 /// The response to a cancelled transaction. It names the throttled actions, but not the throttling
 /// reasons.
-pub(crate) fn cancelled(closed: &[Option<String>], billing: Billing) -> Response {
+pub(crate) fn cancelled(touched: &[Touched], billing: Billing) -> Response {
     let code = match billing {
         Billing::OnDemand => "ThrottlingError",
         Billing::Provisioned => "ProvisionedThroughputExceeded",
     };
     let throttled = json!({"Code": code, "Message": "Throughput exceeds the current capacity."});
-    let reason = |closed: &Option<String>| match closed {
+    let reason = |one: &Touched| match one.closed_by {
         Some(_) => (code, throttled.clone()),
         None => ("None", json!({"Code": "None"})),
     };
-    let (codes, reasons): (Vec<&str>, Vec<Value>) = closed.iter().map(reason).unzip();
+    let (codes, reasons): (Vec<&str>, Vec<Value>) = touched.iter().map(reason).unzip();
     let message = "Transaction cancelled, please refer cancellation reasons for specific reasons";
     let body = json!({
         "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
@@ -309,6 +292,6 @@ mod tests {
         let key = StoredKey::new("k");
         let indexes = vec![(index.to_owned(), key.clone())];
         let (table, access) = ("items".to_owned(), Access::Write);
-        Touched { table, key, sort_key: None, access, weight: 1.0, indexes }
+        Touched { table, key, access, weight: 1.0, indexes, closed_by: None }
     }
 }

@@ -16,8 +16,8 @@ use crate::response::Response;
 
 /// Throttles are kept for this many seconds.
 const REMEMBERED: u64 = 15 * 60;
-/// The most keys counted in one second. Further keys are dropped, because a top-N list would not
-/// show them.
+/// The most keys counted in one second. Further keys are counted together, because a top-N list
+/// would not show them.
 const KEYS_PER_SECOND: usize = 1_000;
 /// The metrics' period, in seconds.
 const PERIOD: u64 = 60;
@@ -30,13 +30,14 @@ const RULE_STAMP: &str = "-1700000000000";
 /// The part of a path of CloudWatch before the operation.
 const OPERATIONS: &str = "/operation/";
 
+/// Throttles by table, access and key. The keys beyond the most that are counted are `None`.
+type Throttles = HashMap<(String, Access, Option<String>), u64>;
+
 /// Throttled requests by second, and the alarms that were set.
 #[derive(Debug, Default)]
 pub(crate) struct CloudWatch {
-    /// Throttles by second, then by table and key.
-    keys: BTreeMap<u64, HashMap<(String, String), u64>>,
-    /// Throttle events by second, then by table and access.
-    events: BTreeMap<u64, HashMap<(String, Access), u64>>,
+    /// By second.
+    throttles: BTreeMap<u64, Throttles>,
     alarms: HashMap<String, String>,
 }
 
@@ -132,8 +133,9 @@ impl CloudWatch {
             return Vec::new();
         };
         let mut sums = BTreeMap::<u64, u64>::new();
-        for (second, events) in self.events.range(from..=to.max(from)) {
-            if let Some(count) = events.get(&(table.to_owned(), access)) {
+        for (second, counts) in self.throttles.range(from..=to.max(from)) {
+            for (_, count) in counts.iter().filter(|((of, by, _), _)| of == table && *by == access)
+            {
                 *sums.entry(second / PERIOD * PERIOD).or_default() += count;
             }
         }
@@ -141,26 +143,24 @@ impl CloudWatch {
     }
 
     pub(crate) fn record(&mut self, table: &str, key: &str, access: Access, epoch_seconds: u64) {
-        if !self.events.contains_key(&epoch_seconds) {
-            let oldest = epoch_seconds.saturating_sub(REMEMBERED);
-            self.keys = self.keys.split_off(&oldest);
-            self.events = self.events.split_off(&oldest);
+        if !self.throttles.contains_key(&epoch_seconds) {
+            self.throttles = self.throttles.split_off(&epoch_seconds.saturating_sub(REMEMBERED));
         }
-        let events = self.events.entry(epoch_seconds).or_default();
-        *events.entry((table.to_owned(), access)).or_default() += 1;
-        let keys = self.keys.entry(epoch_seconds).or_default();
-        let entry = (table.to_owned(), bare_key(key));
-        if keys.len() < KEYS_PER_SECOND || keys.contains_key(&entry) {
-            *keys.entry(entry).or_default() += 1;
+        let counts = self.throttles.entry(epoch_seconds).or_default();
+        let mut entry = (table.to_owned(), access, Some(bare_key(key)));
+        if counts.len() >= KEYS_PER_SECOND && !counts.contains_key(&entry) {
+            entry.2 = None;
         }
+        *counts.entry(entry).or_default() += 1;
     }
 
     /// The throttled keys of a table in descending order, each with its throttles by the start of
     /// their minute.
     fn throttled_keys(&self, table: &str, from: u64, to: u64) -> Vec<(&str, BTreeMap<u64, u64>)> {
         let mut keys = HashMap::<&str, BTreeMap<u64, u64>>::new();
-        for (second, counts) in self.keys.range(from..=to.max(from)) {
-            for ((_, key), count) in counts.iter().filter(|((of, _), _)| of == table) {
+        for (second, counts) in self.throttles.range(from..=to.max(from)) {
+            for ((_, _, key), count) in counts.iter().filter(|((of, ..), _)| of == table) {
+                let Some(key) = key else { continue };
                 *keys.entry(key).or_default().entry(second / PERIOD * PERIOD).or_default() += count;
             }
         }

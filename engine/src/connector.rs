@@ -13,7 +13,6 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_types::body::SdkBody;
 use aws_types::SdkConfig;
 use aws_types::region::Region;
-use http::StatusCode;
 
 use crate::caller;
 use crate::engine::Engine;
@@ -90,17 +89,9 @@ impl HttpConnector for InProcess {
             }
             let path = request.uri().split('?').next().unwrap_or_default();
             let body = request.body().bytes().unwrap_or_default();
-            let headers = request.headers();
-            let target = headers.get("x-amz-target");
-            let reply = engine.for_caller(|name| headers.get(name)).respond(path, target, body);
-            let status =
-                StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            let mut response = HttpResponse::new(status.into(), SdkBody::from(reply.body));
-            response.headers_mut().insert("content-type", reply.content_type);
-            if reply.content_type == "application/cbor" {
-                response.headers_mut().insert("smithy-protocol", "rpc-v2-cbor");
-            }
-            Ok::<_, ConnectorError>(response)
+            let response = engine.respond_over_http(path, |name| request.headers().get(name), body);
+            HttpResponse::try_from(response.map(SdkBody::from))
+                .map_err(|error| ConnectorError::other(error.into(), None))
         })
     }
 }

@@ -20,7 +20,6 @@ use crate::partition_limits::PartitionLimits;
 use crate::partitions::PartitionHeat;
 use crate::request::{self, KeyNames, Touched};
 use crate::response::Response;
-use crate::table_growth::WarmThroughput;
 use crate::warm_throughput::Control;
 
 /// An embedded DynamoDB. Cheap to clone; clones are the same database.
@@ -77,11 +76,18 @@ impl Engine {
         Self { inner: Arc::new(inner), caller: Caller::default() }
     }
 
-    /// The same database for the sender of a request with these headers. Its ARNs name the region
-    /// of the request's signature.
+    /// Responds to a request with these headers as [`respond`](Self::respond) does. ARNs name the
+    /// region of the request's signature.
     #[doc(hidden)]
-    pub fn for_caller<'a>(&self, header: impl Fn(&'static str) -> Option<&'a str>) -> Self {
-        Self { inner: Arc::clone(&self.inner), caller: Caller::of(header) }
+    pub fn respond_over_http<'a>(
+        &self,
+        path: &str,
+        header: impl Fn(&'static str) -> Option<&'a str>,
+        body: &[u8],
+    ) -> http::Response<Vec<u8>> {
+        let caller = Caller::of(header("authorization"));
+        let inner = Arc::clone(&self.inner);
+        Self { inner, caller }.respond(path, header("x-amz-target"), body).into_http()
     }
 
     /// Sets the limits of these tables; every other table has those of a new on-demand table. An
@@ -111,14 +117,6 @@ impl Engine {
     /// ```
     pub fn set_limits(&self, by_table: impl IntoIterator<Item = (String, PartitionLimits)>) {
         self.state().limits = Limits::new(by_table.into_iter().collect());
-    }
-
-    /// Returns the warm throughput of a table, or of an index under the name `table/index/name`:
-    /// 1,000 write and 3,000 read units per second for each partition, whatever its limits are.
-    #[doc(hidden)]
-    pub fn warm_throughput(&self, resource: &str) -> WarmThroughput {
-        let (mut state, now) = self.state_now();
-        state.limits.partitions(resource, now).warm_throughput(now)
     }
 
     /// Returns the limits of a table.
@@ -188,7 +186,6 @@ impl Engine {
     /// Runs an operation of the DynamoDB API.
     pub(crate) fn operate(&self, operation: &str, mut body: Value) -> Result<Value, Response> {
         match operation {
-            "DescribeEndpoints" => return Ok(account::endpoints(&self.caller)),
             "DescribeLimits" => return Ok(account::limits()),
             "DescribeContinuousBackups" => {
                 return account::continuous_backups(&self.inner.db, &body);
@@ -205,32 +202,33 @@ impl Engine {
             }
             _ => {}
         }
-        let touched =
+        let mut touched =
             request::touched(operation, &body, |table| self.facts(table).map(|facts| facts.keys));
         if touched.is_empty() {
             return dispatch(&self.inner.db, operation, &body);
         }
-        let closed = self.closed(&touched);
+        self.close(&mut touched);
         let is_batch = matches!(operation, "BatchWriteItem" | "BatchGetItem");
-        let mut both = touched.iter().zip(&closed);
-        let first = both.find_map(|(one, closed)| Some((one, closed.as_deref()?)));
+        let first = touched.iter().find_map(|one| Some((one, one.closed_by.as_deref()?)));
         if let Some((one, resource)) = first
-            && (!is_batch || closed.iter().all(Option::is_some))
+            && (!is_batch || touched.iter().all(|one| one.closed_by.is_some()))
         {
-            return Err(self.reject(operation, one, resource, &closed));
+            let billing = self.facts(&one.table).map_or(Billing::OnDemand, |facts| facts.billing);
+            return Err(if operation.starts_with("Transact") {
+                capacity::cancelled(&touched, billing)
+            } else {
+                capacity::throttled(one.access, resource, billing, &self.caller)
+            });
         }
-        let unprocessed =
-            if is_batch { self.split(operation, &mut body, &touched, &closed) } else { None };
-        let both = touched.into_iter().zip(closed);
-        let mut open: Vec<Touched> =
-            both.filter(|(_, closed)| closed.is_none()).map(|(one, _)| one).collect();
+        let unprocessed = if is_batch { self.split(operation, &mut body, &touched) } else { None };
+        touched.retain(|one| one.closed_by.is_none());
         let hidden = capacity::request_consumed(&mut body);
         let result = dispatch(&self.inner.db, operation, &body);
         let consumed = match &result {
             Ok(response) => capacity::consumed(response),
-            Err(_) => capacity::consumed_by_failure(&mut open),
+            Err(_) => capacity::consumed_by_failure(&mut touched),
         };
-        self.charge(&open, &consumed);
+        self.charge(&touched, &consumed);
         let mut response = result?;
         if let Some(object) = response.as_object_mut() {
             if hidden {
@@ -270,13 +268,14 @@ impl Engine {
         Ok(response)
     }
 
-    fn closed(&self, touched: &[Touched]) -> Vec<Option<String>> {
+    /// Notes which keys have an overdrawn partition, and counts the requests.
+    fn close(&self, touched: &mut [Touched]) {
         let (mut state, now) = self.state_now();
         let state = &mut *state;
-        let close = |one: &Touched| {
-            let closed = state.limits.closed(one, now);
+        for one in touched {
+            one.closed_by = state.limits.closed(one, now);
             let traffic = state.traffic.entry(one.table.clone()).or_default();
-            match (one.access, closed.is_some()) {
+            match (one.access, one.closed_by.is_some()) {
                 (Access::Read, false) => traffic.reads += 1,
                 (Access::Read, true) => traffic.throttled_reads += 1,
                 (Access::Write, false) => traffic.writes += 1,
@@ -285,12 +284,10 @@ impl Engine {
                     state.keys.note(&one.table, one.key.text(), 0.0, 1);
                 }
             }
-            if closed.is_some() {
+            if one.closed_by.is_some() {
                 state.cloudwatch.record(&one.table, one.key.text(), one.access, epoch_seconds());
             }
-            closed
-        };
-        touched.iter().map(close).collect()
+        }
     }
 
     /// Removes the requests on overdrawn partitions from a batch.
@@ -299,31 +296,15 @@ impl Engine {
         operation: &str,
         body: &mut Value,
         touched: &[Touched],
-        closed: &[Option<String>],
     ) -> Option<(&'static str, Value)> {
-        let both = touched.iter().zip(closed).filter(|(_, closed)| closed.is_some());
+        let closed = touched.iter().filter(|one| one.closed_by.is_some());
         let closed_keys: Vec<(&str, &str)> =
-            both.map(|(one, _)| (one.table.as_str(), one.key.text())).collect();
+            closed.map(|one| (one.table.as_str(), one.key.text())).collect();
         capacity::split_batch(operation, body, |table, item| {
             let name = self.facts(table).map(|facts| facts.keys.partition_key);
             let key = name.and_then(|name| item.get(name).map(Value::to_string));
             key.is_some_and(|key| closed_keys.contains(&(table, key.as_str())))
         })
-    }
-
-    fn reject(
-        &self,
-        operation: &str,
-        one: &Touched,
-        resource: &str,
-        closed: &[Option<String>],
-    ) -> Response {
-        let billing = self.facts(&one.table).map_or(Billing::OnDemand, |facts| facts.billing);
-        if operation.starts_with("Transact") {
-            capacity::cancelled(closed, billing)
-        } else {
-            capacity::throttled(one.access, resource, billing, &self.caller)
-        }
     }
 
     fn charge(&self, touched: &[Touched], consumed: &HashMap<String, f64>) {
@@ -341,20 +322,18 @@ impl Engine {
         }
         let described =
             dispatch(&self.inner.db, "DescribeTable", &json!({ "TableName": table })).ok()?;
-        let named = |role: &str, keys: &Value| {
-            let has_role = |key: &&Value| key.get("KeyType").is_some_and(|kind| kind == role);
-            let key = keys.as_array()?.iter().find(has_role)?;
+        let partition_key = |keys: &Value| {
+            let is_hash = |key: &&Value| key.get("KeyType").is_some_and(|kind| kind == "HASH");
+            let key = keys.as_array()?.iter().find(is_hash)?;
             key.get("AttributeName")?.as_str().map(str::to_owned)
         };
         let indexes = described.pointer("/Table/GlobalSecondaryIndexes").and_then(Value::as_array);
         let indexes = indexes.into_iter().flatten().filter_map(|index| {
             let resource = request::index_resource(table, index.get("IndexName")?.as_str()?);
-            Some((resource, named("HASH", index.get("KeySchema")?)?))
+            Some((resource, partition_key(index.get("KeySchema")?)?))
         });
-        let keys = described.pointer("/Table/KeySchema")?;
         let keys = KeyNames {
-            partition_key: named("HASH", keys)?,
-            sort_key: named("RANGE", keys),
+            partition_key: partition_key(described.pointer("/Table/KeySchema")?)?,
             indexes: indexes.collect(),
         };
         let mode = described.pointer("/Table/BillingModeSummary/BillingMode");

@@ -5,6 +5,9 @@ use serde_json::Value;
 
 use crate::response::Response;
 
+/// The words of a key condition that are neither attributes nor values.
+const NO_ATTRIBUTES: [&str; 6] = ["begins_with", "between", "and", "<", ">", "="];
+
 /// The words of an expression. A comparison is a word of its own.
 pub(crate) fn words(expression: &str) -> Vec<String> {
     let spaced = expression.replace(['(', ')', ','], " ");
@@ -40,31 +43,15 @@ fn empty_value(body: &Value) -> Option<(String, &'static str)> {
         });
     };
     let values = body.get("ExpressionAttributeValues")?;
-    // The attribute of a comparison, and an empty value to its left.
-    let (mut name, mut left, mut is_between) = (None, None, false);
-    for word in words(expression) {
-        let is = |keyword: &str| word.eq_ignore_ascii_case(keyword);
-        if is("BETWEEN") {
-            is_between = true;
-        } else if is("AND") && is_between {
-            is_between = false;
-        } else if is("AND") {
-            (name, left) = (None, None);
-        } else if word.starts_with(':') {
-            let Some(kind) = values.get(&word).and_then(empty) else { continue };
-            if let Some(name) = name {
-                return Some((name, kind));
-            }
-            left = Some(kind);
-        } else if !is("begins_with") && !["<", ">", "="].contains(&word.as_str()) {
-            let attribute = attribute(body, &word).to_owned();
-            if let Some(kind) = left {
-                return Some((attribute, kind));
-            }
-            name = Some(attribute);
-        }
-    }
-    None
+    let words = words(expression);
+    let kind = |word: &String| values.get(word).and_then(empty);
+    let (at, kind) = words.iter().enumerate().find_map(|(at, word)| Some((at, kind(word)?)))?;
+    // The attribute is usually to the left of the value.
+    let is_attribute = |word: &&String| {
+        !word.starts_with(':') && !NO_ATTRIBUTES.iter().any(|no| word.eq_ignore_ascii_case(no))
+    };
+    let name = words[..at].iter().rev().chain(&words[at..]).find(is_attribute)?;
+    Some((attribute(body, name).to_owned(), kind))
 }
 
 /// The type of an empty value.

@@ -17,9 +17,8 @@ mod partitions;
 mod request;
 mod response;
 mod start;
-mod table_growth;
-mod wanted_throughput;
 mod warm_throughput;
+mod warm_units;
 
 pub use connector::InProcess;
 pub use engine::Engine;
@@ -36,5 +35,4 @@ pub use {
     partition_limits::WhileWarming,
     partitions::{PartitionHeat, Partitions, StoredKey},
     response::Response,
-    table_growth::WarmThroughput,
 };

@@ -2,14 +2,9 @@
 
 use std::time::Duration;
 
-/// Write units per second that each partition adds to warm throughput, whatever its configured
-/// limits are. A partition of DynamoDB serves as many (DynamoDB developer guide, "Burst and
-/// adaptive capacity").
-pub(crate) const NOMINAL_WRITE_UNITS: f64 = 1_000.0;
-/// The same for read units, from the same page.
-pub(crate) const NOMINAL_READ_UNITS: f64 = 3_000.0;
+use crate::warm_units::{NOMINAL_READ_UNITS, NOMINAL_WRITE_UNITS};
 
-/// The number of partitions of a table or an index, their limits, and their growth.
+/// The number of partitions of a table or an index, their limits, and their warming.
 ///
 /// The limits may be below those of DynamoDB, so that a laptop shows a hot partition sooner. They
 /// do not change warm throughput: each partition counts as 1,000 write and 3,000 read units per
@@ -26,14 +21,6 @@ pub struct PartitionLimits {
     /// the ceiling.
     #[doc(hidden)]
     pub provisioned_write_units: Option<f64>,
-    /// A partition splits after it was overdrawn for this long; `None` for never.
-    #[doc(hidden)]
-    pub split_after: Option<Duration>,
-    /// The number of partitions doubles this long after the served traffic has reached half of
-    /// their configured limits; `None` for never. It never doubles if `provisioned_write_units` is
-    /// set.
-    #[doc(hidden)]
-    pub doubles_after: Option<Duration>,
     /// The time that a requested increase of warm throughput takes.
     #[doc(hidden)]
     pub warming: Duration,
@@ -53,34 +40,14 @@ pub enum WhileWarming {
     Joins,
 }
 
-/// A request to raise warm throughput to these nominal units per second. A member that is `None`
-/// stays unchanged.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct WarmRequest {
-    pub(crate) write_units: Option<f64>,
-    pub(crate) read_units: Option<f64>,
-}
-
-impl WarmRequest {
-    /// Returns the number of partitions that provide both the write and the read units.
-    pub(crate) fn partitions(self) -> usize {
-        let of = |units: Option<f64>, nominal: f64| (units.unwrap_or(0.0) / nominal).ceil();
-        of(self.write_units, NOMINAL_WRITE_UNITS).max(of(self.read_units, NOMINAL_READ_UNITS))
-            as usize
-    }
-}
-
 impl PartitionLimits {
-    /// A new on-demand table: four partitions of 1,000 write and 3,000 read units per second. They
-    /// split after five minutes of heat, double 30 minutes after a new peak, and are warmed within
-    /// a minute.
+    /// A new on-demand table: four partitions of 1,000 write and 3,000 read units per second, which
+    /// are warmed within a minute.
     pub const NEW_ON_DEMAND_TABLE: Self = Self {
         partitions: 4,
         write_units: NOMINAL_WRITE_UNITS,
         read_units: NOMINAL_READ_UNITS,
         provisioned_write_units: None,
-        split_after: Some(Duration::from_secs(300)),
-        doubles_after: Some(Duration::from_secs(30 * 60)),
         warming: Duration::from_secs(60),
         while_warming: WhileWarming::Refuses,
     };

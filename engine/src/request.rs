@@ -12,13 +12,13 @@ pub(crate) struct Touched {
     pub(crate) table: String,
     /// The partition key's attribute value as JSON text, which is hashed.
     pub(crate) key: StoredKey,
-    /// The text of the sort key, if the operation names one.
-    pub(crate) sort_key: Option<String>,
     pub(crate) access: Access,
     /// The key's share of the units that a batch consumes.
     pub(crate) weight: f64,
     /// The indexes that a write also touches, by the name from [`index_resource`], with their keys.
     pub(crate) indexes: Vec<(String, StoredKey)>,
+    /// The table or index whose partition is overdrawn, and so rejects the key.
+    pub(crate) closed_by: Option<String>,
 }
 
 impl Touched {
@@ -33,7 +33,6 @@ impl Touched {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeyNames {
     pub(crate) partition_key: String,
-    pub(crate) sort_key: Option<String>,
     /// The global secondary indexes, by the name from [`index_resource`], with the names of their
     /// partition keys.
     pub(crate) indexes: Vec<(String, String)>,
@@ -113,14 +112,13 @@ impl<F: Fn(&str) -> Option<KeyNames>> Finder<F> {
     fn in_item(&self, table: &str, item: &Value, access: Access) -> Option<Touched> {
         let names = (self.key_names)(table)?;
         let key = StoredKey::new(item.get(names.partition_key)?.to_string());
-        let text = |value: &Value| value.as_object()?.values().next()?.as_str().map(str::to_owned);
-        let sort_key = names.sort_key.and_then(|name| text(item.get(name)?));
         let indexes = if access == Access::Write { names.indexes } else { Vec::new() };
-        let indexes = indexes.into_iter().filter_map(|(resource, name)| {
+        let named = |(resource, name): (String, String)| {
             Some((resource, StoredKey::new(item.get(name)?.to_string())))
-        });
+        };
+        let indexes = indexes.into_iter().filter_map(named).collect();
         let (table, weight) = (table.to_owned(), item.to_string().len() as f64);
-        Some(Touched { table, key, sort_key, access, weight, indexes: indexes.collect() })
+        Some(Touched { table, key, access, weight, indexes, closed_by: None })
     }
 
     fn in_transaction(&self, body: &Value, access: Access) -> Vec<Touched> {
@@ -156,7 +154,7 @@ impl<F: Fn(&str) -> Option<KeyNames>> Finder<F> {
         };
         let (table, key) = (table.to_owned(), StoredKey::new(key.to_string()));
         let (access, indexes) = (Access::Read, Vec::new());
-        Some(Touched { table, key, sort_key: None, access, weight: 1.0, indexes })
+        Some(Touched { table, key, access, weight: 1.0, indexes, closed_by: None })
     }
 }
 
@@ -174,7 +172,7 @@ mod tests {
     use serde_json::json;
 
     fn keys(operation: &str, body: &Value) -> Vec<String> {
-        let names = KeyNames { partition_key: "pk".into(), sort_key: None, indexes: Vec::new() };
+        let names = KeyNames { partition_key: "pk".into(), indexes: Vec::new() };
         touched(operation, body, |_| Some(names.clone()))
             .into_iter()
             .map(|touched| touched.key.text().to_owned())
@@ -221,7 +219,7 @@ mod tests {
         let indexes = [("replica", "pk"), ("by-owner", "owner")]
             .map(|(name, key)| (index_resource("t", name), key.to_owned()))
             .to_vec();
-        let names = KeyNames { partition_key: "pk".into(), sort_key: None, indexes };
+        let names = KeyNames { partition_key: "pk".into(), indexes };
         let whole = json!({"TableName": "t", "Item": {"pk": {"S": "a"}, "owner": {"S": "o"}}});
         let sparse = json!({"TableName": "t", "Item": {"pk": {"S": "a"}}});
         let key = json!({"TableName": "t", "Key": {"pk": {"S": "a"}}});

@@ -1,13 +1,13 @@
 //! Warm throughput in the control plane. The database does not know the field `WarmThroughput`, so
 //! this module removes it from requests and adds it to responses. The units are nominal, as
-//! `table_growth.rs` explains.
+//! `warm_units.rs` explains.
 //!
-//! The messages are those of DynamoDB, as others have recorded them. No record was found of three
-//! messages:
+//! The messages are those of DynamoDB, as others have recorded them, with these exceptions:
 //! - For a table's `WarmThroughput` without a member and without another change, DynamoDB has
 //!   responded with 500.
 //! - A refused increase during another one has the message of other updates.
-//! - A member of another type has the database's message for other numbers.
+//! - DynamoDB has messages of its own for some of the changes that an increase excludes, for members
+//!   of another type, and for two updates of one index.
 //!
 //! An unknown index is a `ResourceNotFoundException`, as in other updates of an index. DynamoDB has
 //! responded with 500.
@@ -21,19 +21,21 @@
 //!
 //! The model assumes that a new table or index has the requested units at once.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use dynoxide::Database;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::access::Access;
 use crate::capacity::Limits;
 use crate::dispatch::dispatch;
-use crate::partition_limits::WarmRequest;
 use crate::request;
 use crate::response::Response;
-use crate::wanted_throughput::{FIELD, Wanted, index_name, invalid};
+use crate::warm_units::{WarmRefusal, WarmRequest};
 
+/// The field of a request or a description.
+const FIELD: &str = "WarmThroughput";
 const INDEXES: &str = "GlobalSecondaryIndexes";
 const UPDATES: &str = "GlobalSecondaryIndexUpdates";
 /// The fields of an `UpdateTable` that change nothing.
@@ -74,7 +76,7 @@ impl Control<'_> {
         for index in elements(&mut body, INDEXES) {
             wanted.extend(Wanted::of_index(index, table)?);
         }
-        self.check_new(&wanted)?;
+        self.check(&wanted, INITIAL)?;
         let response = dispatch(self.db, "CreateTable", &body)?;
         self.limits.forget(table);
         self.begin(&wanted);
@@ -87,27 +89,17 @@ impl Control<'_> {
         let is_alone = body.as_object().is_none_or(|body| body.keys().all(is_name));
         let of_table = of_table.filter(|one| is_alone || one.units != WarmRequest::default());
         let mut wanted: Vec<Wanted> = of_table.into_iter().collect();
-        for (at, update) in elements(&mut body, UPDATES).enumerate() {
-            let Some(update) = update.get_mut("Update") else { continue };
-            if update.get(FIELD).is_some() && index_name(update).is_none() {
-                let message = format!(
-                    "1 validation error detected: Value null at \
-                     'globalSecondaryIndexUpdates.{}.member.update.indexName' failed to satisfy \
-                     constraint: Member must not be null",
-                    at + 1
-                );
-                return Err(Response::error(400, "ValidationException", &message));
-            }
+        for update in elements(&mut body, UPDATES).filter_map(|it| it.get_mut("Update")) {
             wanted.extend(Wanted::of_index(update, table)?);
         }
         if !wanted.is_empty() {
-            return self.warm(table, &mut body, &wanted);
+            return self.warm(table, &body, &wanted);
         }
         let mut created = Vec::new();
         for create in elements(&mut body, UPDATES).filter_map(|update| update.get_mut("Create")) {
             created.extend(Wanted::of_index(create, table)?);
         }
-        self.check_new(&created)?;
+        self.check(&created, INITIAL)?;
         let response = dispatch(self.db, "UpdateTable", &body)?;
         for update in elements(&mut body, UPDATES) {
             let named = |action: &&str| index_name(update.get(*action)?);
@@ -121,25 +113,14 @@ impl Control<'_> {
 
     /// Raises the warm throughput of all the wanted resources or of none. The rest of the request
     /// never reaches the database.
-    fn warm(
-        &mut self,
-        table: &str,
-        rest: &mut Value,
-        wanted: &[Wanted],
-    ) -> Result<Value, Response> {
+    fn warm(&mut self, table: &str, rest: &Value, wanted: &[Wanted]) -> Result<Value, Response> {
         if let Some(empty) = wanted.iter().find(|one| one.units == WarmRequest::default()) {
             let name = empty.name().replacen(' ', ": ", 1);
             let members = "at least one of ReadUnitsPerSecond or WriteUnitsPerSecond";
             return Err(invalid(&format!("{FIELD} must have {members} specified for {name}")));
         }
-        if let Some(message) = other_operation(rest) {
-            return Err(invalid(&message));
-        }
-        let mut seen = HashSet::new();
-        let mut indexes = wanted.iter().filter_map(Wanted::index);
-        if let Some(twice) = indexes.find(|index| !seen.insert(*index)) {
-            let message = "Only one global secondary index update per index is allowed";
-            return Err(invalid(&format!("{message} simultaneously. Index: {twice}")));
+        if !only_names(rest) {
+            return Err(invalid(&format!("{FIELD} must be the only operation in the request")));
         }
         let mut described = dispatch(self.db, "DescribeTable", &json!({ "TableName": table }))?;
         let mut description = described.get_mut("Table").map(Value::take).unwrap_or_default();
@@ -151,28 +132,26 @@ impl Control<'_> {
             let message = format!("Requested resource not found: Index {index} for table {table}");
             return Err(Response::error(400, "ResourceNotFoundException", &message));
         }
-        for one in wanted {
-            let partitions = self.limits.partitions(&one.resource, self.now);
-            let checked = partitions.check_warm(one.units, self.now);
-            checked.map_err(|refusal| one.refused(refusal, CURRENT))?;
-        }
+        self.check(wanted, CURRENT)?;
         for one in wanted {
             self.limits.partitions(&one.resource, self.now).warm(one.units, self.now);
         }
         Ok(json!({ "TableDescription": description }))
     }
 
-    /// Checks that no new table or index asks for less than the initial warm throughput.
-    fn check_new(&self, wanted: &[Wanted]) -> Result<(), Response> {
+    /// Checks whether all the resources may have the wanted units. `lower_than` names the value that
+    /// the units are compared with.
+    fn check(&mut self, wanted: &[Wanted], lower_than: &str) -> Result<(), Response> {
         wanted.iter().try_for_each(|one| {
-            let checked = self.limits.check_new(&one.resource, one.units);
-            checked.map_err(|refusal| one.refused(refusal, INITIAL))
+            let partitions = self.limits.partitions(&one.resource, self.now);
+            let checked = partitions.check_warm(one.units, self.now);
+            checked.map_err(|refusal| one.refused(refusal, lower_than))
         })
     }
 
     fn begin(&mut self, wanted: &[Wanted]) {
         for one in wanted {
-            self.limits.begin(&one.resource, one.units, self.now);
+            self.limits.partitions(&one.resource, self.now).begin(one.units, self.now);
         }
     }
 
@@ -187,38 +166,15 @@ impl Control<'_> {
 
     fn add(&mut self, resource: &str, description: &mut Value) {
         let Some(description) = description.as_object_mut() else { return };
-        let warm = self.limits.partitions(resource, self.now).warm_throughput(self.now);
+        let partitions = self.limits.partitions(resource, self.now);
+        let (warm, is_updating) = partitions.warm_throughput(self.now);
         let field = json!({
             "ReadUnitsPerSecond": warm.read_units as u64,
             "WriteUnitsPerSecond": warm.write_units as u64,
-            "Status": if warm.updating_until.is_some() { "UPDATING" } else { "ACTIVE" },
+            "Status": if is_updating { "UPDATING" } else { "ACTIVE" },
         });
         description.insert(FIELD.into(), field);
     }
-}
-
-/// DynamoDB's message for a request for warm throughput that also changes something else; `None` if
-/// it does not. The message names the first of several changes.
-fn other_operation(rest: &mut Value) -> Option<String> {
-    let changes = |field: &str| rest.get(field).is_some_and(|value| !value.is_null());
-    let modification = [
-        ("SSESpecification", "Server-Side Encryption modification"),
-        ("TableClass", "TableClass modification"),
-        ("DeletionProtectionEnabled", "DeletionProtection modification"),
-    ];
-    if let Some((_, name)) = modification.into_iter().find(|(field, _)| changes(field)) {
-        return Some(format!("{name} must be the only operation in the request"));
-    }
-    let message = if changes("OnDemandThroughput") {
-        "OnDemandThroughput can only be combined with BillingMode in an UpdateTable request"
-    } else if elements(rest, UPDATES).any(|update| update.get("Create").is_some()) {
-        "Create global secondary index cannot be specified when updating WarmThroughput"
-    } else if only_names(rest) {
-        return None;
-    } else {
-        "WarmThroughput must be the only operation in the request"
-    };
-    Some(message.to_owned())
 }
 
 /// Whether a request changes nothing besides warm throughput.
@@ -226,8 +182,7 @@ fn only_names(rest: &Value) -> bool {
     let only_index = |update: &Value| {
         let fields = update.as_object().map(|update| update.len());
         let named = update.get("Update").and_then(Value::as_object);
-        fields == Some(1)
-            && named.is_some_and(|update| update.keys().all(|field| field == "IndexName"))
+        fields == Some(1) && named.is_some_and(|update| update.keys().eq(["IndexName"]))
     };
     let is_empty = |field: &str, value: &Value| match field {
         UPDATES => value.as_array().is_some_and(|updates| updates.iter().all(only_index)),
@@ -239,6 +194,87 @@ fn only_names(rest: &Value) -> bool {
 
 fn elements<'a>(body: &'a mut Value, field: &str) -> impl Iterator<Item = &'a mut Value> + use<'a> {
     body.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+/// The units that a request names for a table or an index.
+struct Wanted {
+    resource: String,
+    units: WarmRequest,
+}
+
+impl Wanted {
+    /// Removes the field from a table's request; `None` if it is absent.
+    fn of_table(body: &mut Value, table: &str) -> Result<Option<Self>, Response> {
+        Ok(taken(body)?.map(|units| Self { resource: table.to_owned(), units }))
+    }
+
+    /// Removes the field from an index's part of a request; `None` if the field or the index name
+    /// is absent.
+    fn of_index(part: &mut Value, table: &str) -> Result<Option<Self>, Response> {
+        let units = taken(part)?;
+        let resource = index_name(part).map(|index| request::index_resource(table, index));
+        Ok(resource.zip(units).map(|(resource, units)| Self { resource, units }))
+    }
+
+    fn index(&self) -> Option<&str> {
+        request::table_and_index(&self.resource).1
+    }
+
+    /// The name of the table or index in DynamoDB's messages.
+    fn name(&self) -> String {
+        self.index().map_or_else(|| "table".to_owned(), |index| format!("index {index}"))
+    }
+
+    /// The response to a refusal. `lower_than` names the value that the units were compared with.
+    fn refused(&self, refusal: WarmRefusal, lower_than: &str) -> Response {
+        let name = self.name();
+        let names = |access: Access| match access {
+            Access::Read => ("ReadUnitsPerSecond", "TableMaxReadCapacityUnits"),
+            Access::Write => ("WriteUnitsPerSecond", "TableMaxWriteCapacityUnits"),
+        };
+        match refusal {
+            WarmRefusal::Updating => {
+                let (table, index) = request::table_and_index(&self.resource);
+                let what = index.map_or_else(
+                    || format!("Table is being updated: {table}"),
+                    |index| format!("Index is being updated. Table: {table} Index: {index}"),
+                );
+                let message = format!("Attempt to change a resource which is still in use: {what}");
+                Response::error(400, "ResourceInUseException", &message)
+            }
+            WarmRefusal::Lower(access) => {
+                let (member, _) = names(access);
+                invalid(&format!(
+                    "Requested {member} for WarmThroughput for {name} is lower than {lower_than}"
+                ))
+            }
+            WarmRefusal::AboveQuota(access) => {
+                let (member, quota) = names(access);
+                let message = format!(
+                    "Subscriber limit exceeded: Requested {member} for WarmThroughput for {name} exceeds {quota} \
+                     of the account in region local"
+                );
+                Response::error(400, "LimitExceededException", &message)
+            }
+        }
+    }
+}
+
+/// Removes the field from the JSON object that contains it.
+fn taken(holder: &mut Value) -> Result<Option<WarmRequest>, Response> {
+    let field = holder.as_object_mut().and_then(|holder| holder.remove(FIELD)).unwrap_or_default();
+    Option::deserialize(field)
+        .map_err(|error| Response::error(400, "SerializationException", &error.to_string()))
+}
+
+/// The name of the index that a part of a request or a description is about.
+fn index_name(part: &Value) -> Option<&str> {
+    part.get("IndexName").and_then(Value::as_str)
+}
+
+fn invalid(message: &str) -> Response {
+    let message = format!("One or more parameter values were invalid: {message}");
+    Response::error(400, "ValidationException", &message)
 }
 
 #[cfg(test)]

@@ -135,7 +135,7 @@ pub struct Edition {
     api: TcpListener,
     dynamodb: Option<TcpListener>,
     /// The endpoint, unless the table is one that it does not serve.
-    endpoint: Option<(TcpListener, Server)>,
+    pub(crate) endpoint: Option<(TcpListener, Server)>,
     options: ServeOptions,
     /// Whether the shard-scaler may raise the table's warm throughput.
     may_warm: bool,
@@ -269,27 +269,34 @@ impl Edition {
         console.watch(self.engine.clone(), &mut watching);
         let routes = console.clone().router().merge(http_api::router(self.functions));
         let routes = guard::guard(hosts.clone(), routes);
+        let mut servers = JoinSet::new();
         let api = axum::serve(self.api, routes).with_graceful_shutdown(until(stopped.clone()));
-        let port = self.dynamodb.zip(self.engine).map(|(listener, engine)| {
+        servers.spawn(api.into_future());
+        if let Some((listener, engine)) = self.dynamodb.zip(self.engine) {
             let routes = guard::guard(hosts, dynamodb_port::router(engine));
-            axum::serve(listener, routes).with_graceful_shutdown(until(stopped.clone()))
-        });
-        let endpoint = self.endpoint.map(|(listener, server)| {
-            let stop = until(stopped.clone());
-            async move { server.serve(listener, stop).await }
-        });
-        let servers =
-            async { tokio::try_join!(api.into_future(), served(port), served(endpoint)).map(drop) };
+            let port = axum::serve(listener, routes).with_graceful_shutdown(until(stopped.clone()));
+            servers.spawn(port.into_future());
+        }
+        if let Some((listener, server)) = self.endpoint {
+            servers.spawn(server.serve(listener, until(stopped.clone())));
+        }
+        let served = async {
+            while let Some(served) = servers.join_next().await {
+                served.map_err(std::io::Error::other)??;
+            }
+            Ok::<_, std::io::Error>(())
+        };
         let too_long = async {
             until(stopped).await;
             sleep(GRACE_PERIOD).await;
         };
         tokio::select! {
-            served = servers => served?,
+            served = served => served?,
             // A client that does not read its response or complete its request must not keep the
             // edition running.
             () = too_long => tracing::warn!("some requests were still open and were aborted"),
         }
+        servers.shutdown().await;
         console.stop_load();
         watching.shutdown().await;
         if timeout(GRACE_PERIOD, table.close()).await.is_err() {
@@ -299,26 +306,13 @@ impl Edition {
     }
 }
 
-async fn served<S>(server: Option<S>) -> std::io::Result<()>
-where
-    S: IntoFuture<Output = std::io::Result<()>>,
-{
-    match server {
-        Some(server) => server.await,
-        None => Ok(()),
-    }
-}
-
 async fn listen(ip: IpAddr, port: u16, option: &'static str) -> Result<TcpListener, EditionError> {
     let address = SocketAddr::new(ip, port);
     TcpListener::bind(address).await.map_err(|cause| EditionError::Port { address, option, cause })
 }
 
 /// The endpoint over the engine of the table.
-pub(crate) async fn endpoint_over(
-    engine: &Engine,
-    table: &TableEngine,
-) -> Result<Service, EditionError> {
+async fn endpoint_over(engine: &Engine, table: &TableEngine) -> Result<Service, EditionError> {
     let connector = SharedHttpConnector::new(InProcess::new(engine.clone()));
     let upstream = Upstream::over(&engine.sdk_config(), connector).await;
     let upstream = upstream.map_err(|error| EditionError::Tables(error.to_string()))?;

@@ -62,7 +62,7 @@ pub(crate) fn router(functions: Functions) -> Router {
 async fn handle(State(functions): State<Functions>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let Ok(body) = to_bytes(body, MAX_PAYLOAD_BYTES).await else {
-        let problem = Problem::body_too_large(MAX_PAYLOAD_BYTES + 1, MAX_PAYLOAD_BYTES + 1);
+        let problem = api::body_too_large(MAX_PAYLOAD_BYTES + 1, MAX_PAYLOAD_BYTES + 1);
         return to_axum(problem.into_response());
     };
     if parts.uri.path() == DESCRIPTION_ROUTE && parts.method == Method::GET {

@@ -4,6 +4,8 @@
 
 pub use crate::config::width_history::InForce;
 pub use crate::values::cursor;
+#[cfg(feature = "dynamo")]
+pub use crate::values::dynamo;
 pub use crate::values::key::{
     MAX_PARTITION_KEY_BYTES, MAX_SHARDED_KEY_BYTES, MAX_SORT_KEY_BYTES, SUFFIX_MARK, Separator,
     ShardKeys,
@@ -16,14 +18,13 @@ pub use of_the_client::*;
 #[cfg(feature = "client")]
 mod of_the_client {
     pub use crate::engine::environment::{Clock, Environment, SystemClock};
-    pub use crate::engine::read::Page;
-    pub use crate::engine::read::paging::PageAt;
+    pub use crate::engine::read::{Page, PageAt};
     pub use crate::engine::retry::longest_pause;
     pub use crate::engine::session::{FailedWrite, KeySession, Patterns};
     pub use crate::engine::{Deadline, TableEngine};
-    pub use crate::table::error::throttled_scope;
     #[cfg(feature = "test-switches")]
-    pub use crate::table::partition_model::PartitionModel;
+    pub use crate::table::PartitionModel;
+    pub use crate::table::error::throttled_scope;
 }
 
 /// The rules that keep reads and writes correct while a width changes. The model in `tests/model`

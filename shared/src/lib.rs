@@ -50,7 +50,7 @@ pub use config::{ConfigError, DrainPace, ScalingActors, TableConfig, Writes};
 #[cfg(feature = "client")]
 pub use engine::error::{InvalidRequest, ReadError, WriteError, WriteErrorKind};
 #[cfg(feature = "client")]
-pub use engine::results::{Updated, Written};
+pub use engine::write::{Updated, Written};
 #[cfg(feature = "client")]
 pub use table::create::create_tables;
 #[cfg(feature = "client")]

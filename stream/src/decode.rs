@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 
-use crate::change::{Ambiguity, Change, ChangeKind, Decoded, Internal};
+use crate::change::{Ambiguity, Change, ChangeKind, Decoded, Internal, Position};
 use crate::error::StreamError;
-use crate::position::Position;
 use crate::record::{Event, Image, Reading, StreamRecord, read};
 use sharding_core::internal::InForce;
 use sharding_core::{ShardCount, ShardNumber, TableConfig, Version, WidthHistory, Writes};

@@ -1,17 +1,14 @@
 //! Fields of a record, and attribute values in DynamoDB's JSON.
 
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use serde_dynamo::AttributeValue;
 use serde_json::{Map, Value as Json, json};
 
 use crate::error::StreamError;
-use sharding_core::{Attributes, Value};
-
-/// DynamoDB nests values at most 32 levels deep. (DynamoDB developer guide, "Quotas in Amazon
-/// DynamoDB".)
-const MAX_DEPTH: usize = 33;
+use sharding_core::Attributes;
+use sharding_core::internal::dynamo::{from_dynamo, into_dynamo};
 
 /// A field with its path, which errors print. Nothing is allocated until then.
 #[derive(Clone, Copy)]
@@ -71,147 +68,63 @@ impl<'a> Field<'a, '_> {
 
     /// An item's attributes.
     pub(crate) fn attributes(&self) -> Result<Attributes, StreamError> {
-        self.members(0)
-    }
-
-    fn members(&self, depth: usize) -> Result<Attributes, StreamError> {
-        let read = |name: &'a String| Ok((name.clone(), self.get(name).attribute(depth)?));
-        self.object()?.keys().map(read).collect()
-    }
-
-    fn attribute(&self, depth: usize) -> Result<Value, StreamError> {
-        if depth > MAX_DEPTH {
-            return Err(self.is("is nested deeper than a value of DynamoDB can be"));
-        }
-        let mut kinds = self.object()?.keys();
-        let (Some(kind), None) = (kinds.next(), kinds.next()) else {
-            let why = "is no attribute value: an object with one member, named by its type";
-            return Err(self.is(why));
-        };
-        let inner = self.get(kind);
-        let bytes = |field: &Field<'a, '_>, text: &str| {
-            STANDARD.decode(text).map_err(|_| field.is("is not base64"))
-        };
-        let texts = || {
-            let texts = inner.list()?.iter().map(|one| one.as_str().map(str::to_owned));
-            let texts: Option<Vec<String>> = texts.collect();
-            texts.ok_or_else(|| inner.is("has a member that is not a string"))
-        };
-        Ok(match kind.as_str() {
-            "S" => Value::S(inner.text()?.to_owned()),
-            "N" => Value::N(inner.text()?.to_owned()),
-            "B" => Value::B(bytes(&inner, inner.text()?)?),
-            "BOOL" => {
-                Value::Bool(inner.needed()?.as_bool().ok_or_else(|| inner.is("is not a boolean"))?)
-            }
-            "NULL" => Value::Null,
-            "SS" => Value::Ss(texts()?),
-            "NS" => Value::Ns(texts()?),
-            "BS" => Value::Bs(
-                texts()?.iter().map(|text| bytes(&inner, text)).collect::<Result<_, _>>()?,
-            ),
-            "M" => Value::M(inner.members(depth + 1)?),
-            "L" => {
-                let items = inner.list()?.iter().enumerate();
-                let read = |(at, item): (usize, &'a Json)| {
-                    Field { value: Some(item), name: &at.to_string(), parent: Some(&inner) }
-                        .attribute(depth + 1)
-                };
-                Value::L(items.map(read).collect::<Result<_, _>>()?)
-            }
-            _ => return Err(inner.is("is a type of value that this release does not know")),
-        })
-    }
-
-    fn list(&self) -> Result<&'a Vec<Json>, StreamError> {
-        self.needed()?.as_array().ok_or_else(|| self.is("is not a list"))
+        let read: Result<HashMap<String, AttributeValue>, _> =
+            serde_path_to_error::deserialize(self.needed()?);
+        let attributes = read.map_err(|error| {
+            let field = match error.path().to_string() {
+                whole if whole == "." => self.path(),
+                inner => format!("{}.{inner}", self.path()),
+            };
+            // The text of serde's error has values of the item.
+            StreamError::Field { field, problem: "is not in DynamoDB's JSON".to_owned() }
+        })?;
+        Ok(attributes.into_iter().map(|(name, value)| (name, from_dynamo(value))).collect())
     }
 }
 
 /// Attributes in DynamoDB's JSON, as in a record.
 pub(crate) fn attributes_to_json(attributes: &Attributes) -> Json {
-    attributes
-        .iter()
-        .map(|(name, value)| (name.clone(), to_json(value)))
-        .collect::<Map<_, _>>()
-        .into()
-}
-
-fn to_json(value: &Value) -> Json {
-    match value {
-        Value::S(text) => json!({ "S": text }),
-        Value::N(number) => json!({ "N": number }),
-        Value::B(bytes) => json!({ "B": STANDARD.encode(bytes) }),
-        Value::Bool(value) => json!({ "BOOL": value }),
-        Value::Null => json!({ "NULL": true }),
-        Value::L(list) => json!({ "L": list.iter().map(to_json).collect::<Vec<_>>() }),
-        Value::M(map) => json!({ "M": attributes_to_json(map) }),
-        Value::Ss(set) => json!({ "SS": set }),
-        Value::Ns(set) => json!({ "NS": set }),
-        Value::Bs(set) => {
-            json!({ "BS": set.iter().map(|bytes| STANDARD.encode(bytes)).collect::<Vec<_>>() })
-        }
-    }
+    let attributes = attributes.clone().into_iter();
+    let attributes: BTreeMap<String, AttributeValue> =
+        attributes.map(|(name, value)| (name, into_dynamo(value))).collect();
+    json!(attributes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
-    fn value() -> impl Strategy<Value = Value> {
-        let leaf = prop_oneof![
-            "\\PC{0,8}".prop_map(Value::S),
-            any::<i64>().prop_map(|n| Value::N(n.to_string())),
-            any::<Vec<u8>>().prop_map(Value::B),
-            any::<bool>().prop_map(Value::Bool),
-            Just(Value::Null),
-            prop::collection::vec("[a-z]{1,4}", 1..4).prop_map(Value::Ss),
-            prop::collection::vec("[1-9]{1,4}", 1..4).prop_map(Value::Ns),
-            prop::collection::vec(any::<Vec<u8>>(), 1..3).prop_map(Value::Bs),
-        ];
-        leaf.prop_recursive(4, 24, 4, |inner| {
-            prop_oneof![
-                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::L),
-                prop::collection::btree_map("[a-zSNBM.]{0,5}", inner, 0..4)
-                    .prop_map(|map| Value::M(map.into())),
-            ]
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn what_was_written_as_json_is_read_back(
-            attributes in prop::collection::btree_map("\\PC{0,6}", value(), 0..5),
-        ) {
-            let attributes = Attributes::from(attributes);
-            let json = attributes_to_json(&attributes);
-            prop_assert_eq!(Field::root(&json, "").attributes(), Ok(attributes));
-        }
+    #[test]
+    fn what_is_read_from_json_is_written_back() {
+        let image = json!({
+            "text": {"S": ""}, "number": {"N": "-1.50"}, "bytes": {"B": "AAEC"},
+            "flag": {"BOOL": false}, "none": {"NULL": true}, "texts": {"SS": ["a", "b"]},
+            "numbers": {"NS": ["1", "2"]}, "binaries": {"BS": ["AA==", "AQ=="]},
+            "map": {"M": {"S": {"M": {}}, "list": {"L": [{"L": []}, {"S": "x"}]}}},
+        });
+        let attributes = Field::root(&image, "").attributes().unwrap();
+        assert_eq!(attributes.len(), 9);
+        assert_eq!(attributes_to_json(&attributes), image);
     }
 
     #[test]
     fn what_is_wrong_is_named_with_the_way_to_it() {
-        let no_value =
-            "image.a is no attribute value: an object with one member, named by its type";
         let nested = json!({"M": {"b": {"L": [{"S": "x"}, {"N": 7}]}}});
-        let deep = (0..500).fold(json!({"S": "x"}), |inner, _| json!({ "L": [inner] }));
         let rows = [
-            (nested, "image.a.M.b.L.1.N is not a string"),
-            (json!({"B": "%"}), "image.a.B is not base64"),
-            (json!({"BOOL": "true"}), "image.a.BOOL is not a boolean"),
-            (json!({"SS": ["x", 1]}), "image.a.SS has a member that is not a string"),
-            (json!({"V": "x"}), "image.a.V is a type of value that this release does not know"),
-            (json!({}), no_value),
-            (json!({"S": "x", "N": "1"}), no_value),
-            (json!("x"), "image.a is not an object"),
+            (nested, "image.a.M.b.L[1].N"),
+            (json!({"B": "%"}), "image.a"),
+            (json!({"BOOL": "true"}), "image.a.BOOL"),
+            (json!({"SS": ["x", 1]}), "image.a.SS[1]"),
+            (json!({"V": "x"}), "image.a"),
+            (json!({}), "image.a"),
+            (json!({"S": "x", "N": "1"}), "image.a"),
+            (json!("x"), "image.a"),
         ];
         let why = |image: &Json| Field::root(image, "image").attributes().unwrap_err().to_string();
-        for (value, message) in rows {
-            assert_eq!(why(&json!({ "a": value })), message);
+        let problem = "is not in DynamoDB's JSON";
+        for (value, field) in rows {
+            assert_eq!(why(&json!({ "a": value })), format!("{field} {problem}"));
         }
-        assert_eq!(why(&json!([])), "image is not an object");
-        let deep = why(&json!({ "a": deep }));
-        assert!(deep.contains("nested deeper"), "{deep}");
+        assert_eq!(why(&json!([])), format!("image {problem}"));
     }
 }

@@ -4,17 +4,15 @@ mod change;
 mod decode;
 mod error;
 mod json;
-mod position;
 mod record;
 #[cfg(test)]
 mod tests;
 mod tracker;
 mod width_history;
 
-pub use change::{Ambiguity, Change, ChangeKind, Decoded, Internal};
+pub use change::{Ambiguity, Change, ChangeKind, Decoded, Internal, Position};
 pub use decode::StreamDecoder;
 pub use error::StreamError;
-pub use position::Position;
 pub use record::{Reading, StreamRecord, failed_items, item_identifier};
 pub use sharding_core::{
     Attributes, Item, PartitionKey, Placement, ShardNumber, SortKey, SortKeyType, TableConfig,

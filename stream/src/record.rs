@@ -210,22 +210,17 @@ impl Reader<'_> {
         }
         let (old, new) = (dynamodb.get("OldImage"), dynamodb.get("NewImage"));
         let event = self.record.get("eventName");
-        let (needs_old, needs_new) = match event.text()? {
-            "INSERT" => (false, true),
-            "MODIFY" => (true, true),
-            "REMOVE" => (true, false),
-            other => {
-                return Err(event.is(format!("is {other:?}; expected INSERT, MODIFY or REMOVE")));
+        match (event.text()?, old.value.is_some(), new.value.is_some()) {
+            ("INSERT", false, true) | ("MODIFY", true, true) | ("REMOVE", true, false) => {
+                Ok((old, new))
             }
-        };
-        for (image, is_needed) in [(&old, needs_old), (&new, needs_new)] {
-            if is_needed {
-                image.needed()?;
-            } else if image.value.is_some() {
-                return Err(image.is(format!("does not go with the event {}", event.text()?)));
+            (known @ ("INSERT" | "MODIFY" | "REMOVE"), ..) => {
+                Err(dynamodb.is(format!("does not have the images of the event {known}")))
+            }
+            (other, ..) => {
+                Err(event.is(format!("is {other:?}; expected INSERT, MODIFY or REMOVE")))
             }
         }
-        Ok((old, new))
     }
 
     /// The item's key, and its shard. `None` for an item of another program where reads ignore it.
@@ -298,27 +293,19 @@ fn sequence_number(field: &Field<'_, '_>) -> Result<String, StreamError> {
     if is_number { Ok(text.to_owned()) } else { Err(field.is("is not a number of 1 to 40 digits")) }
 }
 
-/// In seconds from DynamoDB Streams. Kinesis names its precision, but older records do not; then
-/// the magnitude shows it. In seconds, milliseconds and microseconds, all instants from 1973 to the
-/// year 5000 have different magnitudes.
+/// In seconds from DynamoDB Streams, in milliseconds or microseconds from Kinesis. The magnitude shows
+/// the unit: in these three, all instants from 1973 to the year 5000 have different magnitudes.
 fn created_at(dynamodb: &Field<'_, '_>) -> Result<Duration, StreamError> {
     let field = dynamodb.get("ApproximateCreationDateTime");
-    let unusable =
-        || field.is("is not a time: a number of seconds, milliseconds or microseconds since 1970");
     let number = field.needed()?.as_f64().filter(|number| (0.0..1e17).contains(number));
-    let number = number.ok_or_else(unusable)?;
-    let precision = dynamodb.get("ApproximateCreationDateTimePrecision");
-    let per_second = match precision.value.and_then(Json::as_str) {
-        Some("MILLISECOND") => 1e3,
-        Some("MICROSECOND") => 1e6,
-        Some(other) => {
-            return Err(precision.is(format!("is {other:?}; expected MILLISECOND or MICROSECOND")));
-        }
-        None if number < 1e11 => 1.0,
-        None if number < 1e14 => 1e3,
-        None => 1e6,
+    let number = number.ok_or_else(|| {
+        field.is("is not a time: a number of seconds, milliseconds or microseconds since 1970")
+    })?;
+    let micros_per_unit = match number {
+        seconds if seconds < 1e11 => 1e6,
+        millis if millis < 1e14 => 1e3,
+        _ => 1.0,
     };
     // Rounded to whole microseconds. A JSON number has these exactly, but not as seconds.
-    let micros = (number * (1e6 / per_second)).round();
-    if micros < 1e17 { Ok(Duration::from_micros(micros as u64)) } else { Err(unusable()) }
+    Ok(Duration::from_micros((number * micros_per_unit).round() as u64))
 }

@@ -5,8 +5,7 @@ use std::num::NonZeroUsize;
 
 use sha2::{Digest, Sha256};
 
-use crate::change::Change;
-use crate::position::Position;
+use crate::change::{Change, Position};
 
 /// The result for a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

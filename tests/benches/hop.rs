@@ -13,7 +13,7 @@ use std::time::Duration;
 use endpoint::{Server, Upstream, open};
 use futures_util::future::join_all;
 use local::ServeOptions;
-use serde_json::{Value, json};
+use serde_json::json;
 use sharding::TableConfig;
 use system_tests::{TestEdition, UNLIMITED, config};
 use tokio::net::TcpListener;
@@ -29,14 +29,6 @@ const REQUESTS_EACH: usize = 100;
 const SORT_KEY: &str = "NUMBER";
 const PLAIN: &str = "plain";
 
-/// One request, without the endpoint and through it.
-struct Row {
-    name: &'static str,
-    operation: &'static str,
-    direct: Value,
-    through: Value,
-}
-
 #[derive(Default)]
 struct Side {
     took: Vec<Duration>,
@@ -51,11 +43,13 @@ fn main() {
         "| request | median | with the endpoint | 99th percentile | with | requests a second | with |"
     );
     println!("|---|---|---|---|---|---|---|");
-    for row in rows() {
-        let [without, with] = client.block_on(measure(&row, [&direct, &through]));
+    let rows = [("PutItem", PLAIN), ("GetItem", PLAIN), ("PutItem", "items"), ("GetItem", "items")];
+    for (operation, table) in rows {
+        let sides = [(&direct, body(operation, PLAIN)), (&through, body(operation, table))];
+        let [without, with] = client.block_on(measure(operation, sides));
+        let about = if table == PLAIN { "not armed" } else { "armed" };
         println!(
-            "| {} | {:.0} us | {:+.0} us | {:.0} us | {:+.0} us | {:.0} | {:.0} |",
-            row.name,
+            "| `{operation}`, {about} | {:.0} us | {:+.0} us | {:.0} us | {:+.0} us | {:.0} | {:.0} |",
             without.quantile(0.5),
             with.quantile(0.5) - without.quantile(0.5),
             without.quantile(0.99),
@@ -95,29 +89,24 @@ async fn start() -> (String, String) {
     (url, through)
 }
 
-fn rows() -> [Row; 4] {
+/// A request for an item of a table.
+fn body(operation: &str, table: &str) -> String {
     let key = json!({ "partition_key": { "S": "k" }, "sort_key": { "S": SORT_KEY } });
-    let mut item = key.clone();
+    if operation == "GetItem" {
+        return json!({ "TableName": table, "Key": key }).to_string();
+    }
+    let mut item = key;
     item["text"] = json!({ "S": "x".repeat(400) });
-    let get = |table: &str| json!({ "TableName": table, "Key": key });
-    let put = |table: &str| json!({ "TableName": table, "Item": item });
-    let row = |name, operation, direct, through| Row { name, operation, direct, through };
-    [
-        row("`PutItem`, not armed", "PutItem", put(PLAIN), put(PLAIN)),
-        row("`GetItem`, not armed", "GetItem", get(PLAIN), get(PLAIN)),
-        row("`PutItem`, armed", "PutItem", put(PLAIN), put("items")),
-        row("`GetItem`, armed", "GetItem", get(PLAIN), get("items")),
-    ]
+    json!({ "TableName": table, "Item": item }).to_string()
 }
 
-async fn measure(row: &Row, urls: [&str; 2]) -> [Side; 2] {
+async fn measure(operation: &str, of_sides: [(&String, String); 2]) -> [Side; 2] {
     let mut sides = [Side::default(), Side::default()];
     let http = reqwest::Client::builder().tcp_nodelay(true).build().expect("a client");
-    let bodies = [&row.direct, &row.through].map(Value::to_string);
     for turn in 0..=TURNS {
-        for ((side, url), body) in sides.iter_mut().zip(urls).zip(&bodies) {
+        for (side, (url, body)) in sides.iter_mut().zip(&of_sides) {
             let sent = |count: usize, number: usize| {
-                send(&http, url, row.operation, body.replace(SORT_KEY, &number.to_string()), count)
+                send(&http, url, operation, body.replace(SORT_KEY, &number.to_string()), count)
             };
             let took = sent(REQUESTS, 0).await;
             let began = Instant::now();

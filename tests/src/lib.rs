@@ -4,7 +4,6 @@
 pub mod at_once;
 mod edition;
 mod lambda;
-pub mod many_keys;
 pub mod metadata;
 pub mod pages;
 mod services;
@@ -21,9 +20,10 @@ pub use embedded_dynamodb::http_client;
 pub use lambda::{Function, event, event_of_now, peak_kilobytes};
 pub use services::Services;
 pub use size::{large_or, large_tests};
-pub use stored::{numbers, read_items, scan_stored, store_plainly, survey};
+pub use stored::{ask, numbers, read_items, scan_stored, store_plainly, survey};
 pub use tables::{Tables, UNLIMITED};
 pub use values::{
-    count, filled_item, numbered, partition_key, report_throttles, soon, sort_key, valued_item,
+    count, filled_item, numbered, partition_key, report_throttles, soon, sort_key, value_of,
+    valued_item,
 };
 pub use wire::{Call, Fate, TestClock, Wire};

@@ -1,24 +1,20 @@
-//! The cost of a page of a key with many items, on one shard or on several: unsharded, with prior
-//! knowledge, by this product, and by a full page from each shard.
+//! The cost of a page of a key with many items on several shards, with prior knowledge and by this
+//! product.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, ReturnConsumedCapacity, WriteRequest};
-use embedded_dynamodb::{Engine, InProcess};
-use local::in_process_clients;
-use sharding::internal::{PageQuery, ShardKeys, TableEngine};
+use aws_sdk_dynamodb::types::AttributeValue;
+use sharding::internal::{PageQuery, TableEngine};
 use sharding::{PartitionKey, Placement, SortKey, Version};
-use tokio::task::JoinSet;
 
 use crate::metadata::Stored;
 use crate::{Tables, config, count, partition_key, soon, sort_key};
 
 const ITEMS: usize = 3_000;
 /// The number of items of a page.
-pub const PAGE: usize = 100;
+const PAGE: usize = 100;
 /// The size of an item in bytes, including all attributes and their names.
 const ITEM_BYTES: usize = 1_024;
 /// The number of bytes that half a read unit pays for.
@@ -29,8 +25,7 @@ pub const WIDTHS: [u32; 3] = [4, 16, 64];
 /// The key.
 #[derive(Debug)]
 pub struct PageBench {
-    engine: Engine,
-    shard_keys: ShardKeys,
+    tables: Tables,
     keys: Keys,
     width: u32,
 }
@@ -77,34 +72,29 @@ fn key() -> PartitionKey {
 }
 
 impl PageBench {
-    /// A key of this width, with items in this product's format.
-    pub async fn new(width: u32, keys: Keys) -> Self {
-        let tables = Tables::unclaimed(config()).await;
+    /// A key of this width, with items in this product's format. Each request of an instance takes
+    /// this time.
+    pub async fn new(width: u32, keys: Keys, service_time: Duration) -> Self {
+        let tables = Tables { service_time, ..Tables::unclaimed(config()).await };
         tables.set_unlimited();
         let table = TableEngine::new(&tables.client, config());
         table.set_shards(&key(), count(width), soon()).await.expect("scaled");
-        let (engine, client) = (tables.engine, tables.client);
-        let bench = Self { engine, shard_keys: config().shard_keys, keys, width };
-        for chunk in (0..ITEMS).collect::<Vec<_>>().chunks(25) {
-            let puts = chunk.iter().map(|number| {
-                let put = PutRequest::builder().set_item(Some(bench.item(*number))).build();
-                WriteRequest::builder().put_request(put.expect("a put")).build()
-            });
-            let batch = client.batch_write_item().request_items("items", puts.collect());
-            batch.send().await.expect("stored");
+        let bench = Self { tables, keys, width };
+        for number in 0..ITEMS {
+            let put = bench.tables.client.put_item().table_name("items");
+            put.set_item(Some(bench.item(number))).send().await.expect("stored");
         }
         bench
     }
 
-    /// A client with this service time per request.
-    pub fn client(&self, service_time: Duration) -> Client {
-        let connection = InProcess::new(self.engine.clone()).with_service_time(service_time);
-        in_process_clients(&connection).dynamodb
+    /// A new instance without any state.
+    pub fn instance(&self) -> TableEngine {
+        self.tables.instance(1)
     }
 
     fn shard_key(&self, shard: u32) -> String {
         let shard = count(shard).shards().last().expect("a shard");
-        self.shard_keys.build(&key(), shard).expect("a shard key")
+        self.tables.config.shard_keys.build(&key(), shard).expect("a shard key")
     }
 
     fn item(&self, number: usize) -> Stored {
@@ -115,8 +105,7 @@ impl PageBench {
         if self.keys.home(number, self.width) > 1 {
             texts.insert("_sh:k", "hot".to_owned());
         }
-        let (era, tie_breaker) = (if self.width == 1 { 1 } else { 2 }, 123_456_789 + number as u32);
-        let version = Version::new(era, 1_764_000_000_000_000, tie_breaker);
+        let version = Version::new(2, 1_764_000_000_000_000, 123_456_789 + number as u32);
         // A number of 28 digits takes 15 bytes.
         let own: usize = texts.iter().map(|(name, text)| name.len() + text.len()).sum();
         let fixed = "_sh:v".len() + 15 + "filler".len();
@@ -125,40 +114,6 @@ impl PageBench {
         let mut item: Stored = texts.into_iter().map(stored).collect();
         item.insert("_sh:v".into(), AttributeValue::N(version.to_string()));
         item
-    }
-}
-
-/// Queries one shard for a number of items after a position, and returns the units.
-async fn ask(client: &Client, shard_key: String, after: SortKey, limit: i32) -> f64 {
-    let response = client
-        .query()
-        .table_name("items")
-        .key_condition_expression("partition_key = :p AND sort_key > :a")
-        .expression_attribute_values(":p", AttributeValue::S(shard_key))
-        .expression_attribute_values(":a", AttributeValue::S(after.to_string()))
-        .limit(limit)
-        .return_consumed_capacity(ReturnConsumedCapacity::Total)
-        .send()
-        .await
-        .expect("a page");
-    response.consumed_capacity.and_then(|consumed| consumed.capacity_units).expect("units")
-}
-
-impl PageBench {
-    /// The units of a plain query of the first shard.
-    pub async fn unsharded(&self, client: &Client, after: usize) -> f64 {
-        ask(client, self.shard_key(1), self.keys.sort_key(after), PAGE as i32).await
-    }
-
-    /// The units of a query of every shard for the whole page.
-    pub async fn ask_all(&self, client: &Client, after: usize) -> f64 {
-        let mut asked = JoinSet::new();
-        for shard in 1..=self.width {
-            let (client, shard_key, after) =
-                (client.clone(), self.shard_key(shard), self.keys.sort_key(after));
-            asked.spawn(async move { ask(&client, shard_key, after, PAGE as i32).await });
-        }
-        asked.join_all().await.into_iter().sum()
     }
 
     /// The units of the page as this product reads it.

@@ -33,6 +33,14 @@ pub fn valued_item(key: PartitionKey, text: &str, value: u64) -> Item {
     Item { partition_key: key, sort_key: sort_key(text), attributes }
 }
 
+/// The number `value` of an item.
+pub fn value_of(attributes: &Attributes) -> Option<u64> {
+    match attributes.get("value") {
+        Some(Value::N(number)) => number.parse().ok(),
+        _ => None,
+    }
+}
+
 /// An item whose only attribute is a text of this size.
 pub fn filled_item(key: PartitionKey, text: &str, bytes: usize) -> Item {
     let attributes = Attributes::from([("filler".to_owned(), Value::S("x".repeat(bytes)))]);

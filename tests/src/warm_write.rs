@@ -2,15 +2,14 @@
 //! instructions of both, so other load on the machine does not matter.
 
 use std::process::Command;
-use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use sharding::internal::{Deadline, Environment, TableEngine};
+use sharding::internal::{Environment, TableEngine};
 use sharding::{Attributes, Item, Value};
 
 use crate::at_once::{self, StandingClock};
 use crate::metadata::{self, text};
-use crate::{config, partition_key, sort_key};
+use crate::{config, partition_key, soon, sort_key};
 
 /// The environment variable that selects the side when this program starts itself.
 const SIDE: &str = "INSTRUCTIONS_SIDE";
@@ -45,7 +44,7 @@ fn count(arguments: &[&str], side: &str, times: u64) -> Option<u64> {
 }
 
 /// An item of about 1 KB.
-pub fn item(number: usize) -> Item {
+fn item(number: usize) -> Item {
     let attributes = Attributes::from([
         ("path".to_owned(), Value::S("/shared/firetvGen2.txt".into())),
         ("bytes".to_owned(), Value::N("1024".into())),
@@ -56,17 +55,12 @@ pub fn item(number: usize) -> Item {
 }
 
 /// The write of a user of the SDK without this product.
-pub async fn bare(client: &Client, number: usize) {
+async fn bare(client: &Client, number: usize) {
     let put = client.put_item().table_name("items").item("partition_key", text("k"));
     let put = put.item("sort_key", text(&format!("{number:012}")));
     let put = put.item("path", text("/shared/firetvGen2.txt"));
     let put = put.item("bytes", metadata::number(1_024)).item("filler", text(&"x".repeat(800)));
     put.send().await.expect("stored");
-}
-
-/// The same write by this product.
-pub async fn ours(table: &TableEngine, item: &Item) {
-    table.put(item, Deadline::now() + Duration::from_secs(5)).await.expect("stored");
 }
 
 /// Runs one side of the comparison, if the environment selects one. Returns whether it did.
@@ -80,12 +74,12 @@ pub fn run_side() -> bool {
         // Under valgrind a second passes quickly. The clock stands still, so that no view ages.
         let environment = Environment::seeded(StandingClock, 1);
         let table = TableEngine::with_environment(&client, config(), environment);
-        ours(&table, &item(0)).await;
+        table.put(&item(0), soon()).await.expect("stored");
         table.finish_background_work().await;
         for number in 0..times {
             match side.as_str() {
                 "bare" => bare(&client, number).await,
-                _ => ours(&table, &item(number)).await,
+                _ => drop(table.put(&item(number), soon()).await.expect("stored")),
             }
         }
     });

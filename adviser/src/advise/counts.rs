@@ -19,13 +19,8 @@ impl Count {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Room {
-    /// The most keys in the map.
-    pub(super) keys: usize,
-    /// The most bytes of their names together.
-    pub(super) bytes: usize,
-}
+/// The bytes that a key takes in the map besides its name, roughly.
+const ENTRY_BYTES: usize = 64;
 
 /// The keys by weight, heaviest first.
 #[derive(Debug)]
@@ -40,7 +35,8 @@ pub(super) struct Ranking {
 }
 
 pub(super) struct KeyCounts {
-    room: Room,
+    /// The most bytes of the keys in the map.
+    room: usize,
     counts: HashMap<Box<str>, Count>,
     bytes: usize,
     /// The most keys that were in the map at once.
@@ -50,7 +46,7 @@ pub(super) struct KeyCounts {
 }
 
 impl KeyCounts {
-    pub(super) fn new(room: Room) -> Self {
+    pub(super) fn new(room: usize) -> Self {
         Self { room, counts: HashMap::new(), bytes: 0, most_keys: 0, dropped_units: 0 }
     }
 
@@ -58,10 +54,11 @@ impl KeyCounts {
         if let Some(count) = self.counts.get_mut(key) {
             return count.add(units);
         }
-        if self.counts.len() >= self.room.keys || self.bytes + key.len() > self.room.bytes {
+        let bytes = ENTRY_BYTES + key.len();
+        if self.bytes + bytes > self.room {
             self.drop_lighter_half();
         }
-        self.bytes += key.len();
+        self.bytes += bytes;
         self.counts.insert(key.into(), Count { items: 1, units });
         self.most_keys = self.most_keys.max(self.counts.len());
     }
@@ -74,7 +71,7 @@ impl KeyCounts {
         let middle = units.len() / 2;
         let median = *units.select_nth_unstable(middle).1;
         self.counts.retain(|_, count| count.units > median);
-        self.bytes = self.counts.keys().map(|key| key.len()).sum();
+        self.bytes = self.counts.keys().map(|key| ENTRY_BYTES + key.len()).sum();
         self.dropped_units += median;
     }
 
@@ -112,7 +109,7 @@ mod tests {
     /// The true counts, and the ranking.
     fn ranked(
         writes: &[(u32, u64)],
-        room: Room,
+        room: usize,
         listed: usize,
     ) -> (HashMap<String, Count>, Ranking) {
         let (mut counts, mut all) = (KeyCounts::new(room), HashMap::<String, Count>::new());
@@ -126,7 +123,7 @@ mod tests {
     proptest! {
         #[test]
         fn within_the_bound_all_is_exact(writes in writes(), listed in 1usize..60) {
-            let (all, ranking) = ranked(&writes, Room { keys: 50, bytes: 1_000 }, listed);
+            let (all, ranking) = ranked(&writes, 50 * (ENTRY_BYTES + 2), listed);
             prop_assert_eq!(ranking.distinct, all.len() as u64);
             prop_assert!(ranking.is_exact && ranking.heaviest.len() == listed.min(all.len()));
             prop_assert!(ranking.heaviest.windows(2).all(|two| two[0].1.units >= two[1].1.units));
@@ -140,9 +137,9 @@ mod tests {
 
         #[test]
         fn beyond_the_bound_no_heavy_key_is_missed(
-            writes in writes(), keys in 1usize..60, bytes in 2usize..60, listed in 1usize..60,
+            writes in writes(), room in 1usize..4_000, listed in 1usize..60,
         ) {
-            let (all, ranking) = ranked(&writes, Room { keys, bytes }, listed);
+            let (all, ranking) = ranked(&writes, room, listed);
             prop_assert!(ranking.distinct <= all.len() as u64);
             for (key, count) in &all {
                 let is_listed = ranking.heaviest.iter().any(|(listed, _)| listed == key);

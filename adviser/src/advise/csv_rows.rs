@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder, Terminator};
 
-use super::row::{Row, Scalar};
 use super::shown::shortened;
+use super::write::Row;
 use cli::records::{self, Lines, MAX_RECORD_BYTES, RecordsError, refused};
 
 pub(super) struct CsvRows {
@@ -60,8 +60,7 @@ impl CsvRows {
             return Err(refused(&self.path, line, why));
         }
         let texts = self.columns.iter().map(|column| self.record.field(*column));
-        let values =
-            texts.map(|text| Scalar { text: Cow::Borrowed(text), is_number: false }).collect();
+        let values = texts.map(Cow::Borrowed).collect();
         Ok(Some(Row { line, values, bytes: self.header.1 + self.record.length as u64 }))
     }
 

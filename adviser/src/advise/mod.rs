@@ -4,22 +4,18 @@
 //! distribute your workload in DynamoDB",
 //! <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/bp-partition-key-design.html>).
 //! This command measures both for the user's own data. It reads the file twice in bounded memory.
-//! The first pass counts the keys. The second pass analyzes the hottest keys: their peaks, and how
-//! each placement would spread them over shards.
+//! The first pass counts the keys. The second pass finds the peaks of the hottest keys.
 
 mod advice;
 mod counts;
 mod csv_rows;
-mod evenness;
 mod moments;
 mod over_time;
 mod passes;
 mod picture;
 mod report;
-mod row;
 mod rows;
 mod seconds;
-mod series;
 mod shown;
 mod source;
 mod time;
@@ -45,10 +41,6 @@ pub(crate) struct AdviseOptions {
     /// Field that holds the partition key
     #[arg(long, value_name = "FIELD")]
     pub(crate) partition_key: String,
-    /// Field that holds the sort key. Repeat the option to join several fields by '#'. Enables the
-    /// comparison of placements
-    #[arg(long, value_name = "FIELD")]
-    pub(crate) sort_key: Vec<String>,
     /// Field that holds the time of the write: epoch seconds or milliseconds, or RFC 3339. Enables
     /// the search for peaks
     #[arg(long, value_name = "FIELD")]
@@ -59,16 +51,12 @@ pub(crate) struct AdviseOptions {
     /// Draw the hottest keys and their rates to this SVG file
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
-    /// Numbers of shards for the comparison of placements
-    #[arg(long, value_delimiter = ',', default_values_t = [10, 200],
-        value_parser = clap::value_parser!(u32).range(2..=10_000))]
-    pub(crate) shards: Vec<u32>,
 }
 
 #[cfg(test)]
 impl AdviseOptions {
     fn of(file: PathBuf, partition_key: String) -> Self {
-        Self { file, partition_key, shards: vec![10, 200], ..Self::default() }
+        Self { file, partition_key, ..Self::default() }
     }
 }
 
@@ -91,8 +79,8 @@ fn advise(options: &AdviseOptions, bounds: &Bounds) -> Result<Advice, Box<dyn Er
     if totals.items == 0 {
         return Err(format!("{}: the file has no item", source.path.display()).into());
     }
-    let hottest = passes::analyze_hottest(&source, &roles, options, bounds, &totals)?;
-    Ok(advice::advice(&source, &totals, hottest))
+    let (keys, rates) = passes::analyze_hottest(&source, &roles, bounds, &totals)?;
+    Ok(advice::advice(&source, totals, &keys, rates.as_ref()))
 }
 
 #[cfg(test)]

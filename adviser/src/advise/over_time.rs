@@ -2,20 +2,15 @@
 
 use std::cmp::Reverse;
 
-use serde::Serialize;
-use sharding::internal::policy::rules::ScalingPolicy;
-use sharding::{PARTITION_WRITE_UNITS, ShardCount};
+use sharding::PARTITION_WRITE_UNITS;
 
 use super::counts::Count;
 use super::seconds::{KeyRate, Peak, Rates};
-use crate::plan::{NEGLIGIBLE, kept_partitions};
+use crate::plan::unlimited_shards;
 
 const REPORTED_SERIES: usize = 5;
-/// The most shards by policy. It is above the limit of a deployment, so that the report names the
-/// number that a key needs.
-const MOST_SHARDS: u32 = 1_000_000;
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct OverTime {
     pub(crate) from: i64,
     pub(crate) to: i64,
@@ -35,7 +30,7 @@ pub(crate) struct OverTime {
 }
 
 /// A key that took more write units in a second than a partition serves.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct Overload {
     pub(crate) partition_key: String,
     pub(crate) peak: Peak,
@@ -49,7 +44,7 @@ pub(crate) struct Overload {
 }
 
 /// The busiest second of each bucket of time.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct RateSeries {
     /// The key; absent for all keys together.
     pub(crate) partition_key: Option<String>,
@@ -107,49 +102,6 @@ pub(super) fn overload(key: &str, rate: &KeyRate) -> Overload {
         peak: rate.peak,
         seconds: rate.seconds_over,
         fewest_shards: units.div_ceil(PARTITION_WRITE_UNITS).max(1),
-        shards_by_policy: shards_by_policy(units),
-    }
-}
-
-/// The shards that the product's policy gives a key with this rate, on a table that has taken the
-/// rate before. The policy knows the number of partitions, and gives fewer shards on more
-/// partitions.
-pub(super) fn shards_by_policy(units_a_second: u64) -> u64 {
-    let units = units_a_second as f64;
-    if units * (1.0 - NEGLIGIBLE) < PARTITION_WRITE_UNITS as f64 {
-        return 1;
-    }
-    let max_shards = ShardCount::new(MOST_SHARDS).unwrap_or(ShardCount::ONE);
-    let policy = ScalingPolicy { max_shards, ..ScalingPolicy::default() };
-    policy.shards_for(units, Some(kept_partitions(units))).shards().get().into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn the_policy_gives_more_than_the_fewest_as_shards_may_meet() {
-        let rows = [
-            // A rate that is 2 % too high is hardly throttled.
-            (1_000, 1..=1),
-            (1_020, 1..=1),
-            (1_600, 6..=30),
-            (20_300, 150..=900),
-        ];
-        for (rate, shards) in rows {
-            let found = shards_by_policy(rate);
-            assert!(shards.contains(&found), "{rate}: {found}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn the_policy_gives_enough(rate in 1_021u64..10_000_000) {
-            let peak = Peak { write_units_per_second: rate, at: 0 };
-            let overload = overload("k", &KeyRate { peak, seconds_over: 1 });
-            prop_assert!(overload.shards_by_policy >= overload.fewest_shards);
-        }
+        shards_by_policy: unlimited_shards(units).into(),
     }
 }

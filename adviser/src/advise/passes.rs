@@ -2,21 +2,13 @@
 
 use std::collections::HashMap;
 
-use sharding::ShardCount;
-
-use super::AdviseOptions;
-use super::counts::{Count, KeyCounts, Ranking, Room};
-use super::evenness::Spread;
+use super::counts::{Count, KeyCounts, Ranking};
 use super::moments::{Momentary, Moments};
-use super::seconds::{KeyNumber, Rates, SecondCounts};
-use super::series::Series;
+use super::seconds::{KeyNumber, Rates, SecondCounts, Series};
 use super::source::Source;
 use super::write::{Roles, Write};
 use cli::records::{RecordsError, refused};
 
-/// The number of keys whose spread is measured. It is more than are reported, because a ranking that
-/// is not exact is only roughly in order.
-const SPREAD_KEYS: usize = 20;
 /// The number of series: one for all keys together, and one for each of the 200 hottest keys. The
 /// report has those with the highest peaks.
 const SERIES: usize = 201;
@@ -24,33 +16,28 @@ const SERIES: usize = 201;
 /// The limits of the memory, by default about 200 MB.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
-    pub(super) keys: Room,
+    /// The bytes of the counted keys.
+    pub(super) keys: usize,
     pub(super) followed: usize,
     pub(super) seconds: usize,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { keys: Room { keys: 500_000, bytes: 32 << 20 }, followed: 10_000, seconds: 900_000 }
+        Self { keys: 64 << 20, followed: 10_000, seconds: 900_000 }
     }
 }
 
+#[derive(Debug)]
 pub(super) struct Totals {
     pub(super) items: u64,
+    /// The write units of the items: one for each started KB of an item.
     pub(super) units: u64,
     /// The first and the last second, if times are given.
     pub(super) span: Option<(i64, i64)>,
+    /// Absent without times, if the lines are not in the order of time, and if there are too few.
     pub(super) momentary: Option<Momentary>,
     pub(super) ranking: Ranking,
-}
-
-/// The result of the second pass for the hottest keys, in the order of the ranking.
-pub(super) struct HottestKeys {
-    pub(super) keys: Vec<(String, Count)>,
-    /// The rates of all writes together, then of each key; only if times are given.
-    pub(super) rates: Option<Rates>,
-    /// The spreads of the hottest keys, if sort keys are given.
-    pub(super) spreads: Vec<Spread>,
 }
 
 /// Counts the keys. Fails at the first invalid line.
@@ -76,29 +63,27 @@ pub(super) fn count(
     Ok(Totals { items, units, span, momentary, ranking })
 }
 
-/// Reads the file again for the hottest keys, unless the first pass has all results.
+/// Keys with their counts.
+type Keys = Vec<(String, Count)>;
+
+/// Reads the file again for the hottest keys, unless the first pass has all results. Returns their
+/// counts in the order of the ranking and, if times are given, the rates of all writes together, then
+/// of each key.
 pub(super) fn analyze_hottest(
     source: &Source,
     roles: &Roles,
-    options: &AdviseOptions,
     bounds: &Bounds,
     totals: &Totals,
-) -> Result<HottestKeys, RecordsError> {
+) -> Result<(Keys, Option<Rates>), RecordsError> {
     let ranking = &totals.ranking;
-    if ranking.is_exact && options.time.is_none() && options.sort_key.is_empty() {
-        let keys = ranking.heaviest.clone();
-        return Ok(HottestKeys { keys, rates: None, spreads: Vec::new() });
+    if ranking.is_exact && totals.span.is_none() {
+        return Ok((ranking.heaviest.clone(), None));
     }
     let numbers: HashMap<&str, KeyNumber> =
         ranking.heaviest.iter().map(|(key, _)| key.as_str()).zip(0..).collect();
     let mut counts = vec![Count::default(); numbers.len()];
     let series = Series::new(SERIES.min(numbers.len() + 1), totals.span.unwrap_or((0, 0)));
     let mut seconds = SecondCounts::new(numbers.len() + 1, series, bounds.seconds);
-    let widths: Vec<ShardCount> =
-        options.shards.iter().filter_map(|width| ShardCount::new(*width)).collect();
-    let spread_keys = if options.sort_key.is_empty() { 0 } else { SPREAD_KEYS };
-    let mut spreads: Vec<Spread> =
-        numbers.keys().take(spread_keys).map(|_| Spread::new(&widths)).collect();
     // The limit excludes lines that were appended after the first pass, which the totals do not
     // have.
     each(source, "analyzing the hottest keys", roles, totals.items, |write| {
@@ -110,13 +95,9 @@ pub(super) fn analyze_hottest(
         if let Some(second) = write.second {
             seconds.add(number + 1, second, write.units);
         }
-        if let (Some(sort_key), Some(spread)) = (&write.sort_key, spreads.get_mut(*number as usize))
-        {
-            spread.add(&write.partition_key, sort_key);
-        }
     })?;
     let keys = ranking.heaviest.iter().map(|(key, _)| key.clone()).zip(counts).collect();
-    Ok(HottestKeys { keys, rates: options.time.as_ref().map(|_| seconds.finish()), spreads })
+    Ok((keys, totals.span.map(|_| seconds.finish())))
 }
 
 fn each(

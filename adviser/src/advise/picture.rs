@@ -2,7 +2,9 @@
 
 use std::error::Error;
 use std::path::Path;
+use std::time::Duration;
 
+use indicatif::HumanDuration;
 use plotters::coord::Shift;
 use plotters::coord::types::{RangedCoordf64, RangedCoordi64};
 use plotters::prelude::*;
@@ -61,16 +63,16 @@ fn draw(advice: &Advice, svg: &mut String) -> Result<(), Box<dyn Error>> {
 }
 
 fn draw_shares(advice: &Advice, area: &Area<'_>) -> Result<(), Box<dyn Error>> {
-    let (keys, drawn) = (advice.partition_keys.distinct, advice.hottest_keys.len() as u64);
-    let units = counted(advice.write_units, "write unit");
+    let (keys, drawn) = (advice.totals.ranking.distinct, advice.hottest_keys.len() as u64);
+    let units = counted(advice.totals.units, "write unit");
     let of = counted(keys, "partition key");
     title(area, &format!("The hottest of {of}, by share of {units}"))?;
     let bars = advice.hottest_keys.iter().map(|key| (plain(&key.partition_key), key.share, true));
     let others = keys.saturating_sub(drawn);
     // The row of the other keys has only the number, because its bar would dwarf all others.
-    let share_of_others = 1.0 - advice.partition_keys.ten_hottest_share;
+    let share_of_others = 1.0 - advice.ten_hottest_share();
     let rest = (format!("{} together", counted(others, "other key")), share_of_others, false);
-    let widest = advice.partition_keys.hottest_share.max(f64::MIN_POSITIVE);
+    let widest = advice.hottest_share().max(f64::MIN_POSITIVE);
     let room = f64::from(WIDTH) - f64::from(NAMES_WIDTH) - 90.0;
     for (row, (name, share, has_bar)) in (0..).zip(bars.chain((others > 0).then_some(rest))) {
         let (top, middle) = (48 + row * 29, 59 + row * 29);
@@ -189,15 +191,9 @@ fn label(side: HPos) -> TextStyle<'static> {
 fn bucket(over_time: &OverTime) -> String {
     match over_time.bucket_seconds {
         1 => "second by second".to_owned(),
-        seconds => format!("the busiest second of each {}", span(seconds)),
-    }
-}
-
-fn span(seconds: u64) -> String {
-    match seconds {
-        0..120 => format!("{seconds} s"),
-        120..7_200 => format!("{} minutes", seconds / 60),
-        7_200..172_800 => format!("{} hours", seconds / 3_600),
-        _ => format!("{} days", seconds / 86_400),
+        seconds => {
+            let bucket = HumanDuration(Duration::from_secs(seconds));
+            format!("the busiest second of each {bucket}")
+        }
     }
 }

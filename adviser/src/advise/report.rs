@@ -1,7 +1,6 @@
 //! The report of the advice.
 
 use cli::numbers::{count, counted, decimal, percent};
-use comfy_table::CellAlignment;
 use sharding::PARTITION_WRITE_UNITS;
 
 use super::advice::Advice;
@@ -13,19 +12,18 @@ use super::shown::{plain, quoted};
 use super::time::rfc3339;
 use crate::report::{Line, Report, table};
 
-/// The most keys above a partition's limit that are shown. JSON has all.
+/// The most keys above a partition's limit that are shown.
 const SHOWN_OVERLOADS: usize = 20;
 
 impl Advice {
     pub(crate) fn report(&self) -> Report {
-        let mut report = Report::of(self);
+        let mut report = Report::default();
         let time = self.over_time.iter().flat_map(|time| self.time_lines(time));
         report.lines(self.verdict_lines().into_iter().chain(self.key_lines()).chain(time));
         self.report_hottest(&mut report);
         if let Some(time) = &self.over_time {
             self.report_overloads(time, &mut report);
         }
-        self.report_spread(&mut report);
         report
     }
 
@@ -37,30 +35,30 @@ impl Advice {
     }
 
     fn key_lines(&self) -> [Line; 4] {
-        let keys = &self.partition_keys;
+        let (totals, keys) = (&self.totals, &self.totals.ranking);
         let format = match self.format {
             FileFormat::JsonLines => "JSON Lines",
             FileFormat::Csv => "CSV",
         };
-        let (items, units) = (counted(self.items, "item"), counted(self.write_units, "write unit"));
+        let (items, units) = (counted(totals.items, "item"), counted(totals.units, "write unit"));
         let how =
             if keys.is_exact { ", counted one by one" } else { " or more, too many to count" };
-        let momentary = keys.momentary_share.map_or_else(String::new, |share| {
+        let momentary = totals.momentary.map_or_else(String::new, |momentary| {
             format!(
                 "; the hottest of a moment ({} lines in a row) {} on average",
                 count(STRETCH_LINES),
-                percent(share)
+                percent(momentary.mean_share)
             )
         });
         let shares = format!(
             "the hottest key takes {} of the write units, the ten hottest {}{momentary}",
-            percent(keys.hottest_share),
-            percent(keys.ten_hottest_share),
+            percent(self.hottest_share()),
+            percent(self.ten_hottest_share()),
         );
-        let limiting = self.breaking_rate.partition_key.as_deref();
+        let limiting = self.breaking_key.as_deref();
         let breaks = format!(
             "above {} write units a second in total, {} exceeds a partition ({})",
-            count(self.breaking_rate.write_units_per_second),
+            count(self.breaking_rate),
             limiting.map_or_else(|| "the key of the moment".to_owned(), quoted),
             count(PARTITION_WRITE_UNITS),
         );
@@ -84,8 +82,8 @@ impl Advice {
                 time.peak.at_rfc3339(),
             ),
         )];
-        if self.partition_keys.momentary_share.is_none() {
-            let few = self.items < STRETCH_LINES;
+        if self.totals.momentary.is_none() {
+            let few = self.totals.items < STRETCH_LINES;
             let why = if few { "too few lines" } else { "the lines are not in the order of time" };
             lines.push((
                 "",
@@ -113,8 +111,8 @@ impl Advice {
             let peak = |peak: &Peak| [count(peak.write_units_per_second), peak.at_rfc3339()];
             table.add_row(row.into_iter().chain(key.peak.iter().flat_map(peak)));
         }
-        let keys = &self.partition_keys;
-        let others = counted(keys.others_at_most_write_units, "write unit");
+        let keys = &self.totals.ranking;
+        let others = counted(keys.unlisted_at_most, "write unit");
         let missing = format!("Counts are exact; a key of at most {others} may be missing.");
         report.table(&table, if keys.is_exact { "" } else { &missing });
     }
@@ -158,7 +156,7 @@ impl Advice {
 
     /// A note on keys that were not analyzed, if they could have been above the limit.
     fn blind_spot(&self, time: &OverTime) -> String {
-        let most = self.partition_keys.others_at_most_write_units;
+        let most = self.totals.ranking.unlisted_at_most;
         if most <= PARTITION_WRITE_UNITS {
             return String::new();
         }
@@ -166,29 +164,6 @@ impl Advice {
         format!(
             " Only the {followed} hottest keys were analyzed. Any other key takes at most {most} write units."
         )
-    }
-
-    fn report_spread(&self, report: &mut Report) {
-        let Some(key) = self.spreads.first() else { return };
-        let of = format!("{} of {} on", counted(key.writes, "write"), quoted(&key.partition_key));
-        let names = ["placement", "busiest shard", "its share", "even share", "worth shards"];
-        let mut table = table(&[&[of.as_str()], &names[..]].concat());
-        for row in &key.placements {
-            table.add_row([
-                format!("{} shards", count(row.shards.into())),
-                row.placement.to_owned(),
-                count(row.busiest_shard),
-                percent(row.busiest_share),
-                percent(1.0 / f64::from(row.shards)),
-                format!("{:.1}", row.worth_shards),
-            ]);
-        }
-        if let Some(column) = table.column_mut(1) {
-            column.set_cell_alignment(CellAlignment::Left);
-        }
-        let note = "The busiest shard limits the write units of a key. \"worth shards\" is the number of evenly loaded shards \
-                    with the same throughput.";
-        report.table(&table, note);
     }
 }
 

@@ -5,33 +5,28 @@ use std::collections::HashMap;
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
 use super::csv_rows::CsvRows;
-use super::row::{Row, Scalar};
 use super::shown::shortened;
+use super::write::Row;
 use cli::records::{self, RecordsError, refused};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileFormat {
     JsonLines,
     Csv,
 }
 
 impl FileFormat {
-    /// Detects the format by the file name's extension, or else by the first character of the
-    /// content.
-    pub(super) fn of(path: &Path, start: &[u8]) -> Self {
-        let name = path.to_string_lossy().to_ascii_lowercase();
-        let name = name.strip_suffix(".gz").unwrap_or(&name);
-        let ends = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
+    /// Detects the format by the first character of the content.
+    pub(super) fn of(start: &[u8]) -> Self {
         let start = start.strip_prefix("\u{feff}".as_bytes()).unwrap_or(start).trim_ascii_start();
-        let is_json = ends(&[".json", ".jsonl", ".ndjson"])
-            || (!ends(&[".csv"]) && matches!(start.first(), None | Some(b'{' | b'[')));
-        if is_json { Self::JsonLines } else { Self::Csv }
+        match start.first() {
+            None | Some(b'{' | b'[') => Self::JsonLines,
+            Some(_) => Self::Csv,
+        }
     }
 }
 
@@ -68,7 +63,7 @@ impl Rows {
     }
 }
 
-fn json_values<'a>(text: &'a str, wanted: &[String]) -> Result<Vec<Scalar<'a>>, String> {
+fn json_values<'a>(text: &'a str, wanted: &[String]) -> Result<Vec<Cow<'a, str>>, String> {
     // The last of several fields with one name counts.
     let found = serde_json::from_str::<HashMap<Cow<'_, str>, &RawValue>>(text);
     let found = found.map_err(|error| match error.classify() {
@@ -89,25 +84,25 @@ fn json_values<'a>(text: &'a str, wanted: &[String]) -> Result<Vec<Scalar<'a>>, 
 }
 
 /// Reads a JSON string or number. A number gets the text that `load` writes into keys.
-fn scalar(raw: &str) -> Result<Scalar<'_>, &'static str> {
+fn scalar(raw: &str) -> Result<Cow<'_, str>, &'static str> {
     if let Some(inner) = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
         if !inner.contains('\\') {
-            return Ok(Scalar { text: Cow::Borrowed(inner), is_number: false });
+            return Ok(Cow::Borrowed(inner));
         }
         // The text is valid JSON, so its escapes can only fail by a lone surrogate.
-        let text = serde_json::from_str(raw)
+        let text: String = serde_json::from_str(raw)
             .map_err(|_| ", which has a lone surrogate: no Unicode text has one")?;
-        return Ok(Scalar { text: Cow::Owned(text), is_number: false });
+        return Ok(Cow::Owned(text));
     }
     if raw.len() < 19 && raw.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Ok(Scalar { text: Cow::Borrowed(raw), is_number: true });
+        return Ok(Cow::Borrowed(raw));
     }
     if !raw.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
         return Err("; a string or a number is allowed");
     }
     let number: serde_json::Number =
         serde_json::from_str(raw).map_err(|_| ", too large a number")?;
-    Ok(Scalar { text: Cow::Owned(number.to_string()), is_number: true })
+    Ok(Cow::Owned(number.to_string()))
 }
 
 #[cfg(test)]
@@ -115,40 +110,32 @@ mod tests {
     use super::*;
 
     /// Every row's values, or the line and the reason of the first error.
-    fn read(
-        name: &str,
-        content: &[u8],
-        wanted: &[&str],
-    ) -> Result<Vec<Vec<String>>, (u64, String)> {
+    fn read(content: &[u8], wanted: &[&str]) -> Result<Vec<Vec<String>>, (u64, String)> {
         let wanted: Vec<String> = wanted.iter().map(ToString::to_string).collect();
-        let path = Path::new(name);
         let reader = Box::new(std::io::Cursor::new(content.to_vec()));
         let line_and_reason = |error| match error {
             RecordsError::Line { line, why, .. } => (line, why),
             RecordsError::File { cause, .. } => panic!("{cause}"),
         };
-        let mut rows = Rows::new(path, FileFormat::of(path, content), reader, &wanted)
+        let mut rows = Rows::new(Path::new("f"), FileFormat::of(content), reader, &wanted)
             .map_err(line_and_reason)?;
         let mut all = Vec::new();
         while let Some(row) = rows.next().map_err(line_and_reason)? {
-            all.push(row.values.iter().map(|value| value.text.clone().into_owned()).collect());
+            all.push(row.values.into_iter().map(Cow::into_owned).collect());
         }
         Ok(all)
     }
 
     #[test]
-    fn the_format_is_detected_by_name_or_content() {
+    fn the_format_is_detected_by_the_content() {
         let rows = [
-            ("a.csv", "{", FileFormat::Csv),
-            ("a.CSV.gz", "", FileFormat::Csv),
-            ("a.jsonl", "a,b", FileFormat::JsonLines),
-            ("a.json.gz", "", FileFormat::JsonLines),
-            ("log", "\n {\"a\":1}", FileFormat::JsonLines),
-            ("log", "\u{feff}{", FileFormat::JsonLines),
-            ("log.gz", "a,b\n", FileFormat::Csv),
+            ("", FileFormat::JsonLines),
+            ("\n {\"a\":1}", FileFormat::JsonLines),
+            ("\u{feff}{", FileFormat::JsonLines),
+            ("a,b\n", FileFormat::Csv),
         ];
-        for (name, start, format) in rows {
-            assert_eq!(FileFormat::of(Path::new(name), start.as_bytes()), format, "{name} {start}");
+        for (start, format) in rows {
+            assert_eq!(FileFormat::of(start.as_bytes()), format, "{start}");
         }
     }
 
@@ -160,9 +147,9 @@ mod tests {
             vec!["1".to_owned(), "x\n\"".to_owned()],
             vec!["2.5".to_owned(), "\u{e9},".to_owned()],
         ];
-        assert_eq!(read("f", json.as_bytes(), &["a", "b"]), Ok(expected.clone()));
-        assert_eq!(read("f", csv.as_bytes(), &["a", "b"]), Ok(expected));
-        let marked = read("f.csv", b"\xef\xbb\xbfa,b\n1,2\n", &["a"]);
+        assert_eq!(read(json.as_bytes(), &["a", "b"]), Ok(expected.clone()));
+        assert_eq!(read(csv.as_bytes(), &["a", "b"]), Ok(expected));
+        let marked = read(b"\xef\xbb\xbfa,b\n1,2\n", &["a"]);
         assert_eq!(marked, Ok(vec![vec!["1".to_owned()]]));
     }
 
@@ -171,25 +158,25 @@ mod tests {
         let json = |line: &str| format!("{{\"a\":1,\"b\":2}}\n{line}").into_bytes();
         let b = |value: &str| json(&format!("{{\"a\":1,\"b\":{value}}}"));
         let unclosed = format!("a,b\n1,\"{}", "x\n".repeat(5_000_000));
-        let rows: &[(&str, Vec<u8>, u64, &str)] = &[
-            ("j", json("\nnonsense{"), 3, "it is not JSON: expected"),
-            ("f.json", json("{\"a\":1}"), 2, "it has no field \"b\""),
-            ("j", b("null"), 2, "its field \"b\" is null; a string or a number"),
-            ("j", b("-1e400"), 2, "its field \"b\" is -1e400, too large a number"),
-            ("j", b("\"\\ud800\""), 2, "\"\\ud800\", which has a lone surrogate"),
-            ("j", json("[1]"), 2, "it is not a JSON object"),
-            ("j", json("{} x"), 2, "it is not JSON: trailing"),
-            ("c", "a,c\n1,2\n".into(), 1, "the header has no field \"b\"; its fields are a, c"),
-            ("c", "a,b,a\n1,2,3\n".into(), 1, "the header repeats the field \"a\""),
-            ("c", "a,b\n1,2\n\n3\n".into(), 4, "it has 1 field, the header has 2"),
-            ("c", b"a,b\n1,\xff\n".to_vec(), 2, "it is not UTF-8"),
-            ("c", unclosed.into(), 2, "a quote may be unclosed"),
-            ("c", "a,b\r\n1,2\r\n\r\n\"3\r\n\",4,5\r\n".into(), 4, "it has 3 fields"),
-            ("c", "a,b\n1,2\n3,\"4\n5\n".into(), 3, "its last quote is not closed"),
+        let rows: &[(Vec<u8>, u64, &str)] = &[
+            (json("\nnonsense{"), 3, "it is not JSON: expected"),
+            (json("{\"a\":1}"), 2, "it has no field \"b\""),
+            (b("null"), 2, "its field \"b\" is null; a string or a number"),
+            (b("-1e400"), 2, "its field \"b\" is -1e400, too large a number"),
+            (b("\"\\ud800\""), 2, "\"\\ud800\", which has a lone surrogate"),
+            (json("[1]"), 2, "it is not a JSON object"),
+            (json("{} x"), 2, "it is not JSON: trailing"),
+            ("a,c\n1,2\n".into(), 1, "the header has no field \"b\"; its fields are a, c"),
+            ("a,b,a\n1,2,3\n".into(), 1, "the header repeats the field \"a\""),
+            ("a,b\n1,2\n\n3\n".into(), 4, "it has 1 field, the header has 2"),
+            (b"a,b\n1,\xff\n".to_vec(), 2, "it is not UTF-8"),
+            (unclosed.into(), 2, "a quote may be unclosed"),
+            ("a,b\r\n1,2\r\n\r\n\"3\r\n\",4,5\r\n".into(), 4, "it has 3 fields"),
+            ("a,b\n1,2\n3,\"4\n5\n".into(), 3, "its last quote is not closed"),
         ];
-        for (name, content, line, why) in rows {
+        for (content, line, why) in rows {
             let start = String::from_utf8_lossy(&content[..content.len().min(80)]).into_owned();
-            let (at, message) = read(name, content, &["a", "b"]).unwrap_err();
+            let (at, message) = read(content, &["a", "b"]).unwrap_err();
             assert!(at == *line && message.contains(why), "{start}: line {at}: {message}");
         }
     }

@@ -2,23 +2,24 @@
 //!
 //! If the memory is full, the counts of old seconds are settled: their peaks and overloads are kept,
 //! and they no longer grow. So the results are exact if the lines are in the order of time, or if all
-//! counts fit. Otherwise peaks may be too low, and the result says so.
+//! counts fit. Otherwise peaks may be too low, and the result says so. The peaks over time, for a
+//! picture, are in a bounded number of buckets, whatever the length of the file.
 
 use std::collections::HashMap;
 
-use serde::Serialize;
 use sharding::PARTITION_WRITE_UNITS;
 
-use super::series::Series;
 use super::time::rfc3339;
 
 /// The counts of seconds this recent still grow in a file that is in the order of time.
 const YOUNG_SECONDS: i64 = 60;
+/// The most buckets. The picture could not show more of them.
+const BUCKETS: u64 = 480;
 
 pub(super) type KeyNumber = u32;
 
 /// The first of the busiest seconds; 0 write units if there is none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Peak {
     pub(crate) write_units_per_second: u64,
     pub(crate) at: i64,
@@ -101,6 +102,39 @@ impl Rates {
     }
 }
 
+/// The busiest second of each bucket of time, for several keys.
+#[derive(Debug)]
+pub(super) struct Series {
+    first: i64,
+    pub(super) bucket_seconds: u64,
+    peaks: Vec<Vec<u64>>,
+}
+
+impl Series {
+    /// Creates the series of this number of keys, from the first to the last second of the file.
+    pub(super) fn new(keys: usize, (first, last): (i64, i64)) -> Self {
+        let seconds = last.abs_diff(first) + 1;
+        let bucket_seconds = seconds.div_ceil(BUCKETS);
+        let buckets = seconds.div_ceil(bucket_seconds) as usize;
+        Self { first, bucket_seconds, peaks: vec![vec![0; buckets]; keys] }
+    }
+
+    /// Adds the write units of a key in a second. Ignores a key without a series.
+    pub(super) fn raise(&mut self, key: usize, second: i64, units: u64) {
+        let bucket = second.abs_diff(self.first) / self.bucket_seconds;
+        if let Some(peak) = self.peaks.get_mut(key).and_then(|peaks| peaks.get_mut(bucket as usize))
+        {
+            *peak = units.max(*peak);
+        }
+    }
+
+    /// Returns the first second of each bucket, and the write units of its busiest second.
+    pub(super) fn of(&self, key: usize) -> Vec<(i64, u64)> {
+        let first = (self.first..).step_by(self.bucket_seconds as usize);
+        first.zip(self.peaks.get(key).into_iter().flatten().copied()).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,6 +180,25 @@ mod tests {
             for (rate, truth) in rates.keys.iter().zip(peaks(&writes)) {
                 let found = rate.peak.write_units_per_second;
                 prop_assert!(found == truth || found < truth && !rates.are_exact);
+            }
+        }
+
+        #[test]
+        fn no_bucket_is_lost_and_no_peak(
+            points in proptest::collection::vec((0i64..10_000_000, 1u64..1_000), 1..100),
+        ) {
+            let seconds = || points.iter().map(|(second, _)| *second);
+            let mut series = Series::new(1, (seconds().min().unwrap(), seconds().max().unwrap()));
+            for (second, units) in &points {
+                series.raise(0, *second, *units);
+                series.raise(1, *second, 5_000);
+            }
+            let drawn = series.of(0);
+            prop_assert!(drawn.len() <= BUCKETS as usize);
+            for (from, peak) in drawn {
+                let bucket = from..from + series.bucket_seconds as i64;
+                let within = points.iter().filter(|(second, _)| bucket.contains(second));
+                prop_assert_eq!(peak, within.map(|(_, units)| *units).max().unwrap_or(0));
             }
         }
     }

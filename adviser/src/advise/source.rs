@@ -31,7 +31,7 @@ impl Source {
         let mut source = Self { path, file, format: FileFormat::JsonLines };
         let mut reader = source.reader(None)?;
         let start = reader.fill_buf().map_err(|cause| source.failed(cause))?;
-        source.format = FileFormat::of(&source.path, start);
+        source.format = FileFormat::of(start);
         Ok(source)
     }
 

@@ -6,7 +6,6 @@
 //! The verdict measures this by the hottest key's share of the writes at one time, because the
 //! share determines the rate of the table at which this key fills its partition.
 
-use serde::Serialize;
 use sharding::internal::policy::rules::ScalingPolicy;
 
 use super::over_time::Overload;
@@ -29,8 +28,7 @@ const ABOUT_EVEN: f64 = 2.0;
 /// Fewer items are hardly enough for a verdict.
 const FEW_ITEMS: u64 = 1_000;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Uniformity {
     Good,
     Uneven,
@@ -49,7 +47,7 @@ impl Uniformity {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct Verdict {
     pub(crate) uniformity: Uniformity,
     pub(crate) reason: String,
@@ -187,9 +185,8 @@ impl Facts<'_> {
             );
         }
         if self.items < FEW_ITEMS {
-            let are = if self.items == 1 { "is" } else { "are" };
             let items = counted(self.items, "item");
-            advice.push(format!("Be careful: {items} {are} too few for a reliable verdict."));
+            advice.push(format!("Be careful: only {items}, too few for a reliable verdict."));
         }
         advice
     }

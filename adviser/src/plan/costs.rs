@@ -4,30 +4,44 @@
 //! Not included: free allowances, savings plans, taxes, data transfer, backups, and the costs of
 //! the table's other keys.
 
-use serde::Serialize;
+use sharding::internal::protocol::view::MAX_LEASE;
 
-use super::case::Case;
+use super::figures::Plan;
 use super::options::CapacityMode;
-use super::prices::{HOUR_SECONDS, MONTH_DAYS, MONTH_HOURS, Price};
-use super::profile::Profile;
+use super::prices::Price;
+
+const MONTH_HOURS: f64 = 730.0;
+const MONTH_DAYS: f64 = MONTH_HOURS / 24.0;
+const MONTH_SECONDS: f64 = MONTH_HOURS * 3_600.0;
+
+/// The time that a function waits for one DynamoDB request. Assumed: "single-digit milliseconds".
+const REQUEST_SECONDS: f64 = 0.005;
+/// The time of a function's own work. (docs/costs.md, "How the functions start": the hundredth
+/// request takes half of it.)
+const OWN_SECONDS: f64 = 0.001;
+/// The most items of a batch that are written at the same time.
+const WRITE_CONCURRENCY: u32 = 64;
+/// The share of its lease after which an instance renews a page of the directory.
+/// (`RENEWAL_SHARE` in `shared/src/engine/views/mod.rs`.)
+const RENEWAL_SHARE: f64 = 0.8;
 
 /// The share of provisioned capacity that auto scaling aims for (`TargetUtilization` of
 /// template.yaml).
 const TARGET_UTILISATION: f64 = 0.7;
 /// Memory of the writer and the reader (template.yaml).
-pub(super) const MEMORY_GB: f64 = 256.0 / 1_024.0;
+const MEMORY_GB: f64 = 256.0 / 1_024.0;
 /// Bytes of log lines for one HTTP request. Assumed: API Gateway writes about 500, Lambda about
 /// 700, and the metrics have about 400.
-pub(super) const LOG_BYTES: f64 = 1_600.0;
+const LOG_BYTES: f64 = 1_600.0;
 /// API Gateway meters requests in steps of this many bytes.
 const METERED_BYTES: f64 = 512.0 * 1_024.0;
 /// The number of rules of the throttled-keys mode of Contributor Insights, for a table with a sort
 /// key.
-pub(super) const INSIGHT_RULES: f64 = 2.0;
+const INSIGHT_RULES: f64 = 2.0;
 /// The bytes that DynamoDB adds to the stored size of each item. (DynamoDB pricing, "Data
 /// storage".)
 const STORED_WITH_ITEM: f64 = 100.0;
-pub(super) const GB: f64 = 1e9;
+const GB: f64 = 1e9;
 /// The line of the logs that a profile keeps.
 pub(super) const STORED_LOGS: &str = "stored logs";
 pub(super) const ASSUMED: &str = "Assumed: 5 ms for a DynamoDB request, functions of 256 MB, 1,600 bytes of logs for an HTTP request.";
@@ -40,24 +54,23 @@ const LAMBDA: &str = "Lambda";
 const API_GATEWAY: &str = "API Gateway";
 const CLOUDWATCH: &str = "CloudWatch";
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Line {
     pub(crate) service: &'static str,
     pub(crate) what: &'static str,
     pub(crate) quantity: f64,
-    pub(crate) unit: String,
     /// The cost of a month.
     pub(crate) usd: f64,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Bill {
     pub(crate) name: &'static str,
     pub(crate) lines: Vec<Line>,
     pub(crate) usd: f64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct MonthlyCost {
     /// One partition key, if DynamoDB served the whole demand.
     pub(crate) unsharded: Bill,
@@ -69,75 +82,121 @@ pub(crate) struct MonthlyCost {
     pub(crate) storage_of_a_months_items: Line,
 }
 
-pub(super) fn month(case: &Case<'_>) -> MonthlyCost {
-    let unsharded = table(case, case.page.units.unsharded);
-    let mut own_service = table(case, case.page.units.uneven);
-    // The metadata table is always on demand. Every busy instance renews its pages.
-    let directory = case.directory_read_units() * MONTH_HOURS * HOUR_SECONDS;
-    let price = &case.prices.dynamodb_read_request_units;
-    own_service.push(line(DYNAMODB, "directory", directory, price));
-    let functions = own_service.iter().cloned().chain(around(case)).collect();
-    let items = case.demand.writes_per_second * MONTH_HOURS * HOUR_SECONDS;
-    let stored = items * (f64::from(case.demand.item_bytes) + STORED_WITH_ITEM) / GB;
-    MonthlyCost {
-        unsharded: bill("plain DynamoDB, one partition key", unsharded),
-        own_service: bill("the crate in a service of one's own", own_service),
-        functions: bill("the functions behind API Gateway", functions),
-        storage_of_a_months_items: line(DYNAMODB, "storage", stored, &case.prices.dynamodb_storage),
-    }
-}
-
-/// The lines of the table: writes, which cost the same sharded or not, and pages of these read
-/// units.
-fn table(case: &Case<'_>, units_of_page: f64) -> Vec<Line> {
-    let prices = case.prices;
-    let (write, read, each) = match case.options.capacity {
-        CapacityMode::OnDemand => (
-            &prices.dynamodb_write_request_units,
-            &prices.dynamodb_read_request_units,
-            MONTH_HOURS * HOUR_SECONDS,
-        ),
-        CapacityMode::Provisioned => (
-            &prices.dynamodb_write_capacity_hours,
-            &prices.dynamodb_read_capacity_hours,
-            MONTH_HOURS / TARGET_UTILISATION,
-        ),
-    };
-    let reads = case.pages_per_second() * units_of_page * each;
-    let writes = case.demand.write_units_per_second * each;
-    vec![line(DYNAMODB, "writes", writes, write), line(DYNAMODB, "reads", reads, read)]
-}
-
-/// The lines of the functions, the HTTP API and their logs.
-fn around(case: &Case<'_>) -> Vec<Line> {
-    let prices = case.prices;
-    let seconds = MONTH_HOURS * HOUR_SECONDS;
-    let (writes, pages) = (case.requests_of_writer(), case.pages_per_second());
-    let gb_seconds = MEMORY_GB
-        * (writes * billed(case.seconds_of_writer()) + pages * billed(case.seconds_of_reader()));
-    let steps = |items: u32| {
-        (f64::from(items) * f64::from(case.demand.item_bytes) / METERED_BYTES).ceil().max(1.0)
-    };
-    let metered = writes * steps(case.options.items_per_request) + pages * steps(case.page.items);
-    let throttles = case.demand.writes_per_second * case.shards.throttled * seconds;
-    let logs = (writes + pages) * LOG_BYTES * seconds / GB;
-    let mut lines = vec![
-        line(LAMBDA, "requests", (writes + pages) * seconds, &prices.lambda_requests),
-        line(LAMBDA, "compute", gb_seconds * seconds, &prices.lambda_gb_seconds_arm64),
-        line(API_GATEWAY, "requests", metered * seconds, &prices.http_api_requests),
-        line(CLOUDWATCH, "logs", logs, &prices.log_ingestion),
-        line(CLOUDWATCH, "Contributor Insights", INSIGHT_RULES, &prices.contributor_insights_rules),
-        line(CLOUDWATCH, "throttles counted", throttles, &prices.contributor_insights_events),
-    ];
-    if let Some(profile) = case.options.profile.map(Profile::of) {
-        let stored = logs * f64::from(profile.log_days) / MONTH_DAYS;
-        lines.push(line(CLOUDWATCH, STORED_LOGS, stored, &prices.log_storage));
-        if profile.traced {
-            let traces = case.traces() * seconds;
-            lines.push(line(CLOUDWATCH, "X-Ray", traces, &prices.xray_traces));
+impl Plan {
+    pub(super) fn monthly_cost(&self) -> MonthlyCost {
+        let unsharded = self.table(self.page.units.unsharded);
+        let mut own_service = self.table(self.page.units.uneven);
+        // The metadata table is always on demand. Every busy instance renews its pages.
+        let directory = self.directory_read_units() * MONTH_SECONDS;
+        let price = &self.prices.dynamodb_read_request_units;
+        own_service.push(line(DYNAMODB, "directory", directory, price));
+        let functions = own_service.iter().cloned().chain(self.around()).collect();
+        let items = self.demand.writes_per_second * MONTH_SECONDS;
+        let stored = items * (f64::from(self.demand.item_bytes) + STORED_WITH_ITEM) / GB;
+        let storage = line(DYNAMODB, "storage", stored, &self.prices.dynamodb_storage);
+        MonthlyCost {
+            unsharded: bill("plain DynamoDB, one partition key", unsharded),
+            own_service: bill("the crate in a service of one's own", own_service),
+            functions: bill("the functions behind API Gateway", functions),
+            storage_of_a_months_items: storage,
         }
     }
-    lines
+
+    /// The lines of the table: writes, which cost the same sharded or not, and pages of these read
+    /// units.
+    fn table(&self, units_of_page: f64) -> Vec<Line> {
+        let prices = &self.prices;
+        let (write, read, each) = match self.options.capacity {
+            CapacityMode::OnDemand => (
+                &prices.dynamodb_write_request_units,
+                &prices.dynamodb_read_request_units,
+                MONTH_SECONDS,
+            ),
+            CapacityMode::Provisioned => (
+                &prices.dynamodb_write_capacity_hours,
+                &prices.dynamodb_read_capacity_hours,
+                MONTH_HOURS / TARGET_UTILISATION,
+            ),
+        };
+        let reads = self.pages_per_second() * units_of_page * each;
+        let writes = self.demand.write_units_per_second * each;
+        vec![line(DYNAMODB, "writes", writes, write), line(DYNAMODB, "reads", reads, read)]
+    }
+
+    /// The lines of the functions, the HTTP API and their logs.
+    fn around(&self) -> Vec<Line> {
+        let prices = &self.prices;
+        let (writes, pages) = (self.requests_of_writer(), self.pages_per_second());
+        let requests = (writes + pages) * MONTH_SECONDS;
+        let busy =
+            writes * billed(self.seconds_of_writer()) + pages * billed(self.seconds_of_reader());
+        let gb_seconds = MEMORY_GB * busy * MONTH_SECONDS;
+        let steps = |items: u32| {
+            (f64::from(items) * f64::from(self.demand.item_bytes) / METERED_BYTES).ceil().max(1.0)
+        };
+        let metered =
+            writes * steps(self.options.items_per_request) + pages * steps(self.page.items);
+        let throttles = self.demand.writes_per_second * self.throttled * MONTH_SECONDS;
+        let logs = requests * LOG_BYTES / GB;
+        let rules = &prices.contributor_insights_rules;
+        let mut lines = vec![
+            line(LAMBDA, "requests", requests, &prices.lambda_requests),
+            line(LAMBDA, "compute", gb_seconds, &prices.lambda_gb_seconds_arm64),
+            line(API_GATEWAY, "requests", metered * MONTH_SECONDS, &prices.http_api_requests),
+            line(CLOUDWATCH, "logs", logs, &prices.log_ingestion),
+            line(CLOUDWATCH, "Contributor Insights", INSIGHT_RULES, rules),
+            line(CLOUDWATCH, "throttles counted", throttles, &prices.contributor_insights_events),
+        ];
+        if let Some(profile) = self.options.profile {
+            let stored = logs * f64::from(profile.log_days()) / MONTH_DAYS;
+            lines.push(line(CLOUDWATCH, STORED_LOGS, stored, &prices.log_storage));
+            if profile.is_traced() {
+                let traces = self.traces() * MONTH_SECONDS;
+                lines.push(line(CLOUDWATCH, "X-Ray", traces, &prices.xray_traces));
+            }
+        }
+        lines
+    }
+
+    /// The average number of instances that are busy at once: requests per second times the seconds
+    /// of each. (AWS Lambda developer guide, "Understanding Lambda function scaling".)
+    fn busy_instances(&self) -> f64 {
+        self.requests_of_writer() * self.seconds_of_writer()
+            + self.pages_per_second() * self.seconds_of_reader()
+    }
+
+    fn pages_per_second(&self) -> f64 {
+        self.options.read_rate.into()
+    }
+
+    /// Read units of the directory per second. A busy instance renews the page that lists the key,
+    /// which takes one unit, before its lease ends. A request renews it at most once.
+    fn directory_read_units(&self) -> f64 {
+        let renewals = self.busy_instances() / (MAX_LEASE.as_secs_f64() * RENEWAL_SHARE);
+        renewals.min(self.requests_of_writer() + self.pages_per_second())
+    }
+
+    /// Traces that X-Ray records per second. Each function samples one request a second, and 5
+    /// percent of the others. (AWS Lambda developer guide, "Visualize Lambda function invocations
+    /// using AWS X-Ray".)
+    fn traces(&self) -> f64 {
+        let sampled = |requests: f64| requests.min(1.0) + 0.05 * (requests - 1.0).max(0.0);
+        sampled(self.requests_of_writer()) + sampled(self.pages_per_second())
+    }
+
+    fn requests_of_writer(&self) -> f64 {
+        self.demand.writes_per_second / f64::from(self.options.items_per_request.max(1))
+    }
+
+    fn seconds_of_writer(&self) -> f64 {
+        REQUEST_SECONDS * f64::from(self.options.items_per_request.div_ceil(WRITE_CONCURRENCY))
+            + OWN_SECONDS
+    }
+
+    fn seconds_of_reader(&self) -> f64 {
+        REQUEST_SECONDS * f64::from(self.page.unsharded_requests) * self.page.latency.uneven
+            + OWN_SECONDS
+    }
 }
 
 /// Rounds up to milliseconds, as Lambda's bill does.
@@ -146,7 +205,7 @@ fn billed(seconds: f64) -> f64 {
 }
 
 fn line(service: &'static str, what: &'static str, quantity: f64, price: &Price) -> Line {
-    Line { service, what, quantity, unit: price.unit.clone(), usd: price.of(quantity) }
+    Line { service, what, quantity, usd: price.of(quantity) }
 }
 
 fn bill(name: &'static str, lines: Vec<Line>) -> Bill {
@@ -156,11 +215,11 @@ fn bill(name: &'static str, lines: Vec<Line>) -> Bill {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::options::{PlanOptions, ProfileName};
+    use crate::plan::options::{PlanOptions, Profile};
     use crate::plan::plan;
 
     fn cost(options: &PlanOptions) -> MonthlyCost {
-        plan(options).monthly_cost
+        plan(options).monthly_cost()
     }
 
     fn options() -> PlanOptions {
@@ -181,9 +240,9 @@ mod tests {
         let stored = 21_108.1 * 0.03 / (730.0 / 24.0);
         let traced = 252.9 * 2_628_000.0 * 5.0 / 1e6;
         let rows = [
-            (ProfileName::Development, 7.0, 0.0),
-            (ProfileName::Standard, 30.0, 0.0),
-            (ProfileName::Production, 365.0, traced),
+            (Profile::Development, 7.0, 0.0),
+            (Profile::Standard, 30.0, 0.0),
+            (Profile::Production, 365.0, traced),
         ];
         for (profile, days, traces) in rows {
             let with = cost(&PlanOptions { profile: Some(profile), ..options() });
@@ -225,5 +284,14 @@ mod tests {
         // 5,000 / 0.7 capacity units for 730 hours at 0.00065.
         assert!((usd(&provisioned.unsharded, DYNAMODB, "writes") - 3_389.29).abs() < 0.01);
         assert!(provisioned.unsharded.usd < single.unsharded.usd);
+    }
+
+    #[test]
+    fn a_busy_instance_renews_a_page_before_its_lease_ends() {
+        // 5,000 requests a second of 6 ms each keep 30 instances busy, which each read the page
+        // 1.25 times a second.
+        let options = PlanOptions { read_rate: 0, ..PlanOptions::of(5_000, None) };
+        let found = plan(&options).directory_read_units();
+        assert!((found - 37.5).abs() < 1e-6, "{found}");
     }
 }

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct PlanOptions {
-    /// Writes per second of all hot keys together
+    /// Writes per second of the hot key
     #[arg(long, value_name = "N", allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) write_rate: u32,
@@ -13,7 +13,7 @@ pub(crate) struct PlanOptions {
     #[arg(long, value_name = "BYTES", allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..=409_600))]
     pub(crate) item_size: u32,
-    /// Pages read per second from all hot keys together; 0 if they are not read
+    /// Pages read per second from the hot key; 0 if it is not read
     #[arg(long, value_name = "N", allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub(crate) read_rate: u32,
@@ -26,15 +26,10 @@ pub(crate) struct PlanOptions {
     #[arg(long, value_name = "P", allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) partitions: Option<u32>,
-    /// Hot keys that share the rates evenly
-    #[arg(long, value_name = "K", default_value_t = 1, allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pub(crate) keys: u32,
     /// Read pages with strong consistency, which doubles the units
     #[arg(long)]
     pub(crate) consistent: bool,
-    /// Judge this number of shards for each key [default: the number that this product's policy
-    /// gives it]
+    /// Judge this number of shards [default: the number that this product's policy gives the key]
     #[arg(long, value_name = "N", allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) shards: Option<u32>,
@@ -48,7 +43,7 @@ pub(crate) struct PlanOptions {
     /// Profile of the template, for the parts of the functions' bill that follow from it: stored logs
     /// and X-Ray [default: without these parts]
     #[arg(long, value_enum)]
-    pub(crate) profile: Option<ProfileName>,
+    pub(crate) profile: Option<Profile>,
 }
 
 #[cfg(test)]
@@ -61,7 +56,6 @@ impl PlanOptions {
             read_rate: 20,
             page_size: 100,
             partitions,
-            keys: 1,
             items_per_request: 1,
             ..Self::default()
         }
@@ -78,11 +72,27 @@ pub(crate) enum CapacityMode {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum ProfileName {
+pub(crate) enum Profile {
     /// Cheap, for tests.
     Development,
     /// The default of the template.
     Standard,
     /// Traced, with a canary and long logs.
     Production,
+}
+
+/// The values of `Settings` in template.yaml that the functions' bill depends on.
+impl Profile {
+    pub(super) const fn log_days(self) -> u32 {
+        match self {
+            Self::Development => 7,
+            Self::Standard => 30,
+            Self::Production => 365,
+        }
+    }
+
+    /// `XRayTracing` is Active.
+    pub(super) const fn is_traced(self) -> bool {
+        matches!(self, Self::Production)
+    }
 }

@@ -1,19 +1,42 @@
-//! The number of shards that this product's policy gives a key. Several keys count as one key with
-//! the shards of all, as in [`throttled`].
+//! The share of the first attempts that is throttled, for a number of shards on a number of
+//! partitions, by the policy's own formula ([`collisions`]), and the number of shards that the
+//! policy gives a key.
+//!
+//! The share is an expectation over all placements: a single key may be luckier or unluckier. The
+//! demand is a flow, of which a partition refuses what exceeds its rate. Large writes that coincide
+//! within a second are not counted. First attempts are counted in the long run, after partitions
+//! have spent their saved burst capacity, and without retries, which compete with first attempts
+//! while an overload lasts (docs/adr/0004).
 
-use serde::Serialize;
-use sharding::internal::{policy::rules::ScalingPolicy, policy::sizing::Sizing};
+use sharding::internal::policy::{collisions, rules::ScalingPolicy, sizing::Sizing};
 use sharding::{PARTITION_WRITE_UNITS, ShardCount};
 
-use super::demand::Demand;
-use super::partitions::{MOST_PARTITIONS, kept_partitions};
-use super::throttling::{MOST_SHARDS, NEGLIGIBLE, fewest_shards, throttled};
+use super::demand::{Demand, MOST_PARTITIONS, PARTITION, kept_partitions};
 
+/// A plan calls shards enough if a smaller share is throttled. The policy itself is stricter.
+pub(super) const NEGLIGIBLE: f64 = 0.02;
+/// The most shards that a deployment allows a key (`MaxShards` of template.yaml).
+pub(super) const MOST_SHARDS: u32 = 1_000;
+/// Above the limit of a deployment, so that a report names the number that a key needs.
+const UNLIMITED: u32 = 1_000_000;
 /// The compared numbers of partitions, as multiples of those of a table that has served the demand
 /// before.
 const ROOMS: [f64; 3] = [1.0, 1.5, 2.0];
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+/// The expected share of the first attempts that is throttled, if the key has this many shards.
+pub(super) fn throttled(demand: &Demand, shards: u32, partitions: u32) -> f64 {
+    let shards = ShardCount::new(shards).unwrap_or(ShardCount::ONE);
+    collisions::throttled(demand.write_units_per_second / PARTITION, shards, Some(partitions))
+}
+
+/// The fewest shards with which a negligible share is throttled; `None` if even the most shards are
+/// not enough. More shards never throttle more: smaller parts of a demand spread more evenly.
+pub(super) fn fewest_shards(demand: &Demand, partitions: u32) -> Option<u32> {
+    let is_enough = |shards: ShardCount| throttled(demand, shards.get(), partitions) < NEGLIGIBLE;
+    collisions::fewest(ShardCount::new(MOST_SHARDS)?, is_enough).map(ShardCount::get)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PolicyShards {
     pub(crate) shards: u32,
     pub(crate) throttled: f64,
@@ -25,7 +48,7 @@ pub(crate) struct PolicyShards {
     pub(crate) needed_write_units: Option<u64>,
 }
 
-/// The shards of each key, at most `most`, on a table with this many partitions.
+/// The shards of the key, at most `most`, on a table with this many partitions.
 pub(super) fn shards(demand: &Demand, partitions: u32, most: u32) -> PolicyShards {
     let throttled_with = |shards| throttled(demand, shards, partitions);
     if throttled_with(1) < NEGLIGIBLE {
@@ -33,13 +56,13 @@ pub(super) fn shards(demand: &Demand, partitions: u32, most: u32) -> PolicyShard
         return PolicyShards { shards: 1, throttled, is_short: false, needed_write_units: None };
     }
     let policy = ScalingPolicy {
-        max_shards: ShardCount::new(most.saturating_mul(demand.keys)).unwrap_or(ShardCount::ONE),
+        max_shards: ShardCount::new(most).unwrap_or(ShardCount::ONE),
         ..ScalingPolicy::default()
     };
     let units = demand.write_units_per_second;
     let sizing = policy.shards_for(units, Some(partitions));
     let fewest = fewest_shards(demand, partitions).unwrap_or(1);
-    let shards = sizing.shards().get().div_ceil(demand.keys).max(fewest).min(most);
+    let shards = sizing.shards().get().max(fewest).min(most);
     let throttled = throttled_with(shards);
     let is_short = matches!(sizing, Sizing::Short(_)) || throttled >= NEGLIGIBLE;
     let has = u64::from(partitions) * PARTITION_WRITE_UNITS;
@@ -47,7 +70,14 @@ pub(super) fn shards(demand: &Demand, partitions: u32, most: u32) -> PolicyShard
     PolicyShards { shards, throttled, is_short, needed_write_units: needed }
 }
 
-/// Partitions of a table, and shards of each key, that are enough for the demand.
+/// The shards of a key with this rate on a table that has taken it before, at most `UNLIMITED`.
+pub(crate) fn unlimited_shards(write_units_per_second: u64) -> u32 {
+    let rate = u32::try_from(write_units_per_second).unwrap_or(u32::MAX);
+    let demand = Demand::new(rate, 1);
+    shards(&demand, kept_partitions(demand.write_units_per_second), UNLIMITED).shards
+}
+
+/// Partitions of a table, and shards of the key, that are enough for the demand.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Enough {
     pub(super) partitions: u32,
@@ -78,34 +108,52 @@ pub(super) fn enough(demand: &Demand, now: u32) -> Option<Enough> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use rand::rngs::StdRng;
+    use rand::{RngExt, SeedableRng};
 
-    fn of(rate: u32, item_bytes: u32, keys: u32, partitions: u32) -> PolicyShards {
-        shards(&Demand::new(rate, item_bytes, keys), partitions, 200)
+    #[test]
+    fn it_is_the_mean_over_drawn_placements() {
+        let mut rng = StdRng::seed_from_u64(1);
+        for (rate, shards, partitions) in
+            [(5_000, 5, 8), (20_000, 24, 64), (3_000, 12, 4), (9_000, 12, 16)]
+        {
+            let demand = Demand::new(rate, 1_024);
+            let mut drawn = || {
+                let mut loads = vec![0.0; partitions as usize];
+                for _ in 0..shards {
+                    loads[rng.random_range(0..partitions as usize)] +=
+                        demand.units_per_shard(shards);
+                }
+                let over = loads.iter().map(|load| f64::max(load - 1_000.0, 0.0));
+                over.sum::<f64>() / demand.write_units_per_second
+            };
+            let mean = (0..10_000).map(|_| drawn()).sum::<f64>() / 10_000.0;
+            let found = throttled(&demand, shards, partitions);
+            assert!((found / mean - 1.0).abs() < 0.03, "{rate} {shards}: {found}, drawn {mean}");
+        }
+    }
+
+    fn of(rate: u32, partitions: u32) -> PolicyShards {
+        shards(&Demand::new(rate, 1_000), partitions, 200)
     }
 
     #[test]
     fn a_key_gets_shards_only_if_it_is_throttled() {
-        // Writes per second, bytes, keys, partitions, and a range of shards.
-        let rows = [
-            (300, 1_000, 1, 4, 1..=1),
-            (1_015, 1_000, 1, 4, 1..=1),
-            (5_000, 1_000, 1, 1_000, 7..=10),
-            (5_000, 1_000, 1, 10, 40..=200),
-            // Keys share partitions.
-            (2_400, 1_000, 8, 5, 2..=20),
-            (5_000, 1_000, 1_000, 10, 1..=1),
-        ];
-        for (rate, bytes, keys, partitions, shards) in rows {
-            let found = of(rate, bytes, keys, partitions);
-            assert!(shards.contains(&found.shards) && !found.is_short, "{rate} {keys}: {found:?}");
+        // Writes per second, partitions, and a range of shards.
+        let rows =
+            [(300, 4, 1..=1), (1_015, 4, 1..=1), (5_000, 1_000, 7..=10), (5_000, 10, 40..=200)];
+        for (rate, partitions, shards) in rows {
+            let found = of(rate, partitions);
+            assert!(shards.contains(&found.shards) && !found.is_short, "{rate}: {found:?}");
             assert_eq!(found.needed_write_units, None);
         }
     }
 
     #[test]
     fn a_table_that_is_short_needs_more_write_units() {
-        for (rate, keys, partitions) in [(5_000, 1, 1), (5_000, 1, 4), (8_000, 8, 4)] {
-            let found = of(rate, 1_000, keys, partitions);
+        for (rate, partitions) in [(5_000, 1), (5_000, 4), (8_000, 4)] {
+            let found = of(rate, partitions);
             let units = found.needed_write_units.unwrap_or(0);
             assert!(found.is_short && found.shards <= 200, "{partitions}: {found:?}");
             assert!((u64::from(rate)..=4 * u64::from(rate)).contains(&units), "{found:?}");
@@ -124,10 +172,17 @@ mod tests {
             (100_000, 4, 400, 400..=1_000),
         ];
         for (rate, now, partitions, shards) in rows {
-            let found = enough(&Demand::new(rate, 1_000, 1), now).unwrap();
+            let found = enough(&Demand::new(rate, 1_000), now).unwrap();
             assert_eq!(found.partitions, partitions, "{rate}: {found:?}");
             assert!(shards.contains(&found.shards), "{rate}: {found:?}");
         }
-        assert_eq!(enough(&Demand::new(1_000_000, 2_000, 1), 4), None);
+        assert_eq!(enough(&Demand::new(1_000_000, 2_000), 4), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_shard_of_a_key_exceeds_a_partition(rate in 1_021u64..10_000_000) {
+            prop_assert!(u64::from(unlimited_shards(rate)) >= rate.div_ceil(PARTITION_WRITE_UNITS));
+        }
     }
 }

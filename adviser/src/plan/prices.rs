@@ -1,11 +1,7 @@
 //! The published prices: one data file, `adviser/prices.json`. It also has the source and the date
-//! of each price, which only a test reads.
+//! of each price, and the prices of a stack at rest (docs/costs.md), which only a test reads.
 
 use serde::Deserialize;
-
-pub(super) const MONTH_HOURS: f64 = 730.0;
-pub(super) const MONTH_DAYS: f64 = MONTH_HOURS / 24.0;
-pub(super) const HOUR_SECONDS: f64 = 3_600.0;
 
 const FILE: &str = include_str!("../../prices.json");
 
@@ -21,7 +17,6 @@ pub(crate) struct Prices {
     /// Write units per second added to the warm throughput of a table or an index; charged once.
     pub(crate) dynamodb_warm_write_units: Price,
     pub(crate) dynamodb_storage: Price,
-    pub(crate) dynamodb_point_in_time_recovery: Price,
     pub(crate) contributor_insights_rules: Price,
     pub(crate) contributor_insights_events: Price,
     pub(crate) lambda_requests: Price,
@@ -29,16 +24,11 @@ pub(crate) struct Prices {
     pub(crate) http_api_requests: Price,
     pub(crate) log_ingestion: Price,
     pub(crate) log_storage: Price,
-    pub(crate) cloudwatch_alarm_metrics: Price,
-    pub(crate) cloudwatch_dashboards: Price,
-    pub(crate) scheduler_invocations: Price,
     pub(crate) xray_traces: Price,
-    pub(crate) kms_requests: Price,
 }
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Price {
-    pub(crate) unit: String,
     /// The number of units that the price is for.
     per: f64,
     tiers: Vec<Tier>,

@@ -6,7 +6,6 @@
 //! (docs/costs.md, "Reads by fan-out": 100 items of 1 KB, eventually consistent, each request 3
 //! ms).
 
-use serde::Serialize;
 use sharding::internal::policy::collisions::binomial;
 
 const READ_UNIT_BYTES: u64 = 4_096;
@@ -18,12 +17,10 @@ const FAN_OUT: u32 = 64;
 /// The assumed 99th percentile of a request's latency over its median.
 const SLOW: f64 = 3.0;
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PageCost {
     /// The number of items: as many as requested, or as fit into about 2 MB.
     pub(crate) items: u32,
-    pub(crate) ends_early: bool,
-    pub(crate) shards: u32,
     /// Requests of the unsharded page. A `Query` reads at most 1 MB.
     pub(crate) unsharded_requests: u32,
     /// Requests of the page over shards, in its first round. If sort keys are uneven, shards that
@@ -33,7 +30,7 @@ pub(crate) struct PageCost {
     pub(crate) latency: PageLatency,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PageUnits {
     pub(crate) unsharded: f64,
     /// Over the shards, for a reader that knows each shard's number of items in advance;
@@ -45,7 +42,7 @@ pub(crate) struct PageUnits {
 }
 
 /// Latency of a page over the shards, as a multiple of the unsharded page's.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PageLatency {
     /// With even sort keys, if every request takes the same time; measured up to 64 shards.
     pub(crate) even: f64,
@@ -70,7 +67,7 @@ const MEASURED: [[f64; 5]; 4] = [
 /// Calculates the cost of a page of items of this size over this number of shards.
 pub(super) fn page(items: u32, item_bytes: u32, shards: u32, consistent: bool) -> PageCost {
     let fitting = (PAGE_BYTES / u64::from(item_bytes.max(1))).max(1) as u32;
-    let (ends_early, items) = (fitting < items, items.min(fitting));
+    let items = items.min(fitting);
     let per_unit = if consistent { 1.0 } else { 0.5 };
     let (requests, unsharded) = query(u64::from(items), item_bytes);
     let (mut requests_of_shard, mut units_of_shard) = (0.0, 0.0);
@@ -85,8 +82,6 @@ pub(super) fn page(items: u32, item_bytes: u32, shards: u32, consistent: bool) -
     let rounds = f64::from(shards.div_ceil(FAN_OUT));
     PageCost {
         items,
-        ends_early,
-        shards,
         unsharded_requests: u32::try_from(requests).unwrap_or(u32::MAX),
         requests: (requests_of_shard * f64::from(shards)).round() as u32,
         units: PageUnits {
@@ -158,10 +153,6 @@ mod tests {
                 assert!(off < 0.01, "{shards} shards: {found}, measured {expected}");
             }
         }
-        for (shards, expected) in [(4, 1.09), (16, 1.19), (64, 1.60)] {
-            let found = page(100, 1_024, shards, false).latency.even;
-            assert!((found - expected).abs() < 1e-9, "{shards} shards: {found}");
-        }
     }
 
     #[test]
@@ -174,7 +165,7 @@ mod tests {
     #[test]
     fn a_query_reads_a_megabyte_and_a_page_two() {
         let page = page(1_000, 409_600, 1, true);
-        assert_eq!((page.items, page.ends_early, page.unsharded_requests), (5, true, 3));
+        assert_eq!((page.items, page.unsharded_requests), (5, 3));
         assert!((page.units.unsharded - 500.0).abs() < 1e-9, "{page:?}");
     }
 

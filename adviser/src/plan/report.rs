@@ -1,18 +1,26 @@
 //! The report of a plan.
 
+use std::collections::BTreeSet;
+
 use cli::numbers::{counted, decimal, dollars, percent, whole};
 
 use super::costs::{self, Bill, SERVICES};
+use super::demand::{NEW_TABLE, PARTITION};
 use super::figures::Plan;
-use super::partitions::NEW_TABLE;
-use super::throttling::{MOST_SHARDS, NEGLIGIBLE};
+use super::policy::{MOST_SHARDS, NEGLIGIBLE, throttled};
 use super::verdict::raised;
 use crate::report::{Report, table};
 
+/// Write units per second that a table serves unless its quota is raised, and as many read units.
+/// (DynamoDB developer guide, "Quotas".)
+const TABLE_QUOTA: f64 = 40_000.0;
+/// From this number of units on, a few writes that coincide exceed a partition.
+const LARGE_WRITE: u32 = 100;
+
 impl Plan {
     pub(crate) fn report(&self) -> Report {
-        let mut report = Report::of(self);
-        report.text(&self.verdict.text);
+        let mut report = Report::default();
+        report.text(self.verdict());
         report.lines([
             ("demand", self.demand_line()),
             ("partitions", self.partitions_line()),
@@ -22,21 +30,17 @@ impl Plan {
         self.report_throttling(&mut report);
         self.report_page(&mut report);
         self.report_costs(&mut report);
-        self.report_at_rest(&mut report);
-        if !self.notes.is_empty() {
-            report.text(self.notes.join("\n"));
+        let notes = self.notes();
+        if !notes.is_empty() {
+            report.text(notes.join("\n"));
         }
         report
     }
 
     fn demand_line(&self) -> String {
         let demand = &self.demand;
-        let keys = match demand.keys {
-            1 => String::new(),
-            keys => format!(", shared by {}", counted(keys, "key")),
-        };
         format!(
-            "{} a second: {} of {} ({} bytes, started KBs){keys}",
+            "{} a second: {} of {} ({} bytes, started KBs)",
             counted(demand.write_units_per_second.round() as u64, "write unit"),
             counted(demand.writes_per_second.round() as u64, "write"),
             counted(demand.units_per_write, "unit"),
@@ -45,22 +49,20 @@ impl Plan {
     }
 
     fn partitions_line(&self) -> String {
-        let partitions = &self.partitions;
-        let origin = match (partitions.assumed, partitions.count == NEW_TABLE) {
-            (false, _) => String::new(),
-            (true, true) => ", as in a new table".to_owned(),
-            (true, false) => format!(
+        let origin = match (self.options.partitions, self.partitions) {
+            (Some(_), _) => String::new(),
+            (None, NEW_TABLE) => ", as in a new table".to_owned(),
+            (None, _) => format!(
                 ", as in a table that has served this demand before (a new one has {NEW_TABLE})"
             ),
         };
-        let count = whole(f64::from(partitions.count));
-        format!("{count} of {} write units a second{origin}", whole(partitions.write_units))
+        let count = whole(f64::from(self.partitions));
+        format!("{count} of {} write units a second{origin}", whole(PARTITION))
     }
 
     fn shards_line(&self) -> String {
-        let shards = &self.shards;
-        let on_paper = shards.on_paper;
-        let fewest = match shards.fewest {
+        let on_paper = self.demand.shards_on_paper();
+        let fewest = match self.fewest {
             Some(1) => "one is enough".to_owned(),
             Some(fewest) => format!(
                 "{on_paper} in theory, but shards share partitions: under 2 % is throttled from {fewest} on"
@@ -69,13 +71,12 @@ impl Plan {
                 "{on_paper} in theory, but on these partitions, more than 2 % is throttled even with {MOST_SHARDS}"
             ),
         };
-        let requested = if shards.asked_for { ", as requested" } else { "" };
-        format!("{}{requested}{}; {fewest}", shards.judged, raised(shards.judged))
+        let requested = if self.options.shards.is_some() { ", as requested" } else { "" };
+        format!("{}{requested}{}; {fewest}", self.shards, raised(self.shards))
     }
 
     fn policy_line(&self) -> String {
-        let policy = &self.shards.policy;
-        let keys = if self.demand.keys == 1 { "the key" } else { "each key" };
+        let policy = &self.policy;
         let why = match policy.needed_write_units {
             Some(units) => format!(
                 "more hardly help: the table is short of partitions, and the policy asks for a warm throughput of {} \
@@ -86,22 +87,29 @@ impl Plan {
             None if policy.shards == 1 => "it is hardly throttled".to_owned(),
             None => "enough on these partitions, with a reserve for unlucky placements".to_owned(),
         };
-        format!("gives {keys} {} ({why})", counted(policy.shards, "shard"))
+        format!("gives the key {} ({why})", counted(policy.shards, "shard"))
     }
 
+    /// The judged number of shards, its half, double and quadruple, and the other numbers that the
+    /// plan names.
     fn report_throttling(&self, report: &mut Report) {
-        let here = format!("throttled on {}", counted(self.partitions.count, "partition"));
+        let judged = self.shards;
+        let all = [1, self.demand.shards_on_paper(), judged / 2, judged, judged * 2, judged * 4];
+        let all: BTreeSet<u32> = all.into_iter().chain(self.fewest).collect();
+        let here = format!("throttled on {}", counted(self.partitions, "partition"));
         let there = format!("on {NEW_TABLE} (a new table)");
         // On a new table, both columns would be the same.
-        let columns = if self.partitions.count == NEW_TABLE { 3 } else { 4 };
+        let columns = if self.partitions == NEW_TABLE { 3 } else { 4 };
         let mut table = table(&["shards", "units/s of each", &here, &there][..columns]);
-        for row in &self.throttling {
-            let mark = if row.shards == self.shards.judged { "> " } else { "" };
+        for shards in all.range(1..=MOST_SHARDS) {
+            let throttled_on =
+                |partitions: u32| percent(throttled(&self.demand, *shards, partitions));
+            let mark = if *shards == judged { "> " } else { "" };
             let cells = [
-                format!("{mark}{}", row.shards),
-                decimal(row.units_per_shard),
-                percent(row.throttled),
-                percent(row.throttled_on_a_new_table),
+                format!("{mark}{shards}"),
+                decimal(self.demand.units_per_shard(*shards)),
+                throttled_on(self.partitions),
+                throttled_on(NEW_TABLE),
             ];
             table.add_row(&cells[..columns]);
         }
@@ -130,10 +138,10 @@ impl Plan {
         add("unsharded", page.unsharded_requests, units.unsharded, 1.0, 1.0);
         let size = whole(f64::from(self.demand.item_bytes));
         let items = format!("{} of {size} bytes.", counted(page.items, "item"));
-        if page.shards == 1 {
+        if self.shards == 1 {
             return report.table(&table, &items);
         }
-        let (shards, slowest) = (counted(page.shards, "shard"), latency.slowest_of_all);
+        let (shards, slowest) = (counted(self.shards, "shard"), latency.slowest_of_all);
         add(&format!("{shards}, even sort keys"), page.requests, units.even, latency.even, slowest);
         let uneven = format!("{shards}, uneven sort keys");
         add(&uneven, page.requests, units.uneven, latency.uneven, slowest);
@@ -142,13 +150,13 @@ impl Plan {
              there, if every request takes the same time{}. The slowest request comes on top, if one in a hundred takes \
              three times the median (assumed).",
             decimal(page.units.least),
-            if page.shards > 64 { ", 64 at once (measured up to 64 shards)" } else { "" },
+            if self.shards > 64 { ", 64 at once (measured up to 64 shards)" } else { "" },
         );
         report.table(&table, &note);
     }
 
     fn report_costs(&self, report: &mut Report) {
-        let cost = &self.monthly_cost;
+        let (cost, prices) = (self.monthly_cost(), &self.prices);
         let mut table = table(&[&["a month"], &SERVICES[..], &["together"]].concat());
         for bill in [&cost.unsharded, &cost.own_service, &cost.functions] {
             let each = SERVICES.map(|service| of_service(bill, service));
@@ -160,9 +168,11 @@ impl Plan {
         let left_out =
             if of_profile { "" } else { "Stored logs and X-Ray are left out (--profile). " };
         let note = format!(
-            "Prices of {}; adviser/prices.json has the source of each, and how sure it is. The first line is DynamoDB's bill if one key could take the whole demand. Reads assume uneven \
+            "Prices of {}, {}, collected on {}; adviser/prices.json has the source of each, and how sure it is. The first line is DynamoDB's bill if one key could take the whole demand. Reads assume uneven \
              sort keys. {} {left_out}Storing each month's items adds {} a month ({} GB), sharded or not.",
-            self.prices,
+            prices.region,
+            prices.currency,
+            prices.assembled_on,
             costs::ASSUMED,
             dollars(storage.usd),
             whole(storage.quantity),
@@ -170,23 +180,22 @@ impl Plan {
         report.table(&table, &note);
     }
 
-    fn report_at_rest(&self, report: &mut Report) {
-        let profiles = self.at_rest.profiles.each_ref();
-        let names = profiles.map(|stack| stack.profile);
-        let mut table = table(&[&["at rest, a month"], &names[..]].concat());
-        for (part, (name, _)) in profiles[0].parts.iter().enumerate() {
-            let cell = |usd: f64| if usd > 0.0 { dollars(usd) } else { "-".to_owned() };
-            let [first, second, third] = profiles.map(|stack| cell(stack.parts[part].1));
-            table.add_row([(*name).to_owned(), first, second, third]);
-        }
-        let [first, second, third] = profiles.map(|stack| dollars(stack.usd));
-        table.add_row(["together".to_owned(), first, second, third]);
-        let note = format!(
-            "The costs of a stack of each profile without requests. The month above also includes Contributor Insights. \
-             Each stored GB adds {}, with point-in-time recovery.",
-            dollars(self.at_rest.usd_per_stored_gb),
-        );
-        report.table(&table, &note);
+    fn notes(&self) -> Vec<String> {
+        let quota = (self.demand.write_units_per_second > TABLE_QUOTA).then(|| {
+            let quota = whole(TABLE_QUOTA);
+            format!("A table serves {quota} write units a second until its quota is raised.")
+        });
+        let units = self.demand.units_per_write;
+        let large = (units >= LARGE_WRITE).then(|| {
+            format!(
+                "A partition takes writes of {units} units only until it has spent the units of a second. Writes that \
+                 coincide are throttled below its rate, which this plan does not count."
+            )
+        });
+        let (items, wanted) = (self.page.items, self.options.page_size);
+        let short = (items < wanted)
+            .then(|| format!("A page ends at about 2 MB: {items} of the {wanted} items."));
+        [quota, large, short].into_iter().flatten().collect()
     }
 }
 
@@ -197,5 +206,65 @@ fn of_service(bill: &Bill, service: &str) -> String {
         format!("{} ({:.0} %)", dollars(usd), usd / bill.usd * 100.0)
     } else {
         "-".to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::plan::{PlanOptions, plan};
+
+    #[test]
+    fn each_case_has_its_verdict() {
+        let of = PlanOptions::of;
+        let large = PlanOptions { item_size: 2_000, ..of(1_000_000, None) };
+        let short = PlanOptions { shards: Some(5), ..of(10_000, Some(8)) };
+        let read = PlanOptions { read_rate: 5_000, ..of(300, None) };
+        let both = PlanOptions { read_rate: 5_000, shards: Some(2), ..of(5_000, None) };
+        let (leave, shard, short_of) = ("Leave it: ", "Shard it: ", "Short of partitions: ");
+        let rows = [
+            (of(300, None), leave, "takes 1,000 write units a second, and this key needs 300"),
+            (of(1_005, None), leave, "Retries absorb the small excess"),
+            (of(5_000, None), shard, "this key needs 5,000 write units a second"),
+            (of(5_000, Some(1)), short_of, "1 partition gives 1,000 write units a second"),
+            (of(5_000, Some(4)), short_of, "4 partitions give 4,000 write units a second"),
+            (of(200_000, Some(1_000)), shard, "200,000 write units"),
+            (of(1_000_000, Some(100_000)), shard, "1,000,000"),
+            (of(210_000, Some(3_000)), shard, "(if MAX_SHARDS is raised: it is 200)"),
+            (large, "Too much for one key: ", "take 1,000,000."),
+            (short, short_of, "on 30 partitions would be enough: before the peak, raise"),
+            (
+                read,
+                "Reads exceed a partition: ",
+                "the pages of the key take 62,500 read units a second, and one",
+            ),
+            (both, shard, "Reads also exceed a partition: the pages of each shard take"),
+        ];
+        for (options, verdict, part) in rows {
+            let text = plan(&options).verdict();
+            assert!(text.starts_with(verdict), "{options:?}: {text}");
+            assert!(text.contains(part), "{options:?}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_requested_number_is_judged() {
+        let options = PlanOptions { shards: Some(5), ..PlanOptions::of(5_000, Some(8)) };
+        let text = plan(&options).report().to_string();
+        let verdict = "With 5 shards it is 22.1 %, and under 2 % with";
+        for part in
+            [verdict, "5, as requested", "| 5 shards, even", "| > 5 ", "| 2 ", "| 10 ", "| 20 "]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_plan_has_notes() {
+        let large = PlanOptions { item_size: 102_400, ..PlanOptions::of(50_000, None) };
+        let notes = plan(&large).notes().join("\n");
+        for part in ["40,000 write units", "writes of 100 units", "20 of the 100 items"] {
+            assert!(notes.contains(part), "{part}: {notes}");
+        }
+        assert_eq!(plan(&PlanOptions::of(300, None)).notes(), Vec::<String>::new());
     }
 }

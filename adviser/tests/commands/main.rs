@@ -34,8 +34,7 @@ fn a_closed_pipe_is_not_an_error() {
     let lines: String = (0..1_000).map(|i| format!("{{\"status\":\"{i}\"}}\n")).collect();
     std::fs::write(&file, lines).expect("it is written");
     let advise = ["advise", file.to_str().expect("a path"), "--partition-key", "status"];
-    let as_json = [&advise[..], &["--format", "json"]].concat();
-    for arguments in [as_json, advise.to_vec(), plan_for("300")] {
+    for arguments in [advise.to_vec(), plan_for("300")] {
         let mut child = start(&arguments);
         drop(child.stdout.take());
         let mut errors = String::new();
@@ -46,18 +45,16 @@ fn a_closed_pipe_is_not_an_error() {
 }
 
 #[test]
-fn the_json_of_advise_is_one_object() {
-    let lines: String =
-        (0..5_000).map(|i| format!("{{\"status\":\"{}\",\"order\":{i}}}\n", i % 5)).collect();
-    let arguments = ["advise", "-", "--partition-key", "status", "--sort-key", "order", "--format"];
-    let output = run(&[&arguments[..], &["json"]].concat(), &lines);
+fn the_advice_begins_with_the_verdict_and_has_its_figures() {
+    let lines: String = (0..5_000).map(|i| format!("{{\"status\":\"{}\"}}\n", i % 5)).collect();
+    let output = run(&["advise", "-", "--partition-key", "status"], &lines);
     assert!(output.status.success(), "{}", text_of(&output.stderr));
-    let advice: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!(advice["verdict"]["uniformity"], "bad");
-    assert_eq!(advice["partition_keys"]["distinct"], 5);
-    assert_eq!(advice["breaking_rate"]["write_units_per_second"], 5_000);
-    assert_eq!(advice["spreads"][0]["placements"].as_array().map(Vec::len), Some(10));
-    assert_eq!(advice["over_time"], serde_json::Value::Null);
+    let text = text_of(&output.stdout);
+    assert!(text.starts_with("verdict     bad: there are only 5 partition keys"), "{text}");
+    for part in ["keys        5 distinct", "breaks      above 5,000 write units", "| 0 "] {
+        assert!(text.contains(&format!("\n{part}")), "{part}: {text}");
+    }
+    assert!(!text.contains("\ntime "), "no times are given: {text}");
 }
 
 #[test]
@@ -79,9 +76,7 @@ fn a_plan_begins_with_the_verdict_and_has_every_part() {
     let text = text_of(&output.stdout);
     let verdict = "Shard it: this key needs 5,000 write units a second, one partition takes 1,000,";
     assert!(text.starts_with(verdict) && text.ends_with('\n'), "{text}");
-    for part in
-        ["demand ", "partitions ", "shards ", "| a page ", "| a month ", "| at rest, a month "]
-    {
+    for part in ["demand ", "partitions ", "shards ", "| a page ", "| a month "] {
         assert!(text.contains(&format!("\n{part}")), "{part}: {text}");
     }
 }

@@ -15,7 +15,7 @@ const CONDITIONS: [&str; 19] = [
     "n = :one",
     "(#n = :one)",
     "n <> :one",
-    "attribute_not_exists(n) OR n < :one",
+    "(attribute_not_exists(n)) OR (n < :one)",
     "attribute_not_exists(#p) OR #n = :one",
     "n BETWEEN :one AND :two",
     "n IN (:one, :two)",
@@ -122,7 +122,7 @@ async fn every_form_answers_as_on_one_unsharded_item() {
     let world = World::new(true).await;
     world.grow(GROWN, 4).await;
     world.grow(GROWN, 8).await;
-    let (mut sort_keys, mut count, mut wrong) = (sort_keys(), 0, Vec::new());
+    let mut sort_keys = sort_keys();
     let is_equal = |one: &Answer, other: &Answer| {
         one.0 == other.0 && comparable(one.1.clone()) == comparable(other.1.clone())
     };
@@ -149,7 +149,6 @@ async fn every_form_answers_as_on_one_unsharded_item() {
             }
             let read = json!({ "Key": key, "ConsistentRead": true });
             let [left, got_left] = world.answers("GetItem", &read).await;
-            count += 1;
             let same_error = expected.0 == 400
                 && expected.1["__type"] == got.1["__type"]
                 && expected.1["message"].is_string()
@@ -158,17 +157,14 @@ async fn every_form_answers_as_on_one_unsharded_item() {
                 && is_equal(&left, &got_left)
                 && !leaks(&got.1)
                 && !leaks(&got_left.1);
-            if !is_right {
-                wrong.push(format!(
-                    "{operation} on {}: {body}\n  engine   {expected:?}\n  endpoint {got:?}\n  left \
-                     {left:?}\n  left     {got_left:?}",
-                    case.name
-                ));
-            }
+            assert!(
+                is_right,
+                "{operation} on {}: {body}\n  engine   {expected:?}\n  endpoint {got:?}\n  left     \
+                 {left:?}\n  left     {got_left:?}",
+                case.name
+            );
         }
     }
-    let shown = wrong.iter().take(25).cloned().collect::<Vec<_>>().join("\n");
-    assert!(wrong.is_empty(), "{} of {count}:\n{shown}", wrong.len());
 }
 
 /// DynamoDB ignores it. The engine refuses it, so it is no oracle here.

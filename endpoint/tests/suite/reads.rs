@@ -202,6 +202,7 @@ async fn what_is_not_served_is_refused_by_name_in_every_width() {
     for key in ["one", GROWN] {
         let keys = keyed(key, "s", &json!({}));
         let ours = keyed(key, "s", &json!({ "_sh:v": {"N": "1"} }));
+        let is_false = keyed(key, "s", &json!({ "a": {"L": [{"NULL": false}]} }));
         let removes_ours = json!({ "Key": keys, "UpdateExpression": "REMOVE #v",
             "ExpressionAttributeNames": {"#v": "_sh:d"} });
         let shown = "ReturnValuesOnConditionCheckFailure";
@@ -209,6 +210,7 @@ async fn what_is_not_served_is_refused_by_name_in_every_width() {
         requests.extend([
             ("PutItem", json!({ "Item": keys, "Expected": {} }), "Expected"),
             ("PutItem", json!({ "Item": ours }), "_sh:v"),
+            ("PutItem", json!({ "Item": is_false }), "the value of true"),
             ("PutItem", json!({ "Item": keys, shown: "UPDATED_OLD" }), "returnValuesOn"),
             (
                 "UpdateItem",

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use admin::take_key_names;
 use aws_sdk_dynamodb::Client;
 use aws_smithy_runtime_api::client::http::{HttpConnector, SharedHttpConnector};
 use bytes::Bytes;
@@ -9,7 +10,7 @@ use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use endpoint::{Reply, Service, Upstream, open};
 use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
-use sharding::{ShardedTable, SortKeyType, TableConfig, create_tables};
+use sharding::{ShardedTable, TableConfig, create_tables};
 
 use crate::cases::{comparable, leaks};
 
@@ -137,13 +138,8 @@ impl World {
         for table in [SHARDED, PLAIN] {
             done(&engine, "CreateTable", &about(table, described));
         }
-        let number = json!({ "AttributeName": "sk", "AttributeType": "N" });
-        let definitions = described["AttributeDefinitions"].as_array();
-        let config = config().with(|config| {
-            if definitions.is_some_and(|defined| defined.contains(&number)) {
-                config.sort_key_type = SortKeyType::Number;
-            }
-        });
+        let mut config = config();
+        take_key_names(&client, &mut config).await.expect("the keys of the table");
         create_tables(&client, &config).await.expect("the metadata table");
         let table = ShardedTable::new(&client, config);
         let maintenance = table.maintenance();

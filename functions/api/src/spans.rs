@@ -23,8 +23,6 @@ use opentelemetry_otlp::WithExportConfig;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
 use tokio::time::Instant;
 
-use crate::trigger::Trigger;
-
 /// Variables that turn spans on. The exporter reads them, too.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
 /// Variables that set the exporter's timeout. The default is [`EXPORT_TIMEOUT`].
@@ -70,7 +68,7 @@ impl Spans {
         Ok(Some(Self(provider)))
     }
 
-    pub(crate) async fn run<S>(self, runtime: Runtime<S>, trigger: Trigger) -> Result<(), Error>
+    pub(crate) async fn run<S>(self, runtime: Runtime<S>, is_http: bool) -> Result<(), Error>
     where
         S: Service<LambdaInvocation, Response = (), Error = Error>,
     {
@@ -89,10 +87,8 @@ impl Spans {
                 tracing::warn!(%error, "the spans of an invocation could not be sent");
             }
         };
-        let trigger = match trigger {
-            Trigger::Http => OpenTelemetryFaasTrigger::Http,
-            Trigger::Event => OpenTelemetryFaasTrigger::Other,
-        };
+        let other = OpenTelemetryFaasTrigger::Other;
+        let trigger = if is_http { OpenTelemetryFaasTrigger::Http } else { other };
         // The last layer is the outermost, so its trace is the parent of the span that the first
         // layer opens.
         runtime

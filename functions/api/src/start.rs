@@ -1,12 +1,15 @@
-//! The start of a function: its configuration, one client for its whole life, and the deadline of
-//! each invocation.
+//! The process of a function: its configuration, one client for its whole life, its log, its
+//! metrics in CloudWatch's embedded metric format, and the deadline of each invocation.
 
 use std::time::{Duration, UNIX_EPOCH};
 
 use aws_config::{BehaviorVersion, SdkConfig};
 use aws_smithy_http_client::{Builder, tls};
-use lambda_http::lambda_runtime::Context;
-use sharding::{ShardedTable, TableError};
+use lambda_http::lambda_runtime::{Context, LambdaInvocation, Runtime};
+use lambda_http::tower::Service;
+use lambda_http::{Body, Error, Request, RequestExt, Response, service_fn};
+use metrics_cloudwatch_embedded::Collector;
+use sharding::{ShardedTable, TableConfig, TableError};
 use tokio::time::Instant as Deadline;
 
 /// The part of an invocation's time that is reserved for sending the response.
@@ -79,4 +82,144 @@ pub fn invocation_deadline(context: &Context) -> Deadline {
         left.saturating_sub(RESPONSE_MARGIN)
     };
     Deadline::now() + usable
+}
+
+/// The kind of event that invokes a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trigger {
+    /// A request to the API.
+    Http,
+    /// An event of an alarm, a schedule or an operator.
+    Event,
+}
+
+/// The log and the spans of a process.
+#[derive(Debug)]
+pub struct Tracing {
+    #[cfg(feature = "opentelemetry")]
+    spans: Option<crate::spans::Spans>,
+}
+
+impl Tracing {
+    /// Sets up the log with the format `AWS_LAMBDA_LOG_FORMAT` and the level
+    /// `AWS_LAMBDA_LOG_LEVEL`. With the feature `opentelemetry`, spans are sent to the collector
+    /// that `OTEL_EXPORTER_OTLP_ENDPOINT` names, if it is set. Call it once in a process.
+    ///
+    /// # Errors
+    /// Fails if an `OTEL_*` variable is wrong.
+    pub fn start() -> Result<Self, Error> {
+        #[cfg(feature = "opentelemetry")]
+        if let Some(spans) = crate::spans::Spans::start()? {
+            return Ok(Self { spans: Some(spans) });
+        }
+        lambda_http::tracing::init_default_subscriber();
+        Ok(Self {
+            #[cfg(feature = "opentelemetry")]
+            spans: None,
+        })
+    }
+
+    /// Handles invocations forever.
+    ///
+    /// # Errors
+    /// Fails if the runtime API fails.
+    pub async fn run<S>(self, runtime: Runtime<S>, trigger: Trigger) -> Result<(), Error>
+    where
+        S: Service<LambdaInvocation, Response = (), Error = Error>,
+    {
+        #[cfg(feature = "opentelemetry")]
+        if let Some(spans) = self.spans {
+            return spans.run(runtime, trigger == Trigger::Http).await;
+        }
+        #[cfg(not(feature = "opentelemetry"))]
+        let _ = trigger;
+        runtime.layer(lambda_http::lambda_runtime::layers::TracingLayer::new()).run().await
+    }
+}
+
+/// Serves the routes of one function on Lambda, with the table that the environment describes.
+/// `started` is called once, before the first invocation, and may start background tasks.
+///
+/// # Errors
+/// Fails if a variable is wrong, if the function and the table disagree on which writes the table
+/// accepts, or if the runtime API fails.
+pub async fn serve<S, H, F>(access: Access, started: S, handle: H) -> Result<(), Error>
+where
+    S: FnOnce(&'static ShardedTable, &SdkConfig),
+    H: Fn(&'static ShardedTable, Request, Deadline) -> F + Send + 'static,
+    F: Future<Output = Response<Body>> + Send + 'static,
+{
+    let tracing = Tracing::start()?;
+    let config = TableConfig::from_variables(|name| std::env::var(name).ok())?;
+    let aws = aws_configuration().await;
+    let table = ShardedTable::new(&aws_sdk_dynamodb::Client::new(&aws), config);
+    agree(&table, access).await?;
+    // The table lives as long as the process.
+    let table: &'static ShardedTable = Box::leak(Box::new(table));
+    let telemetry = Telemetry::start(&table.config().table_name)?;
+    started(table, &aws);
+    let runtime = lambda_http::runtime(service_fn(move |request: Request| {
+        let context = request.lambda_context();
+        table.invoked(Duration::from_millis(context.deadline));
+        let handled = handle(table, request, invocation_deadline(&context));
+        async move {
+            let response = handled.await;
+            telemetry.flush(&context);
+            Ok::<_, Error>(response)
+        }
+    }));
+    tracing.run(runtime, Trigger::Http).await
+}
+
+/// The namespace of all metrics.
+const NAMESPACE: &str = "DynamoDBWriteSharding";
+
+/// The name within an ARN, or the name itself. CloudWatch identifies a table by it.
+#[must_use]
+pub fn bare_table_name(configured: &str) -> &str {
+    configured.rsplit_once(":table/").map_or(configured, |(_, bare)| bare)
+}
+
+/// Collects the table's metrics.
+#[derive(Clone, Copy)]
+pub struct Telemetry(&'static Collector);
+
+impl std::fmt::Debug for Telemetry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Telemetry").finish()
+    }
+}
+
+impl Telemetry {
+    /// Collects all metrics of this process, with the table as their dimension. Call it once in a
+    /// process.
+    ///
+    /// # Errors
+    /// Fails if a recorder is already installed.
+    pub fn start(table_name: &str) -> Result<Self, Error> {
+        let name = bare_table_name(table_name).to_owned();
+        let collector = metrics_cloudwatch_embedded::Builder::new()
+            .cloudwatch_namespace(NAMESPACE)
+            .with_dimension("TableName", name)
+            .init();
+        collector.map(Self).map_err(|error| error.to_string().into())
+    }
+
+    /// Writes the metrics since the last call, in a process that is not invoked.
+    pub fn flush_period(self) {
+        if let Err(error) = self.0.flush(std::io::stdout()) {
+            tracing::warn!(%error, "the metrics of a period could not be written");
+        }
+    }
+
+    /// Writes the metrics of one invocation, with its request and trace as properties.
+    pub fn flush(self, context: &Context) {
+        self.0.set_property("RequestId", context.request_id.clone());
+        if let Some(trace) = &context.xray_trace_id {
+            self.0.set_property("XRayTraceId", trace.clone());
+        }
+        if let Err(error) = self.0.flush(std::io::stdout()) {
+            tracing::warn!(%error, "the metrics of an invocation could not be written");
+        }
+    }
 }

@@ -8,12 +8,10 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use sharding::request::Query;
 use sharding::{
-    Attributes, Conditions, Counted, Order, Page, PartitionKey, ReadError, ShardedTable,
-    SortKeyType, Versioned,
+    Attributes, Conditions, Counted, Order, Page, PartitionKey, ReadError, ShardedTable, Versioned,
 };
 use tokio::time::Instant as Deadline;
 
-const MAX_LIMIT: usize = 1_000;
 const MAX_FIELDS: usize = 100;
 /// How long a response waits for its optional parts.
 const OPTIONAL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -121,14 +119,17 @@ async fn get_items(table: &ShardedTable, request: &Request, deadline: Deadline) 
     Ok(json(200, &PageResponse { items, cursor, previous, shards, consumed_capacity }))
 }
 
-/// The problem of a failed page. Everything but the cursor has been checked before.
+/// The problem of a failed read. The crate checks the parameters that it knows.
 fn read_problem(error: ReadError) -> Problem {
-    if let ReadError::Invalid(wrong) = &error
-        && wrong.what() == "cursor"
-    {
-        return Problem::bad("invalid_cursor", "cursor", wrong.why());
+    let ReadError::Invalid(wrong) = &error else { return Problem::from_read(error) };
+    match wrong.what() {
+        "cursor" => Problem::bad("invalid_cursor", "cursor", wrong.why()),
+        "from" => Problem::bad("invalid_range", "from", wrong.why()),
+        what if what.starts_with("attribute ") => {
+            Problem::bad("invalid_parameter", "fields", wrong)
+        }
+        what => Problem::bad("invalid_parameter", what, wrong.why()),
     }
-    Problem::from_read(error)
 }
 
 fn page_query(
@@ -138,7 +139,7 @@ fn page_query(
     counts: bool,
 ) -> Result<Query<Attributes>, Problem> {
     let mut query = table.query(key);
-    if let Some(fields) = fields(table, parameters)? {
+    if let Some(fields) = fields(parameters)? {
         if counts {
             let why = "it cannot be combined with count=true";
             return Err(Problem::bad("invalid_parameter", "fields", why));
@@ -146,9 +147,9 @@ fn page_query(
         query = query.fields(fields);
     }
     if let Some(limit) = parameters.get("limit") {
-        let number = limit.parse().ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
-        let allowed = format!("a whole number from 1 to {MAX_LIMIT}");
-        query = query.limit(number.ok_or_else(|| api::not_allowed("limit", limit, allowed))?);
+        let number = limit.parse::<usize>();
+        let wrong = |_| api::not_allowed("limit", limit, "a whole number from 1 to 1000");
+        query = query.limit(number.map_err(wrong)?);
     }
     match parameters.get("order") {
         None | Some("asc") => {}
@@ -159,21 +160,14 @@ fn page_query(
         parameters.get(name).map(|text| api::sort_key(name, text, table)).transpose()
     };
     let consistent = api::flag(parameters, "consistent")?;
-    let (from, to) = (bound("from")?, bound("to")?);
-    if let (Some(from), Some(to)) = (&from, &to)
-        && from > to
-    {
-        let why = format!("it is {from}; allowed: at most the parameter to, {to}");
-        return Err(Problem::bad("invalid_range", "from", why));
-    }
-    if let Some(prefix) = prefix(table, parameters, from.is_some() || to.is_some())? {
-        query = query.prefix(prefix);
-    }
-    if let Some(from) = from {
+    if let Some(from) = bound("from")? {
         query = query.from(from);
     }
-    if let Some(to) = to {
+    if let Some(to) = bound("to")? {
         query = query.to(to);
+    }
+    if let Some(prefix) = parameters.get("prefix") {
+        query = query.prefix(prefix);
     }
     if let Some(cursor) = parameters.get("cursor") {
         query = query.cursor(cursor);
@@ -182,50 +176,17 @@ fn page_query(
 }
 
 /// Reads the names of the requested attributes, which are separated by commas.
-fn fields<'a>(
-    table: &ShardedTable,
-    parameters: &'a Parameters,
-) -> Result<Option<BTreeSet<&'a str>>, Problem> {
+fn fields(parameters: &Parameters) -> Result<Option<BTreeSet<&str>>, Problem> {
     let Some(list) = parameters.get("fields") else { return Ok(None) };
-    let wrong = |why: String| Err(Problem::bad("invalid_parameter", "fields", why));
-    let mut fields = BTreeSet::new();
-    for name in list.split(',') {
-        if name.is_empty() {
-            return wrong("a name is empty; allowed: names separated by commas".to_owned());
-        }
-        if table.config().is_reserved(name) {
-            return wrong(format!(
-                "{name:?} cannot be selected; the keys are always part of an item, \
-                 and the service's own attributes never are"
-            ));
-        }
-        if !fields.insert(name) {
-            return wrong(format!("{name:?} is given twice"));
-        }
-    }
-    let count = fields.len();
-    if count > MAX_FIELDS {
-        return wrong(format!("it names {count} attributes; allowed: at most {MAX_FIELDS}"));
-    }
-    Ok(Some(fields))
-}
-
-fn prefix<'a>(
-    table: &ShardedTable,
-    parameters: &'a Parameters,
-    has_range: bool,
-) -> Result<Option<&'a str>, Problem> {
-    let Some(prefix) = parameters.get("prefix") else { return Ok(None) };
-    let reject = |why: &str| Err(Problem::bad("invalid_parameter", "prefix", why));
-    if table.config().sort_key_type == SortKeyType::Number {
-        reject("this table's sort key is a number, which has no prefix; use from and to")
-    } else if has_range {
-        reject("it cannot be combined with from or to")
-    } else if prefix.is_empty() {
-        reject("it is empty; omit it to read all items")
+    let (fields, count) = (list.split(',').collect::<BTreeSet<_>>(), list.split(',').count());
+    let why = if fields.len() < count {
+        "a name is given twice".to_owned()
+    } else if count > MAX_FIELDS {
+        format!("it names {count} attributes; allowed: at most {MAX_FIELDS}")
     } else {
-        api::sort_key("prefix", prefix, table).map(|_| Some(prefix))
-    }
+        return Ok(Some(fields));
+    };
+    Err(Problem::bad("invalid_parameter", "fields", why))
 }
 
 async fn get_item(table: &ShardedTable, request: &Request, deadline: Deadline) -> Handled {
@@ -236,10 +197,10 @@ async fn get_item(table: &ShardedTable, request: &Request, deadline: Deadline) -
     let sort_key = api::sort_key("sort_key", parameters.required("sort_key")?, table)?;
     let consistent = api::flag(&parameters, "consistent")?;
     let mut get = table.get::<Attributes>(&key, &sort_key).consistent(consistent);
-    if let Some(fields) = fields(table, &parameters)? {
+    if let Some(fields) = fields(&parameters)? {
         get = get.fields(fields);
     }
-    let found = get.deadline(deadline).await.map_err(Problem::from_read)?;
+    let found = get.deadline(deadline).await.map_err(read_problem)?;
     let Versioned { value, tag, .. } = found.ok_or_else(Problem::no_item)?;
     if !(Conditions { differs: None, ..conditions.clone() }).hold(Some(&tag)) {
         return Err(Problem::precondition_failed(Some(tag)));

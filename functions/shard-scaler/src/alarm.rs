@@ -1,23 +1,31 @@
-//! The shard-scaler's reaction to alarms.
+//! The shard-scaler's reaction to alarms, and their re-arming. An alarm acts on a transition only:
+//! an alarm that stays in ALARM wakes no one again. So the shard-scaler sets every alarm that woke
+//! it back to OK, whatever the outcome, and a schedule does the same for alarms whose event was
+//! lost.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::time::Duration;
 
 use api::bare_table_name;
+use metrics::histogram;
 use serde_json::{Value, json};
 use sharding::{ScalingActors, WarmThroughput};
-use tokio::time::{Instant as Deadline, timeout_at};
+use tokio::time::{Instant as Deadline, Interval, MissedTickBehavior, interval, timeout_at};
 
 use crate::Scaler;
-use crate::clients::ClientError;
-use crate::event::{Alarm, AlarmMetric};
+use crate::clients::{ClientError, in_time};
+use crate::event::{Alarm, AlarmMetric, AlarmNames};
 use crate::limits::{Cause, Limits};
-use crate::response::{Outcome, Report, without_nulls};
-use crate::telemetry;
+use crate::response::{Outcome, Report, count_failure, without_nulls};
 use crate::throttled_keys::ThrottledKeys;
 
 /// The part of an invocation's time that is reserved for setting the alarms back.
 const REARM_TIME: Duration = Duration::from_secs(3);
+const NOT_FOUND: &str = "there is no alarm of this name in this account and Region";
+/// The time between two requests. CloudWatch accepts three `SetAlarmState` a second, from all
+/// programs of an account and Region together. (CloudWatch service quotas.)
+const PACE: Duration = Duration::from_millis(350);
 
 impl Scaler {
     pub(crate) async fn alarms(
@@ -104,7 +112,7 @@ impl Scaler {
         let warm = match lacking {
             // The table has too few partitions for its keys.
             Some(write_units) => {
-                telemetry::short_of_partitions(write_units);
+                histogram!("ShardingShortOfPartitions").record(write_units as f64);
                 Some(self.warm(WarmThroughput { write_units, read_units: 0 }, deadline).await)
             }
             None => None,
@@ -135,7 +143,56 @@ impl Scaler {
         }
         let about: BTreeSet<&str> =
             metrics.iter().filter_map(|metric| metric.index.as_deref()).collect();
-        self.clients.limits_met(self.table.config(), &about, now_seconds).await
+        self.clients.limits_met(&self.table.config().table_name, &about, now_seconds).await
+    }
+
+    /// Sets those of the named alarms that are in ALARM back to OK, one after another.
+    pub(crate) async fn rearm(&self, names: &AlarmNames, deadline: Deadline) -> Report {
+        let names: BTreeSet<&str> = names.0.iter().map(String::as_str).collect();
+        let describe = self.clients.alarm_states(&names);
+        let states = in_time(deadline, "DescribeAlarms", describe).await.map_err(|error| {
+            tracing::warn!(%error, "the states of the alarms are not known");
+            Outcome::of_client_error(&error)
+        });
+        let (mut alarms, mut pace) = (Vec::with_capacity(names.len()), pace());
+        for name in names {
+            let outcome = match states.as_ref().map(|states| states.get(name)) {
+                Err(failed) => failed.clone(),
+                Ok(None) => not_found(name),
+                Ok(Some(state)) if state != "ALARM" => {
+                    Outcome::unchanged(format_args!("its state is {state}"))
+                }
+                Ok(Some(_)) => {
+                    pace.tick().await;
+                    let rearmed = self.rearm_one(name, deadline).await;
+                    rearmed.unwrap_or_else(|error| Outcome::of_client_error(&error))
+                }
+            };
+            alarms.push(Report { outcome, details: json!({"alarm": name}) });
+        }
+        Report { outcome: Outcome::Handled, details: json!({"alarms": alarms}) }
+    }
+
+    /// Sets back the alarms that woke the shard-scaler, one after another. Returns whether all of
+    /// them are OK now. A throttled request is no failure, because the schedule sets them back, too.
+    pub(crate) async fn rearm_firing(&self, firing: &[&Alarm], deadline: Deadline) -> bool {
+        let names: BTreeSet<&str> = firing.iter().filter_map(|it| it.name.as_deref()).collect();
+        let (mut are_ok, mut pace) = (!names.is_empty(), pace());
+        for name in names {
+            pace.tick().await;
+            let rearmed = self.rearm_one(name, deadline).await;
+            are_ok &= matches!(rearmed, Ok(Outcome::Rearmed));
+            if rearmed.is_err_and(|error| !error.is_retryable) {
+                count_failure();
+            }
+        }
+        are_ok
+    }
+
+    async fn rearm_one(&self, name: &str, deadline: Deadline) -> Result<Outcome, ClientError> {
+        let rearmed = in_time(deadline, "SetAlarmState", self.clients.rearm(name)).await;
+        let is_known = rearmed.inspect_err(|error| warn(name, error))?;
+        Ok(if is_known { Outcome::Rearmed } else { not_found(name) })
     }
 }
 
@@ -149,4 +206,23 @@ fn reported(reads: ThrottledKeys, writes: &ThrottledKeys) -> Vec<Report> {
         report
     });
     reports.collect()
+}
+
+fn pace() -> Interval {
+    let mut pace = interval(PACE);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    pace
+}
+
+fn not_found(name: &str) -> Outcome {
+    warn(name, NOT_FOUND);
+    Outcome::NotFound { reason: NOT_FOUND }
+}
+
+fn warn(alarm: &str, error: impl Display) {
+    tracing::warn!(
+        %error,
+        alarm,
+        "the alarm could not be re-armed: while it stays in ALARM, it raises no further event"
+    );
 }

@@ -6,7 +6,7 @@ use std::error::Error;
 use aws_sdk_cloudwatch::types::{AlarmType, StateValue};
 use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
-use aws_sdk_dynamodb::types::{BillingMode, ProvisionedThroughput, TableDescription, TableStatus};
+use aws_sdk_dynamodb::types::{BillingMode, ProvisionedThroughput, TableDescription};
 use serde::Serialize;
 use tokio::time::{Instant as Deadline, timeout_at};
 
@@ -77,23 +77,11 @@ pub(crate) struct Units {
     pub(crate) write: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Capacity {
-    /// `None` on demand.
-    pub(crate) provisioned: Option<Units>,
-    /// No other update is running.
-    pub(crate) is_active: bool,
-}
-
 impl Clients {
     pub(crate) async fn describe(&self, table: &str) -> Result<TableDescription, ClientError> {
         let described = self.dynamodb.describe_table().table_name(table).send().await;
         let described = described.map_err(ClientError::of("DescribeTable"))?;
         Ok(described.table.unwrap_or_else(|| TableDescription::builder().build()))
-    }
-
-    pub(crate) async fn capacity(&self, table: &str) -> Result<Capacity, ClientError> {
-        Ok(capacity(&self.describe(table).await?))
     }
 
     pub(crate) async fn provision(&self, table: &str, units: Units) -> Result<(), ClientError> {
@@ -139,7 +127,8 @@ impl Clients {
     }
 }
 
-pub(crate) fn capacity(table: &TableDescription) -> Capacity {
+/// `None` on demand.
+pub(crate) fn provisioned(table: &TableDescription) -> Option<Units> {
     let on_demand = table.billing_mode_summary().and_then(|summary| summary.billing_mode())
         == Some(&BillingMode::PayPerRequest);
     let units = table.provisioned_throughput().map(|throughput| {
@@ -149,6 +138,5 @@ pub(crate) fn capacity(table: &TableDescription) -> Capacity {
             write: unsigned(throughput.write_capacity_units()),
         }
     });
-    let provisioned = units.filter(|units| !on_demand && units.write > 0);
-    Capacity { provisioned, is_active: table.table_status() == Some(&TableStatus::Active) }
+    units.filter(|units| !on_demand && units.write > 0)
 }

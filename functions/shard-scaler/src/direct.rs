@@ -1,14 +1,18 @@
-//! Direct events, including those about one key or the list of keys: set, show, list.
+//! Direct events, including those about one key, the list of keys, armed keys and the directory.
 
-use serde_json::{Value, json};
-use sharding::maintenance::{ScaleError, ScalingDecision, ShardMetadata};
-use sharding::{PartitionKey, ShardCount, WarmThroughput};
+use serde_json::{Map, Value, json};
+use sharding::maintenance::{
+    ArmingObstacle, KeyPattern, MAX_COPIES, ScaleError, ScalingDecision, ShardMetadata,
+};
+use sharding::{PartitionKey, ShardCount, TableError, WarmThroughput};
 use tokio::time::Instant as Deadline;
 
 use crate::Scaler;
 use crate::event::{DirectEvent, EventError, WarmUnits, WholeNumber};
 use crate::response::{Handled, Outcome, Report, respond, to_json};
-use crate::warming::checked;
+use crate::warm_throughput::checked;
+
+const ARMING_FAILED: &str = "the armed keys could not be read or changed";
 
 impl Scaler {
     pub(crate) async fn direct(
@@ -178,4 +182,86 @@ impl Scaler {
         }
         described
     }
+
+    /// Raises the number of copies of each page. A lower number changes nothing.
+    async fn raise_copies(&self, asked: WholeNumber, deadline: Deadline) -> Handled {
+        let copies = u32::try_from(asked.0).ok().filter(|copies| (1..=MAX_COPIES).contains(copies));
+        let allowed = format!("1 to {MAX_COPIES}");
+        let copies = copies.ok_or_else(|| asked.refused("copies", allowed))?;
+        let details = json!({"copies": copies});
+        if self.config.dry_run {
+            return Ok(Report { outcome: Outcome::DryRun(json!({})), details });
+        }
+        let raised = self.maintenance(deadline).raise_directory_copies(copies).await;
+        let effect = "the copies of the directory could not be raised";
+        let failed = |error| Outcome::of_error(&error, effect);
+        Ok(Report { outcome: raised.map_or_else(failed, |()| Outcome::Handled), details })
+    }
+
+    /// Arms the keys of a pattern, unless the table has something that does not fit, and the event
+    /// does not allow it.
+    async fn arm(&self, pattern: &str, allow: &[String], deadline: Deadline) -> Handled {
+        let pattern = parsed(pattern)?;
+        let is_known = |name: &String| ArmingObstacle::NAMES.iter().any(|(known, _)| known == name);
+        if let Some(unknown) = allow.iter().find(|name| !is_known(name)) {
+            let why = format!("it has {unknown:?}; allowed: replicas, stream, index and metadata");
+            return Err(EventError::new("allow", why));
+        }
+        let maintenance = self.maintenance(deadline);
+        let mut details = json!({"pattern": pattern.to_string()});
+        let armed = async {
+            let found = maintenance.arming_obstacles().await?;
+            let names = found.into_iter().map(ArmingObstacle::as_str);
+            let not_allowed: Vec<_> =
+                names.filter(|it| !allow.iter().any(|name| name == it)).collect();
+            if !not_allowed.is_empty() {
+                let names = not_allowed.join(", ");
+                let reason = format!("the table has {names}: see docs/adopting.md, and allow it");
+                return Ok(Outcome::Unchanged { reason });
+            }
+            if self.config.dry_run {
+                return Ok(Outcome::DryRun(json!({})));
+            }
+            let from = maintenance.arm(&pattern).await?;
+            tracing::info!(audit = true, pattern = %pattern, %from, "keys are armed");
+            details["counts_from"] = from.into();
+            Ok::<_, TableError>(Outcome::Handled)
+        };
+        let outcome = armed.await.unwrap_or_else(|error| Outcome::of_error(&error, ARMING_FAILED));
+        Ok(Report { outcome, details })
+    }
+
+    async fn disarm(&self, pattern: &str, deadline: Deadline) -> Handled {
+        let pattern = parsed(pattern)?;
+        let details = json!({"pattern": pattern.to_string()});
+        if self.config.dry_run {
+            return Ok(Report { outcome: Outcome::DryRun(json!({})), details });
+        }
+        let outcome = match self.maintenance(deadline).disarm(&pattern).await {
+            Ok(()) => Outcome::Handled,
+            Err(TableError::ConditionFailed) => {
+                let reason = "the table has no such pattern, or it counts, or will within minutes";
+                Outcome::unchanged(reason)
+            }
+            Err(error) => Outcome::of_error(&error, ARMING_FAILED),
+        };
+        Ok(Report { outcome, details })
+    }
+
+    async fn status(&self, deadline: Deadline) -> Report {
+        match self.maintenance(deadline).armed().await {
+            Ok(armed) => {
+                let patterns: Map<_, _> = armed
+                    .into_iter()
+                    .map(|(pattern, from)| (pattern.to_string(), from.into()))
+                    .collect();
+                Report { outcome: Outcome::Handled, details: json!({ "armed": patterns }) }
+            }
+            Err(error) => Report::of(Outcome::of_error(&error, ARMING_FAILED)),
+        }
+    }
+}
+
+fn parsed(pattern: &str) -> Result<KeyPattern, EventError> {
+    pattern.parse().map_err(|error| EventError::new("pattern", error))
 }

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant as Deadline;
 
 use crate::Scaler;
-use crate::clients::ClientError;
+use crate::clients::{ClientError, provisioned};
 use crate::event::{EventError, WholeNumber};
 use crate::response::{Handled, Outcome, Report, to_json};
 use crate::throttled_keys::Insights;
@@ -146,6 +146,20 @@ impl Scaler {
         }
     }
 
+    /// Adds to the pages what the metadata has and they lack, because an actor that changed a key
+    /// may have stopped between the two. The next run repeats a failure.
+    async fn repair_directory(&self, deadline: Deadline) {
+        if self.config.dry_run {
+            return;
+        }
+        match self.maintenance(deadline).repair_directory().await {
+            Ok(behind) => tracing::info!(behind, "compared the directory with the metadata"),
+            Err(error) => {
+                tracing::error!(%error, "the directory could not be compared with the metadata; the next run tries again");
+            }
+        }
+    }
+
     /// The throttled keys. `None` if they are not known, or if no key is to shrink.
     async fn known_throttled(&self, now_seconds: u64) -> Option<BTreeSet<PartitionKey>> {
         if self.config.shrink_and_settle.shrink_after.is_zero() {
@@ -165,9 +179,9 @@ impl Scaler {
 
     /// The write units that all drains share. `None` if the table's capacity is not provisioned.
     async fn budget_of_all(&self) -> Result<Option<DrainBudget>, ClientError> {
-        let capacity = self.clients.capacity(&self.table.config().table_name).await?;
+        let table = self.clients.describe(&self.table.config().table_name).await?;
         let share = f64::from(self.config.drain_share_percent) / 100.0;
-        Ok(capacity.provisioned.map(|units| DrainBudget::new(units.write as f64 * share)))
+        Ok(provisioned(&table).map(|units| DrainBudget::new(units.write as f64 * share)))
     }
 
     fn looked_after(&self) -> MutexGuard<'_, Option<PartitionKey>> {

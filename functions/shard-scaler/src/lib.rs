@@ -5,22 +5,17 @@
 //! repetition harmless.
 
 mod alarm;
-mod arming;
 mod clients;
 mod config;
 mod direct;
-mod directory;
 mod drain;
 mod event;
 mod limits;
-mod rearm;
 mod relieve;
 mod response;
 mod survey;
-mod telemetry;
 mod throttled_keys;
 mod warm_throughput;
-mod warming;
 
 use std::sync::{Arc, Mutex};
 

@@ -6,25 +6,18 @@ use std::time::Duration;
 use api::bare_table_name;
 use aws_sdk_cloudwatch::primitives::DateTime;
 use aws_sdk_cloudwatch::types::{Dimension, Metric, MetricDataQuery, MetricStat};
-use aws_sdk_dynamodb::types::TableDescription;
 use serde::Serialize;
-use sharding::TableConfig;
 
-use crate::clients::{ClientError, Clients, capacity};
+use crate::clients::{ClientError, Clients};
 use crate::event::AlarmMetric;
 
 /// The time span of the metrics.
 const WINDOW: Duration = Duration::from_secs(300);
 /// CloudWatch has one datapoint a minute for DynamoDB's metrics.
 const PERIOD_SECONDS: i32 = 60;
-/// If at least this share of the provisioned units is consumed, the table is taken to be the limit,
-/// and not one of its partitions.
-const EXHAUSTED_SHARE: f64 = 0.9;
 /// The largest number of indexes that are checked, in one request with the table. A request allows
 /// 500 metrics. (CloudWatch API reference, "GetMetricData".)
-const MAX_INDEXES: usize = 20;
-/// The table's consumption, for the case that no metric names a limit.
-const CONSUMPTION_METRICS: [&str; 2] = ["ConsumedWriteCapacityUnits", "ConsumedReadCapacityUnits"];
+const MAX_INDEXES: usize = 60;
 
 /// A limit that requests exceeded, and the remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -134,45 +127,30 @@ impl Limits {
 
 impl Clients {
     /// The limits that requests exceeded in the last minutes, by the metrics that name them. If
-    /// none does: for an alarm `about` indexes, the limits of those; for an alarm of the table, the
-    /// result of comparing consumed with provisioned capacity.
+    /// none does: hot partitions of the indexes that an alarm is `about`, or else of the table.
     pub(crate) async fn limits_met(
         &self,
-        config: &TableConfig,
+        table: &str,
         about: &BTreeSet<&str>,
         now_seconds: u64,
     ) -> Result<Limits, ClientError> {
-        let table = &config.table_name;
         let described = self.describe(table).await?;
+        let indexes = described.global_secondary_indexes().iter().take(MAX_INDEXES);
         let mut places = vec![None];
-        places.extend(indexes(&described, &config.read_replicas).into_iter().map(Some));
+        places.extend(indexes.filter_map(|index| index.index_name()).map(Some));
         let of_place =
             |place: Option<&str>| Cause::METRICS.map(|(metric, _)| query(table, place, metric));
-        let queries = CONSUMPTION_METRICS.map(|metric| query(table, None, metric)).into_iter();
-        let queries = queries.chain(places.iter().flat_map(|place| of_place(*place)));
+        let queries = places.iter().flat_map(|place| of_place(*place)).collect();
         let sums = self.sums(queries, now_seconds).await?;
-        let (consumed, throttled) =
-            sums.split_at_checked(CONSUMPTION_METRICS.len()).unwrap_or_default();
 
         let mut limits = Limits::default();
-        for (place, sums) in places.iter().zip(throttled.chunks(Cause::METRICS.len())) {
+        for (place, sums) in places.iter().zip(sums.chunks(Cause::METRICS.len())) {
             for ((_, cause), sum) in Cause::METRICS.iter().zip(sums) {
                 limits.add(*place, (*sum > 0.0).then_some(*cause));
             }
         }
-        if !limits.is_empty() {
-            return Ok(limits);
-        }
-        if !about.is_empty() {
+        if limits.is_empty() {
             about.iter().for_each(|index| limits.add(Some(index), Some(Cause::HotWrites)));
-            return Ok(limits);
-        }
-        if let Some(units) = capacity(&described).provisioned {
-            let [written, read] = [0, 1].map(|at| consumed.get(at).copied().unwrap_or_default());
-            let nearly =
-                |used: f64, of: u64| used / WINDOW.as_secs_f64() >= of as f64 * EXHAUSTED_SHARE;
-            limits.add(None, nearly(written, units.write).then_some(Cause::ProvisionedWrites));
-            limits.add(None, nearly(read, units.read).then_some(Cause::ProvisionedReads));
         }
         if limits.is_empty() {
             limits.add(None, Some(Cause::HotWrites));
@@ -183,16 +161,17 @@ impl Clients {
     /// The sums of metrics over the last minutes, in the order of the queries.
     async fn sums(
         &self,
-        queries: impl Iterator<Item = MetricStat>,
+        queries: Vec<MetricStat>,
         now_seconds: u64,
     ) -> Result<Vec<f64>, ClientError> {
         let to = i64::try_from(now_seconds).unwrap_or(i64::MAX);
         let id = |index: usize| format!("m{index}");
-        let queries: Vec<MetricDataQuery> = queries
+        let count = queries.len();
+        let queries = queries
+            .into_iter()
             .enumerate()
             .map(|(index, stat)| MetricDataQuery::builder().id(id(index)).metric_stat(stat).build())
             .collect();
-        let count = queries.len();
         let from = to.saturating_sub_unsigned(WINDOW.as_secs());
         let ask = self.cloudwatch.get_metric_data().set_metric_data_queries(Some(queries));
         let ask = ask.start_time(DateTime::from_secs(from)).end_time(DateTime::from_secs(to));
@@ -205,19 +184,6 @@ impl Clients {
         };
         Ok((0..count).map(sum).collect())
     }
-}
-
-/// The global secondary indexes of a table. The replicas come first, in case there are too many.
-fn indexes<'a>(table: &'a TableDescription, replicas: &[String]) -> Vec<&'a str> {
-    let mut names: Vec<&str> =
-        table.global_secondary_indexes().iter().filter_map(|index| index.index_name()).collect();
-    names.sort_by_key(|name| !replicas.iter().any(|replica| replica == name));
-    if names.len() > MAX_INDEXES {
-        let indexes = names.len();
-        tracing::warn!(indexes, looked_at = MAX_INDEXES, "not all indexes are looked at");
-        names.truncate(MAX_INDEXES);
-    }
-    names
 }
 
 fn query(table: &str, index: Option<&str>, metric: &str) -> MetricStat {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use aws_sdk_dynamodb::types::TableStatus;
 use serde_json::json;
 use sharding::maintenance::ScalingDecision;
 use sharding::{PartitionKey, TableError, WarmThroughput};
@@ -10,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant as Deadline;
 
 use crate::Scaler;
-use crate::clients::{ClientError, Units};
+use crate::clients::{ClientError, Units, provisioned};
 use crate::limits::Cause;
 use crate::response::{Outcome, Report, to_json};
 use crate::throttled_keys::Throttles;
@@ -57,15 +58,14 @@ impl Scaler {
         let maintenance = self.maintenance(deadline);
         let reported = maintenance.reported(key, warm).await?;
         let (metadata, decision) = (reported.metadata(), reported.decision());
-        let since = throttles.since(metadata.last_change());
-        let throttled = since.after;
+        let (throttled, why_none) = throttles.since(metadata.last_change());
         let report = |outcome| {
             let mut report = Report::of_key(key, outcome);
             report.details["throttled"] = throttled.into();
             report
         };
         // A change whose actor stopped halfway is finished, whatever the report says.
-        if let Some(reason) = since.why_not_counted().filter(|_| metadata.closing().is_none()) {
+        if let Some(reason) = why_none.filter(|_| metadata.closing().is_none()) {
             return Ok((report(Outcome::unchanged(reason)), None));
         }
         let outcome = if !self.config.dry_run {
@@ -92,13 +92,15 @@ impl Scaler {
         causes: &BTreeSet<Cause>,
     ) -> Result<Option<Outcome>, ClientError> {
         let short = |cause| causes.contains(&cause);
-        let mut provisioned = [Cause::ProvisionedWrites, Cause::ProvisionedReads].into_iter();
-        let Some(first) = provisioned.find(|cause| short(*cause)) else { return Ok(None) };
+        let mut remedied = [Cause::ProvisionedWrites, Cause::ProvisionedReads].into_iter();
+        let Some(first) = remedied.find(|cause| short(*cause)) else { return Ok(None) };
         let table = &self.table.config().table_name;
-        let capacity = self.clients.capacity(table).await?;
+        let described = self.clients.describe(table).await?;
         let unchanged = |reason: &str| Ok(Some(Outcome::unchanged(reason)));
-        let Some(from) = capacity.provisioned else { return unchanged("the table is on demand") };
-        if !capacity.is_active {
+        let Some(from) = provisioned(&described) else {
+            return unchanged("the table is on demand");
+        };
+        if described.table_status() != Some(&TableStatus::Active) {
             return unchanged("the table is being updated");
         }
         let raised = |short: bool, now: u64, most: u64| {

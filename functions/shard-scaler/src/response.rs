@@ -6,6 +6,7 @@
 
 use std::fmt::Display;
 
+use metrics::counter;
 use serde::Serialize;
 use serde_json::{Value, json};
 use sharding::maintenance::ScaleOutcome;
@@ -13,7 +14,6 @@ use sharding::{PartitionKey, TableError};
 
 use crate::clients::{ClientError, Units};
 use crate::event::EventError;
-use crate::telemetry;
 
 /// The response to a direct event, or why the event is refused.
 pub(crate) type Handled = Result<Report, EventError>;
@@ -100,7 +100,7 @@ impl Outcome {
 
     /// Also counts the failure.
     pub(crate) fn failed(cause: impl Display, is_retryable: bool) -> Self {
-        telemetry::failed();
+        count_failure();
         Self::Failed { detail: cause.to_string(), retry: is_retryable }
     }
 
@@ -114,6 +114,11 @@ impl Outcome {
     pub(crate) fn of_client_error(error: &ClientError) -> Self {
         Self::failed(error, error.is_retryable)
     }
+}
+
+/// Counts an outcome `failed` of an event, or of one of its keys, indexes or alarms.
+pub(crate) fn count_failure() {
+    counter!("ShardScalerFailures").increment(1);
 }
 
 pub(crate) fn without_nulls(mut object: Value) -> Value {

@@ -5,66 +5,60 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use sharding::TableError;
 use sharding::maintenance::{Rebuilt, Survey};
-use tokio::time::Instant as Deadline;
+use tokio::time::{Instant as Deadline, timeout_at};
 
 use crate::Scaler;
-use crate::response::{Outcome, Report};
-use crate::telemetry;
+use crate::response::{Outcome, Report, count_failure};
 
 const CONCURRENCY: usize = 32;
 /// The share of the time for reading the table. The rest is for the keys that were found.
 const READING_SHARE: f64 = 0.5;
 const RESPONSE_TIME: Duration = Duration::from_secs(3);
 const MAX_NAMED_KEYS: usize = 100;
-const TOO_LARGE: &str = "the table is larger than one invocation can look at; nothing was changed: \
-                         take the command `admin rebuild`";
+const TOO_LARGE: &str = "the table is too large or too slow for one invocation; nothing was \
+                         changed: take the command `admin rebuild`";
 
 impl Scaler {
     /// Makes the metadata of every key cover all its items. Nothing changes unless the whole table
     /// was read, because a part of a key's items suggests too few shards.
     pub(crate) async fn rebuild(&self, deadline: Deadline) -> Report {
-        match self.look_for_rebuild(deadline).await {
-            Err(failed) => Report::of(failed),
-            Ok((survey, false)) => Report {
-                outcome: Outcome::unchanged(TOO_LARGE),
-                details: json!({"items": survey.items()}),
-            },
-            Ok((survey, true)) => self.rebuild_from(&survey, deadline).await,
-        }
-    }
-
-    /// Reads the metadata and then the items of the table. `false` if the time was not enough for the
-    /// whole table.
-    async fn look_for_rebuild(&self, deadline: Deadline) -> Result<(Survey, bool), Outcome> {
-        if !self.config.dry_run {
-            let claimed = self.maintenance(deadline).claim_for_rebuild().await;
-            claimed.map_err(|error| Outcome::of_error(&error, "the metadata cannot be rebuilt"))?;
+        if !self.config.dry_run
+            && let Err(error) = self.maintenance(deadline).claim_for_rebuild().await
+        {
+            return Report::of(Outcome::of_error(&error, "the metadata cannot be rebuilt"));
         }
         let now = Deadline::now();
         let look_until = now + deadline.saturating_duration_since(now).mul_f64(READING_SHARE);
-        let maintenance = self.maintenance(look_until);
-        let (mut survey, mut after, mut at) = (Survey::default(), None, None);
+        let mut survey = Survey::default();
+        let looked = timeout_at(look_until, self.look(&mut survey, deadline)).await;
+        match looked {
+            Ok(Ok(())) => self.rebuild_from(&survey, deadline).await,
+            Ok(Err(error)) => {
+                Report::of(Outcome::of_error(&error, "the table could not be looked at"))
+            }
+            Err(_) => Report {
+                outcome: Outcome::unchanged(TOO_LARGE),
+                details: json!({"items": survey.items()}),
+            },
+        }
+    }
+
+    /// Reads the metadata and then the items of the table.
+    async fn look(&self, survey: &mut Survey, deadline: Deadline) -> Result<(), TableError> {
+        let maintenance = self.maintenance(deadline);
+        let (mut after, mut at) = (None, None);
         loop {
-            let page = maintenance.survey_metadata_page(&mut survey, after.as_ref()).await;
-            let failed = |error| Outcome::of_error(&error, "the metadata could not be looked at");
-            after = page.map_err(failed)?;
+            after = maintenance.survey_metadata_page(survey, after.as_ref()).await?;
             if after.is_none() {
                 break;
             }
-            if Deadline::now() >= look_until {
-                return Ok((survey, false));
-            }
         }
         loop {
-            let page = maintenance.survey_page(&mut survey, at.as_ref()).await;
-            let failed = |error| Outcome::of_error(&error, "the table could not be looked at");
-            at = page.map_err(failed)?.next;
+            at = maintenance.survey_page(survey, at.as_ref()).await?.next;
             if at.is_none() {
-                return Ok((survey, true));
-            }
-            if Deadline::now() >= look_until {
-                return Ok((survey, false));
+                return Ok(());
             }
         }
     }
@@ -87,7 +81,7 @@ impl Scaler {
                 };
                 let name = name.unwrap_or_else(|why| {
                     tracing::error!(audit = true, key = key.as_str(), %why, "a key was left");
-                    telemetry::failed();
+                    count_failure();
                     failed.push(json!({"partition_key": key.as_str(), "detail": why}));
                     "failed"
                 });

@@ -10,6 +10,7 @@ use std::time::Duration;
 use aws_sdk_cloudwatch::primitives::DateTime;
 use aws_sdk_cloudwatch::types::InsightRuleContributor;
 use aws_sdk_dynamodb::types::ContributorInsightsStatus;
+use metrics::counter;
 use serde::Serialize;
 use sharding::{PartitionKey, TableConfig};
 
@@ -17,7 +18,6 @@ use crate::Scaler;
 use crate::clients::{ClientError, Clients};
 use crate::limits::{Cause, Limits};
 use crate::response::{Outcome, to_json};
-use crate::telemetry;
 
 /// The largest number that DynamoDB's rules report. (CloudWatch API reference.)
 const MAX_CONTRIBUTORS: i32 = 25;
@@ -82,32 +82,25 @@ pub(crate) struct Throttles {
     counts: BTreeMap<u64, u64>,
 }
 
-/// Throttles of a key, classified by its present width.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SinceChange {
-    /// In periods that began after the last change was effective.
-    pub(crate) after: u64,
-    /// In the period of the change: before or after it.
-    pub(crate) meanwhile: u64,
-    /// In periods that ended before the change.
-    pub(crate) before: u64,
-}
-
 impl Throttles {
-    /// Classifies the throttles by the key's last change. All of them count for a key that never
-    /// changed.
-    pub(crate) fn since(&self, last_change: Option<u64>) -> SinceChange {
-        let mut since = SinceChange::default();
-        for (began, count) in &self.counts {
-            match last_change {
-                Some(at) if began + PERIOD <= at => since.before += count,
-                Some(at) if *began < at.saturating_add(EFFECT_DELAY_SECONDS) => {
-                    since.meanwhile += count
-                }
-                Some(_) | None => since.after += count,
-            }
-        }
-        since
+    /// The number of throttles in periods that began after the key's last change was effective, and
+    /// why there is none if all of them are, or may be, from before. All of them count for a key
+    /// that never changed.
+    pub(crate) fn since(&self, last_change: Option<u64>) -> (u64, Option<&'static str>) {
+        let Some(at) = last_change else { return (self.total(), None) };
+        let from = |second: u64| self.counts.range(second..).map(|(_, count)| count).sum::<u64>();
+        let after = from(at.saturating_add(EFFECT_DELAY_SECONDS));
+        let with_its_minute = from(at.saturating_sub(PERIOD - 1));
+        let why_none = if after > 0 || self.total() == 0 {
+            None
+        } else if with_its_minute > 0 {
+            Some(
+                "the throttles are from the minute of the key's last change: the next report will tell whether it has helped",
+            )
+        } else {
+            Some("the throttles are from before the key's last change")
+        };
+        (after, why_none)
     }
 
     pub(crate) fn total(&self) -> u64 {
@@ -119,22 +112,6 @@ impl Throttles {
     fn merge(&mut self, other: Self) {
         for (began, count) in other.counts {
             *self.counts.entry(began).or_default() += count;
-        }
-    }
-}
-
-impl SinceChange {
-    /// Why the throttles have no consequence, if all of them are, or may be, from before the last
-    /// change.
-    pub(crate) fn why_not_counted(self) -> Option<&'static str> {
-        match self {
-            Self { after: 0, meanwhile: 1.., .. } => Some(
-                "the throttles are from the minute of the key's last change: the next report will tell whether it has helped",
-            ),
-            Self { after: 0, before: 1.., .. } => {
-                Some("the throttles are from before the key's last change")
-            }
-            Self { .. } => None,
         }
     }
 }
@@ -240,7 +217,7 @@ impl Scaler {
             Insights::Unknown { state, advice } => {
                 tracing::warn!(state, advice, "the throttled keys are not known");
                 if advice.is_some() {
-                    telemetry::contributor_insights_off();
+                    counter!("ContributorInsightsOff").increment(1);
                 }
                 Ok((Some(state), advice))
             }
@@ -316,23 +293,22 @@ mod tests {
     #[test]
     fn throttles_of_a_period_from_before_the_change_do_not_count() {
         let throttles = Throttles { counts: BTreeMap::from([(60, 5), (120, 7), (180, 9)]) };
+        let (minute, before) = (Some("the minute of"), Some("from before"));
         let rows = [
-            (None, (21, 0, 0)),
-            (Some(117), (16, 5, 0)),
-            (Some(119), (9, 12, 0)),
-            (Some(120), (9, 7, 5)),
-            (Some(150), (9, 7, 5)),
-            (Some(177), (9, 7, 5)),
-            (Some(178), (0, 16, 5)),
-            (Some(190), (0, 9, 12)),
-            (Some(300), (0, 0, 21)),
+            (None, 21, None),
+            (Some(117), 16, None),
+            (Some(177), 9, None),
+            (Some(178), 0, minute),
+            (Some(239), 0, minute),
+            (Some(240), 0, before),
+            (Some(300), 0, before),
         ];
-        for (last_change, expected) in rows {
-            let since = throttles.since(last_change);
-            assert_eq!((since.after, since.meanwhile, since.before), expected, "{last_change:?}");
-            let why = since.why_not_counted().map(|why| why.contains("minute"));
-            assert_eq!(why, (since.after == 0).then_some(since.meanwhile > 0), "{last_change:?}");
+        for (last_change, after, why) in rows {
+            let (found, reason) = throttles.since(last_change);
+            assert_eq!(found, after, "{last_change:?}");
+            assert_eq!(reason.is_some(), why.is_some(), "{last_change:?}: {reason:?}");
+            assert!(reason.zip(why).is_none_or(|(reason, why)| reason.contains(why)), "{reason:?}");
         }
-        assert_eq!(SinceChange::default().why_not_counted(), None);
+        assert_eq!(Throttles::default().since(Some(178)), (0, None));
     }
 }

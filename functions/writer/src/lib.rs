@@ -4,16 +4,16 @@ mod shard_scaler;
 pub mod shortage;
 
 use api::{
-    Body, ItemJson, NewItem, Operation, Problem, Request, Response, SortKeyJson, attributes_body,
+    ItemJson, NewItem, Operation, Problem, Request, Response, SortKeyJson, attributes_body,
     item_body, items_body, json, no_route, route,
 };
 use futures_util::{StreamExt, stream};
 use lambda_http::http::HeaderValue;
 use serde::Serialize;
-use sharding::{Item, PartitionKey, ShardedTable, SortKey, Updated, WriteError, Writes, Written};
+use sharding::{PartitionKey, ShardedTable, SortKey, WriteError, Writes, Written};
 use tokio::time::Instant as Deadline;
 
-pub use shard_scaler::{NotWoken, ShardScaler, VARIABLES};
+pub use shard_scaler::{ShardScaler, VARIABLES};
 
 /// The number of attempts, for all items of the request.
 pub const ATTEMPTS_HEADER: &str = "x-attempts";
@@ -72,7 +72,7 @@ async fn post_item(table: &ShardedTable, request: &Request, deadline: Deadline) 
     api::Parameters::of(request, &[])?;
     let idempotency_key = api::idempotency_key(request)?;
     let create_only = api::create_only(request)?;
-    let item = item_body(&Body::of(request)?, table, idempotency_key.as_ref(), create_only)?;
+    let item = item_body(request, table, idempotency_key.as_ref(), create_only)?;
     let partition_key = item.partition_key.clone();
     let written = if create_only {
         let sort_key = item.sort_key.unwrap_or_else(|| table.make_sort_key());
@@ -104,9 +104,8 @@ async fn put_item(table: &ShardedTable, request: &Request, deadline: Deadline) -
     let conditions = api::conditions(request)?;
     api::no_idempotency_key(request)?;
     let (partition_key, sort_key) = item_keys(table, request)?;
-    let item = attributes_body(&Body::of(request)?, table, partition_key, sort_key)?;
+    let attributes = attributes_body(request, table, &partition_key, &sort_key)?;
     check_point_writes(table)?;
-    let Item { partition_key, sort_key, attributes } = item;
     let put = table.put(&partition_key, &sort_key, attributes).deadline(deadline);
     let written = put.conditions(conditions).await;
     Ok(respond_stored(200, &partition_key, written))
@@ -123,19 +122,16 @@ async fn patch_item(table: &ShardedTable, request: &Request, deadline: Deadline)
         Some(key) => update.idempotency_key(key.as_str()),
         None => update,
     };
-    let (written, stored) = match update.deadline(deadline).await {
-        Ok(Updated { attributes, tag, written, .. }) => (Ok(written), Some((attributes, tag))),
-        Err(error) => (Err(error), None),
-    };
-    let item = |_: &Written| match &stored {
-        Some((attributes, tag)) => {
+    let updated = update.deadline(deadline).await;
+    Ok(respond(
+        updated,
+        |updated| &updated.written,
+        |updated| {
             let (partition_key, sort_key) = (&partition_key, &sort_key);
-            let item = ItemJson { partition_key, sort_key, attributes };
-            api::tagged(api::item(200, item), Some(tag))
-        }
-        None => api::no_content(),
-    };
-    Ok(respond(written, item))
+            let item = ItemJson { partition_key, sort_key, attributes: &updated.attributes };
+            api::tagged(api::item(200, item), Some(&updated.tag))
+        },
+    ))
 }
 
 async fn delete_item(table: &ShardedTable, request: &Request, deadline: Deadline) -> Handled {
@@ -145,7 +141,7 @@ async fn delete_item(table: &ShardedTable, request: &Request, deadline: Deadline
     check_point_writes(table)?;
     let deleted =
         table.delete(&partition_key, &sort_key).conditions(conditions).deadline(deadline).await;
-    Ok(respond(deleted, |_| api::no_content()))
+    Ok(respond(deleted, |written| written, |_| api::no_content()))
 }
 
 fn item_keys(table: &ShardedTable, request: &Request) -> Result<(PartitionKey, SortKey), Problem> {
@@ -158,12 +154,13 @@ fn check_point_writes(table: &ShardedTable) -> Result<(), Problem> {
     if table.config().writes() == Writes::Items { Ok(()) } else { Err(Problem::append_only("GET")) }
 }
 
-fn respond(
-    written: Result<Written, WriteError>,
-    success: impl FnOnce(&Written) -> Response<lambda_http::Body>,
+fn respond<T>(
+    result: Result<T, WriteError>,
+    written: impl FnOnce(&T) -> &Written,
+    success: impl FnOnce(&T) -> Response<lambda_http::Body>,
 ) -> Response<lambda_http::Body> {
-    let effort = Effort::of(&written);
-    let mut response = match written {
+    let effort = Effort::of(result.as_ref().map(written));
+    let mut response = match result {
         Ok(done) => success(&done),
         Err(error) => {
             let sort_key = error.sort_key.clone();
@@ -179,7 +176,7 @@ fn respond_stored(
     partition_key: &PartitionKey,
     written: Result<Written, WriteError>,
 ) -> Response<lambda_http::Body> {
-    respond(written, |done| {
+    let stored = |done: &Written| {
         let stored = Stored {
             partition_key: partition_key.as_str(),
             sort_key: SortKeyJson(&done.sort_key),
@@ -187,14 +184,15 @@ fn respond_stored(
             number_of_shards: done.number_of_shards,
         };
         api::tagged(json(status, &stored), done.tag.as_ref())
-    })
+    };
+    respond(written, |written| written, stored)
 }
 
 async fn post_batch(table: &ShardedTable, request: &Request, deadline: Deadline) -> Handled {
     api::Parameters::of(request, &[])?;
     api::unconditional(request)?;
     let idempotency_key = api::idempotency_key(request)?;
-    let items = items_body(&Body::of(request)?, table, idempotency_key.as_ref())?;
+    let items = items_body(request, table, idempotency_key.as_ref())?;
     let once = idempotency_key.is_some();
     let stored = items
         .into_iter()
@@ -205,7 +203,7 @@ async fn post_batch(table: &ShardedTable, request: &Request, deadline: Deadline)
     let mut effort = Effort::default();
     let mut body = BatchResponse { written: 0, failed: Vec::new() };
     for (index, result) in results {
-        effort.add(&Effort::of(&result));
+        effort.add(&Effort::of(result.as_ref()));
         match result {
             Ok(_) => body.written += 1,
             Err(error) => {
@@ -236,7 +234,7 @@ struct Effort {
 }
 
 impl Effort {
-    fn of(result: &Result<Written, WriteError>) -> Self {
+    fn of(result: Result<&Written, &WriteError>) -> Self {
         let (attempts, throttled) = match result {
             Ok(done) => (done.attempts, done.throttled),
             Err(error) => (error.attempts, error.throttled),

@@ -39,12 +39,6 @@ pub struct ShardScaler {
     function: String,
 }
 
-/// The writer could not wake the shard-scaler; the text contains the cause. No action is needed:
-/// the writer reports the shortage again while it lasts, and the alarm also wakes the shard-scaler.
-#[derive(Debug, thiserror::Error)]
-#[error("Invoke: {0}")]
-pub struct NotWoken(String);
-
 impl ShardScaler {
     /// Makes a client of the function with this name or ARN.
     #[must_use]
@@ -61,38 +55,37 @@ impl ShardScaler {
     pub async fn wake_when_short(self, table: &ShardedTable) {
         let report = move |write_units: u64| {
             let scaler = self.clone();
-            async move { scaler.wake(write_units).await }
+            async move {
+                match scaler.warm(write_units).await {
+                    Ok(()) => tracing::info!(
+                        write_units,
+                        "woke the shard-scaler: the table is short of partitions"
+                    ),
+                    Err(error) => {
+                        tracing::warn!(%error, write_units, "could not wake the shard-scaler; the next report tries again");
+                    }
+                }
+            }
         };
         let now_seconds = || api::since_epoch().as_secs();
         shortage::watch(table.maintenance().events(), now_seconds, report).await;
-    }
-
-    async fn wake(&self, write_units: u64) {
-        match self.warm(write_units).await {
-            Ok(()) => tracing::info!(
-                write_units,
-                "woke the shard-scaler: the table is short of partitions"
-            ),
-            Err(error) => {
-                tracing::warn!(%error, write_units, "could not wake the shard-scaler; the next report tries again");
-            }
-        }
     }
 
     /// Asks the function to raise the table's warm throughput to this number of write units per
     /// second, within its budget. It does not wait for the outcome, which is in the function's log.
     ///
     /// # Errors
-    /// [`NotWoken`] if Lambda does not accept the event within three seconds.
-    pub async fn warm(&self, write_units: u64) -> Result<(), NotWoken> {
+    /// The reason, if Lambda does not accept the event within three seconds. No action is needed: the
+    /// writer reports the shortage again while it lasts, and the alarm also wakes the shard-scaler.
+    pub async fn warm(&self, write_units: u64) -> Result<(), String> {
         let event = json!({"action": "warm", "write_units": write_units}).to_string();
         let invoke = self.client.invoke().function_name(&self.function).payload(Blob::new(event));
         let invoke = invoke.invocation_type(InvocationType::Event);
         // Boxed: the SDK's futures nest deeply.
         match timeout(TIMEOUT, Box::pin(invoke.send())).await {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(NotWoken(api::cause(&error))),
-            Err(_) => Err(NotWoken(format!("no response within {} s", TIMEOUT.as_secs()))),
+            Ok(Err(error)) => Err(format!("Invoke: {}", api::cause(&error))),
+            Err(_) => Err(format!("Invoke: no response within {} s", TIMEOUT.as_secs())),
         }
     }
 }

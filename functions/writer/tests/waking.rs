@@ -78,7 +78,7 @@ async fn the_function_is_invoked_without_waiting_for_its_outcome() {
 async fn a_request_that_fails_is_not_repeated_and_its_cause_is_named() {
     let denied = r#"{"Message":"not authorized to perform: lambda:InvokeFunction"}"#;
     let lambda = Lambda::new(Some((403, denied)));
-    let error = lambda.scaler().warm(24_000).await.expect_err("refused").to_string();
+    let error = lambda.scaler().warm(24_000).await.expect_err("refused");
     assert!(error.starts_with("Invoke: AccessDeniedException: not authorized"), "{error}");
     assert_eq!(lambda.requests().len(), 1);
 
@@ -91,6 +91,6 @@ async fn a_request_that_fails_is_not_repeated_and_its_cause_is_named() {
 async fn a_request_has_three_seconds() {
     let lambda = Lambda::new(None);
     let began = Instant::now();
-    let error = lambda.scaler().warm(24_000).await.expect_err("no response").to_string();
+    let error = lambda.scaler().warm(24_000).await.expect_err("no response");
     assert_eq!((error.as_str(), began.elapsed().as_secs()), ("Invoke: no response within 3 s", 3));
 }

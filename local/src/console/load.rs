@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::Console;
 use crate::http_api::to_axum;
-use crate::traffic::{Generated, LoadPlan, Sender, Totals, generate};
+use crate::traffic::{Generated, LoadPlan, Totals, generate};
 
 /// The running load. There is at most one.
 #[derive(Debug, Default)]
@@ -68,7 +68,7 @@ pub(super) async fn start(
     // A browser lets a page of another origin send JSON only after a preflight request.
     let given = headers.get("content-type").and_then(|value| value.to_str().ok());
     if given.and_then(|value| value.split(';').next()).map(str::trim) != Some("application/json") {
-        return to_axum(Problem::media_type(given, &["application/json"]).into_response());
+        return to_axum(Problem::media_type(given, &["application/json"], false).into_response());
     }
     let plan = match LoadPlan::parse(&body) {
         Ok(plan) => plan,
@@ -81,7 +81,7 @@ pub(super) async fn start(
     }
     let generated = Generated::default();
     let (functions, mut task) = (console.functions.clone(), JoinSet::new());
-    task.spawn(generate(functions, plan.clone(), Sender::Api, generated.clone()));
+    task.spawn(generate(functions, plan.clone(), generated.clone()));
     *load = Some(Running { plan: plan.clone(), began: Instant::now(), generated, task });
     to_axum(api::json(202, &plan))
 }

@@ -19,19 +19,15 @@ pub(super) async fn entrance() -> Redirect {
 }
 
 pub(super) async fn index() -> Response {
-    respond("index.html")
+    file(Path("index.html".to_owned())).await
 }
 
 pub(super) async fn file(Path(path): Path<String>) -> Response {
-    respond(&path)
-}
-
-fn respond(path: &str) -> Response {
-    let Some(file) = FILES.get_file(path) else {
+    let Some(file) = FILES.get_file(&path) else {
         return (StatusCode::NOT_FOUND, "there is no such file\n").into_response();
     };
     let headers = [
-        (CONTENT_TYPE, content_type(path)),
+        (CONTENT_TYPE, content_type(&path)),
         (CONTENT_SECURITY_POLICY, POLICY),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (CACHE_CONTROL, "no-cache"),

@@ -1,6 +1,6 @@
 //! Samples the edition once a second.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,18 +34,6 @@ const METADATA_TIMEOUT: Duration = Duration::from_millis(500);
 struct Partition {
     write_units: f64,
     read_units: f64,
-    throttled: u64,
-}
-
-#[derive(Serialize)]
-struct Key {
-    partition_key: String,
-    number_of_shards: u32,
-    read_shards: u32,
-    /// The next number of shards, while writers wait for it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    closing: Option<u32>,
-    draining: bool,
     throttled: u64,
 }
 
@@ -119,8 +107,8 @@ fn quantiles(latencies: Latencies) -> Option<Value> {
 
 /// Returns the table's warm throughput, as published in the directory. It is part of the page of
 /// every key in use. Returns `None` if no key is in use.
-async fn warm_write_units(functions: &Functions, key: Option<&Key>) -> Option<u64> {
-    let key = PartitionKey::new(&key?.partition_key).ok()?;
+async fn warm_write_units(functions: &Functions, key: Option<&Value>) -> Option<u64> {
+    let key = PartitionKey::new(key?["partition_key"].as_str()?).ok()?;
     let warm =
         functions.table.maintenance().timeout(METADATA_TIMEOUT).warm_throughput(&key).await.ok()?;
     warm.map(|warm| warm.write_units)
@@ -140,7 +128,7 @@ fn shown(partitions: Vec<Partition>) -> Vec<Partition> {
 /// The engine's counts at the last sample.
 #[derive(Default)]
 struct Before {
-    partitions: HashMap<u64, PartitionHeat>,
+    partitions: Vec<PartitionHeat>,
     traffic: Traffic,
 }
 
@@ -148,18 +136,21 @@ impl Before {
     /// Returns the rates of each partition and the number of throttled reads since the last sample.
     fn sample(&mut self, engine: &Engine, table: &str, passed: f64) -> (Vec<Partition>, u64) {
         let heat = engine.heat(table);
+        // A raise of the table's warm throughput makes new partitions.
+        if heat.len() != self.partitions.len() {
+            self.partitions = vec![PartitionHeat::default(); heat.len()];
+        }
         let partitions = heat
             .iter()
-            .map(|now| {
-                let before = self.partitions.get(&now.id).copied().unwrap_or_default();
-                Partition {
-                    write_units: (now.write_units - before.write_units) / passed,
-                    read_units: (now.read_units - before.read_units) / passed,
-                    throttled: ((now.throttled - before.throttled) as f64 / passed).round() as u64,
-                }
+            .zip(&self.partitions)
+            .map(|(now, before)| Partition {
+                write_units: (now.write_units - before.write_units) / passed,
+                read_units: (now.read_units - before.read_units) / passed,
+                throttled: (now.throttled.saturating_sub(before.throttled) as f64 / passed).round()
+                    as u64,
             })
             .collect();
-        self.partitions = heat.into_iter().map(|heat| (heat.id, heat)).collect();
+        self.partitions = heat;
         let traffic = engine.traffic(table);
         let throttled_reads = traffic.throttled_reads - self.traffic.throttled_reads;
         self.traffic = traffic;
@@ -200,7 +191,7 @@ impl Keys {
         self.0.retain(|_, key| key.heat >= MIN_HEAT);
     }
 
-    async fn hottest(&self, functions: &Functions, passed: f64) -> Vec<Key> {
+    async fn hottest(&self, functions: &Functions, passed: f64) -> Vec<Value> {
         let mut hottest: Vec<(&String, &KeyHeat)> = self.0.iter().collect();
         hottest.sort_by(|(_, a), (_, b)| b.heat.total_cmp(&a.heat));
         let table = &functions.table;
@@ -210,14 +201,15 @@ impl Keys {
             let metadata = maintenance.metadata(&logical).await.ok()?;
             let first = table.config().adopt_shards;
             let metadata = metadata.unwrap_or_else(|| ShardMetadata::unregistered_with(first));
-            Some(Key {
-                partition_key: name.clone(),
-                number_of_shards: metadata.number_of_shards.get(),
-                read_shards: metadata.read_shards.get(),
-                closing: metadata.closing().map(ShardCount::get),
-                draining: metadata.draining().is_some(),
-                throttled: (key.throttled as f64 / passed).round() as u64,
-            })
+            Some(json!({
+                "partition_key": name,
+                "number_of_shards": metadata.number_of_shards.get(),
+                "read_shards": metadata.read_shards.get(),
+                // The next number of shards, while writers wait for it.
+                "closing": metadata.closing().map(ShardCount::get),
+                "draining": metadata.draining().is_some(),
+                "throttled": (key.throttled as f64 / passed).round() as u64,
+            }))
         });
         join_all(shown).await.into_iter().flatten().collect()
     }

@@ -4,15 +4,13 @@ use std::io;
 use std::process::Stdio;
 use std::time::Duration;
 
-use endpoint::Server;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::net::TcpListener;
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::{ITEM_BYTES, KEY};
-use crate::edition::{Edition, endpoint_over};
+use crate::edition::Edition;
 use crate::traffic::{Generated, Meter};
 
 /// The program is in the binary, so it needs only Python and boto3.
@@ -29,17 +27,14 @@ pub(super) struct Boto3 {
 
 impl Boto3 {
     pub(super) async fn start(
-        edition: &Edition,
+        edition: &mut Edition,
         generated: Generated,
     ) -> Result<Self, Box<dyn std::error::Error>> {
-        let engine = edition.engine().ok_or("the engine is not embedded")?;
-        let service = endpoint_over(engine, edition.table().engine()).await?;
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let (listener, server) = edition.endpoint.take().ok_or("there is no endpoint")?;
         let url = format!("http://{}", listener.local_addr()?);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
-            let served = Server::new(service, &[]).serve(listener, std::future::pending()).await;
-            if let Err(error) = served {
+            if let Err(error) = server.serve(listener, std::future::pending()).await {
                 tracing::error!(%error, "the endpoint of the demo failed");
             }
         });

@@ -5,16 +5,14 @@ use std::ops::AddAssign;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use http::StatusCode;
-use lambda_http::Body;
-use serde::Deserialize;
+use futures_util::StreamExt;
+use sharding::{Attributes, ShardedTable};
 
 use super::KEY;
-use crate::http_api::Functions;
-use crate::traffic::{Generated, epoch_micros, request};
+use crate::traffic::{Generated, epoch_micros};
 
-/// The time span that each check reads.
-const SPAN: Duration = Duration::from_secs(2);
+/// The time span that each check reads, in microseconds.
+const SPAN: u64 = 2_000_000;
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// The results of the checks.
@@ -39,51 +37,31 @@ impl AddAssign for Checked {
     }
 }
 
-#[derive(Deserialize)]
-struct Page {
-    items: Vec<Listed>,
-    cursor: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Listed {
-    sort_key: String,
-}
-
-pub(super) async fn check_on(functions: Functions, generated: Generated, sum: Arc<Mutex<Checked>>) {
-    let span = u64::try_from(SPAN.as_micros()).unwrap_or(u64::MAX);
+pub(super) async fn check_on(table: ShardedTable, generated: Generated, sum: Arc<Mutex<Checked>>) {
     loop {
-        let acknowledged = generated.acknowledged_from(epoch_micros().saturating_sub(span));
-        let checked = check(&functions, &acknowledged).await;
+        let acknowledged = generated.acknowledged_from(epoch_micros().saturating_sub(SPAN));
+        let checked = check(&table, &acknowledged).await;
         *sum.lock().unwrap_or_else(PoisonError::into_inner) += checked;
         tokio::time::sleep(PAUSE).await;
     }
 }
 
 /// Reads the key's items in the range of these sort keys, which were all acknowledged before.
-async fn check(functions: &Functions, acknowledged: &[u64]) -> Checked {
+async fn check(table: &ShardedTable, acknowledged: &[u64]) -> Checked {
     let (Some(first), Some(last)) = (acknowledged.first(), acknowledged.last()) else {
         return Checked::default();
     };
+    let query = table.query::<Attributes>(KEY).consistent(true).limit(1_000);
+    let mut entries = query.from(first.to_string()).to(last.to_string()).stream();
     let mut found: Vec<u64> = Vec::new();
-    let mut cursor = String::new();
-    loop {
-        let uri = format!(
-            "/items?partition_key={KEY}&consistent=true&limit=1000&from={first}&to={last}{cursor}"
-        );
-        let response = functions.respond(request("GET", &uri, Body::Empty)).await;
-        let page = (response.status() == StatusCode::OK)
-            .then(|| serde_json::from_slice::<Page>(response.body()));
-        let Some(Ok(page)) = page else {
+    while let Some(entry) = entries.next().await {
+        let Ok(entry) = entry else {
             // The remaining items were not read, but the order of those that were read is checked.
             return Checked { aborted: 1, ..compare(&[], &found) };
         };
-        found.extend(page.items.iter().filter_map(|item| item.sort_key.parse::<u64>().ok()));
-        match page.cursor {
-            Some(next) => cursor = format!("&cursor={next}"),
-            None => return compare(acknowledged, &found),
-        }
+        found.extend(entry.sort_key.to_string().parse::<u64>().ok());
     }
+    compare(acknowledged, &found)
 }
 
 /// Compares the returned sort keys, in their order, with the acknowledged ones.
@@ -97,7 +75,6 @@ fn compare(acknowledged: &[u64], found: &[u64]) -> Checked {
 #[cfg(test)]
 mod tests {
     use embedded_dynamodb::InProcess;
-    use serde_json::json;
     use sharding::TableConfig;
 
     use super::*;
@@ -125,25 +102,22 @@ mod tests {
         let edition = Edition::start(&serve, TableConfig::new("items", "items-metadata"))
             .await
             .expect("it starts");
-        let functions = edition.functions();
+        let table = edition.table();
         let acknowledged: Vec<u64> = (1_000..1_010).collect();
         for sort_key in &acknowledged {
-            let text = sort_key.to_string();
-            let item = json!({"partition_key": KEY, "sort_key": text, "attributes": {}});
-            let request = request("POST", "/items", Body::from(item.to_string()));
-            assert_eq!(functions.respond(request).await.status(), StatusCode::CREATED);
+            table.put(KEY, sort_key.to_string(), Attributes::new()).await.expect("it is stored");
         }
         let whole = Checked { lookups: 10, ..Checked::default() };
-        assert_eq!(check(functions, &[]).await, Checked::default());
-        assert_eq!(check(functions, &acknowledged).await, whole);
+        assert_eq!(check(table, &[]).await, Checked::default());
+        assert_eq!(check(table, &acknowledged).await, whole);
 
-        edition.table().delete(KEY, "1004").await.expect("it is deleted");
-        assert_eq!(check(functions, &acknowledged).await, Checked { missing: 1, ..whole });
+        table.delete(KEY, "1004").await.expect("it is deleted");
+        assert_eq!(check(table, &acknowledged).await, Checked { missing: 1, ..whole });
 
         let engine = edition.engine().expect("the engine is embedded").clone();
         let client = in_process_clients(&InProcess::new(engine)).dynamodb;
         client.delete_table().table_name("items").send().await.expect("the table is deleted");
         let aborted = Checked { aborted: 1, ..Checked::default() };
-        assert_eq!(check(functions, &acknowledged).await, aborted);
+        assert_eq!(check(table, &acknowledged).await, aborted);
     }
 }

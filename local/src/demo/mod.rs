@@ -38,8 +38,6 @@ pub enum Client {
     Api,
     /// A Python program with boto3 and 64 threads, through the endpoint; it needs python3 and boto3
     Boto3,
-    /// A Rust program with the crate and 64 tasks, for comparison
-    Crate,
 }
 
 /// The options of the demo.

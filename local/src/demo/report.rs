@@ -100,7 +100,7 @@ fn offered_only(story: &Story, outcome: &Outcome) -> Option<String> {
     is_less.then(|| {
         let who = match story.options.client {
             Client::Api => "the machine",
-            Client::Boto3 | Client::Crate => "the program, which waits for responses,",
+            Client::Boto3 => "the program, which waits for responses,",
         };
         let (offered, wanted) = (whole(outcome.offered), count(wanted.into()));
         format!("{who} could offer only {offered} of {wanted} writes a second")
@@ -134,15 +134,15 @@ fn draw(story: &Story, svg: &mut String) -> Result<(), Box<dyn Error>> {
     let area = SVGBackend::with_string(svg, (900, 420)).into_drawing_area();
     area.fill(&WHITE)?;
     let (top, bottom) = area.split_vertically(250);
-    draw_writes(story, &top)?;
     let (left, right) = bottom.split_horizontally(450);
-    let throttled = |second: &Second| second.throttled;
+    draw_writes(story, &top)?;
     let all = story.sharded.seconds.iter().chain(&story.single.seconds);
-    let most = all.map(throttled).fold(1.0, f64::max) * 1.1;
-    panel(&left, story, "throttled attempts a second", most, throttled)?;
+    let most = all.map(|second| second.throttled).fold(1.0, f64::max) * 1.1;
+    let caption = ("throttled attempts a second", 14);
+    chart(&left, story, caption, Some("seconds"), most, |second| second.throttled)?;
     let shards = |second: &Second| f64::from(second.shards);
     let widest = story.sharded.seconds.iter().map(shards).fold(1.0, f64::max) * 1.2;
-    panel(&right, story, "shards of the key", widest, shards)?;
+    chart(&right, story, ("shards of the key", 14), Some("seconds"), widest, shards)?;
     area.present()?;
     Ok(())
 }
@@ -163,19 +163,12 @@ fn draw_writes(
         Some(offered) => format!("Writes accepted a second; {offered}"),
     };
     let highest = offered * 1.4;
-    let mut chart = axes(area, (&caption, 16), None, seconds, highest)?;
+    let mut chart = chart(area, story, (&caption, 16), None, highest, |second| second.accepted)?;
     let steps = [(0.0, calm), (step, calm), (step, offered), (seconds, offered)];
     chart
         .draw_series(LineSeries::new(steps, WANTED.stroke_width(1)))?
         .label("wanted")
         .legend(|(x, y)| PathElement::new([(x, y), (x + 14, y)], WANTED));
-    for (outcome, name, colour) in story.lines() {
-        let points = outcome.seconds.iter().map(|second| (second.at, second.accepted.min(highest)));
-        chart
-            .draw_series(LineSeries::new(points, colour.stroke_width(2)))?
-            .label(name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2)));
-    }
     chart
         .configure_series_labels()
         .position(SeriesLabelPosition::MiddleRight)
@@ -192,20 +185,22 @@ fn rounded(value: &f64) -> String {
 
 type Chart<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// A chart over the demo's seconds. Without a description, the chart below labels the seconds.
-fn axes<'a>(
+/// A chart of a value of both keys over the demo's seconds. Without a description, the chart below
+/// labels the seconds.
+fn chart<'a>(
     area: &DrawingArea<SVGBackend<'a>, Shift>,
+    story: &Story,
     (caption, size): (&str, u32),
     description: Option<&str>,
-    seconds: f64,
     highest: f64,
+    value: fn(&Second) -> f64,
 ) -> Result<Chart<'a>, Box<dyn Error>> {
     let mut chart = ChartBuilder::on(area)
         .caption(caption, ("sans-serif", size))
         .margin(8)
         .x_label_area_size(if description.is_some() { 30 } else { 8 })
         .y_label_area_size(52)
-        .build_cartesian_2d(0.0..seconds, 0.0..highest)?;
+        .build_cartesian_2d(0.0..f64::from(story.options.seconds), 0.0..highest)?;
     chart
         .configure_mesh()
         .x_desc(description.unwrap_or_default())
@@ -215,23 +210,15 @@ fn axes<'a>(
         .x_label_formatter(&rounded)
         .y_label_formatter(&rounded)
         .draw()?;
-    Ok(chart)
-}
-
-fn panel(
-    area: &DrawingArea<SVGBackend<'_>, Shift>,
-    story: &Story,
-    caption: &str,
-    highest: f64,
-    value: fn(&Second) -> f64,
-) -> Result<(), Box<dyn Error>> {
-    let seconds = f64::from(story.options.seconds);
-    let mut chart = axes(area, (caption, 14), Some("seconds"), seconds, highest)?;
-    for (outcome, _, colour) in story.lines() {
-        let points = outcome.seconds.iter().map(|second| (second.at, value(second)));
-        chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?;
+    for (outcome, name, colour) in story.lines() {
+        let points = outcome.seconds.iter();
+        let points = points.map(|second| (second.at, value(second).min(highest)));
+        chart
+            .draw_series(LineSeries::new(points, colour.stroke_width(2)))?
+            .label(name)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2)));
     }
-    Ok(())
+    Ok(chart)
 }
 
 #[cfg(test)]

@@ -10,8 +10,7 @@ use super::{DemoOptions, Second};
 /// Two bars for each key: accepted writes and throttled attempts.
 pub(super) struct Screen {
     bars: MultiProgress,
-    sharded: [ProgressBar; 2],
-    single: [ProgressBar; 2],
+    sides: [[ProgressBar; 2]; 2],
 }
 
 impl Screen {
@@ -22,15 +21,15 @@ impl Screen {
             let bar = ProgressBar::new(u64::from(options.writes)).with_style(bar_style(&template));
             bars.add(bar.with_prefix(name.to_owned()))
         };
-        let sharded =
-            [bar("sharded    accepted/s", "green"), bar("          throttled/s", "yellow")];
-        let single =
-            [bar("one shard  accepted/s", "green"), bar("          throttled/s", "yellow")];
-        Self { bars, sharded, single }
+        let sides = ["sharded", "one shard"].map(|name| {
+            let accepted = bar(&format!("{name:<11}accepted/s"), "green");
+            [accepted, bar("          throttled/s", "yellow")]
+        });
+        Self { bars, sides }
     }
 
     pub(super) fn show(&self, sharded: Option<&Second>, single: Option<&Second>) {
-        for ([accepted, throttled], second) in [(&self.sharded, sharded), (&self.single, single)] {
+        for ([accepted, throttled], second) in self.sides.iter().zip([sharded, single]) {
             let Some(second) = second else { continue };
             let shards = if second.shards == 1 { "shard" } else { "shards" };
             accepted.set_position(second.accepted.round() as u64);
@@ -50,7 +49,7 @@ impl Screen {
     }
 
     pub(super) fn finish(&self) {
-        for bar in self.sharded.iter().chain(&self.single) {
+        for bar in self.sides.iter().flatten() {
             bar.abandon();
         }
     }

@@ -16,7 +16,7 @@ use super::boto3::Boto3;
 use super::check::{Checked, check_on};
 use super::{Client, DemoOptions, ITEM_BYTES, KEY};
 use crate::decisions::Decision;
-use crate::traffic::{Generated, Latencies, LoadPlan, Sender, Totals, generate};
+use crate::traffic::{Generated, Latencies, LoadPlan, Totals, generate};
 use crate::{Edition, ServeOptions, wake};
 
 /// The maximum ratio of throttled attempts to accepted writes that counts as relief.
@@ -28,8 +28,6 @@ pub(super) const FULL_LOAD_SHARE: f64 = 0.95;
 /// Writes that a window may miss at its two edges.
 const MAX_EDGE_WRITES: f64 = 2.0;
 const METADATA_TIMEOUT: Duration = Duration::from_secs(1);
-/// The writes of the Rust program that wait for a response at once, as in the Python program.
-const TASKS: usize = 64;
 
 /// The measurements of one second.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -72,8 +70,12 @@ pub(super) struct Side {
     generated: Generated,
     began: Instant,
     last_sample: Instant,
-    load: Option<Load>,
-    client: Client,
+    /// Empty if the Python program writes. Dropping it ends the load.
+    load: JoinSet<()>,
+    /// The requested writes per second, and since when.
+    writes: u32,
+    load_began: Instant,
+    /// The Python program, if it writes.
     boto3: Option<Boto3>,
     /// The writes that the engine's partitions have rejected.
     rejected: u64,
@@ -84,30 +86,13 @@ pub(super) struct Side {
     checked: Arc<Mutex<Checked>>,
     /// The checks, and what wakes the shard-scaler when the table is short of partitions.
     background: JoinSet<()>,
-    partitions: u64,
+    /// The partitions at the start.
+    partitions: usize,
+    /// The lines that were returned before.
     said: HashSet<String>,
 }
 
-struct Load {
-    /// Empty if the Python program writes. Dropping it ends the load.
-    _task: JoinSet<()>,
-    writes: u32,
-    began: Instant,
-    /// The totals of the loads before it.
-    before: Totals,
-}
-
 impl Totals {
-    const fn since(self, before: Self) -> Self {
-        Self {
-            sent: self.sent - before.sent,
-            not_sent: self.not_sent - before.not_sent,
-            stored: self.stored - before.stored,
-            throttled: self.throttled - before.throttled,
-            failed: self.failed - before.failed,
-        }
-    }
-
     /// The writes that reached the table: they were stored, rejected or throttled. Writes that only
     /// wait for the machine are not counted.
     fn offered(self) -> u64 {
@@ -139,27 +124,29 @@ impl Side {
         };
         let max_warm_write_units = u64::from(options.budget) * PARTITION_WRITE_UNITS;
         let of_scaler = ScalerConfig { max_warm_write_units, ..ScalerConfig::default() };
-        let edition = Edition::start_with(&serve, config, of_scaler).await?;
+        let mut edition = Edition::start_with(&serve, config, of_scaler).await?;
         let now = Instant::now();
         let (generated, checked) = (Generated::keeping(), Arc::default());
-        let (functions, mut background) = (edition.functions().clone(), JoinSet::new());
-        background.spawn(wake::by_shortage(functions.scaler.clone()));
-        background.spawn(check_on(functions, generated.clone(), Arc::clone(&checked)));
+        let mut background = JoinSet::new();
+        background.spawn(wake::by_shortage(edition.functions().scaler.clone()));
+        let table = edition.table().clone();
+        background.spawn(check_on(table, generated.clone(), Arc::clone(&checked)));
         let boto3 = match options.client {
-            Client::Api | Client::Crate => None,
-            Client::Boto3 => Some(Boto3::start(&edition, generated.clone()).await?),
+            Client::Api => None,
+            Client::Boto3 => Some(Boto3::start(&mut edition, generated.clone()).await?),
         };
         Ok(Self {
             events: edition.table().maintenance().events(),
-            partitions: options.partitions.into(),
+            partitions: options.partitions as usize,
             said: HashSet::new(),
             edition,
             generated,
             background,
             began: now,
             last_sample: now,
-            load: None,
-            client: options.client,
+            load: JoinSet::new(),
+            writes: 0,
+            load_began: now,
             boto3,
             rejected: 0,
             seconds: Vec::new(),
@@ -171,20 +158,17 @@ impl Side {
 
     /// Changes the load to this number of writes per second. The totals since the rise start here.
     pub(super) async fn load(&mut self, writes: u32) -> std::io::Result<()> {
-        self.load = None;
-        let (before, began) = (self.generated.totals(), Instant::now());
-        let (partition_key, item_size) = (KEY.to_owned(), ITEM_BYTES);
-        let plan = LoadPlan { partition_key, keys: 1, writes, reads: 0, item_size, skew: 0.0 };
-        let mut task = JoinSet::new();
+        self.load = JoinSet::new();
+        (self.writes, self.load_began) = (writes, Instant::now());
+        self.generated.restart();
         if let Some(boto3) = &mut self.boto3 {
             boto3.load(writes).await?;
         } else {
-            let is_program = self.client == Client::Crate;
-            let sender = if is_program { Sender::Program { tasks: TASKS } } else { Sender::Api };
+            let (partition_key, item_size) = (KEY.to_owned(), ITEM_BYTES);
+            let plan = LoadPlan { partition_key, writes, item_size, ..LoadPlan::default() };
             let functions = self.edition.functions().clone();
-            task.spawn(generate(functions, plan, sender, self.generated.clone()));
+            self.load.spawn(generate(functions, plan, self.generated.clone()));
         }
-        self.load = Some(Load { _task: task, writes, began, before });
         Ok(())
     }
 
@@ -202,7 +186,7 @@ impl Side {
     /// Records the last second. Returns the scaling decisions as text.
     pub(super) async fn record_second(&mut self) -> Result<Vec<String>, Box<dyn Error>> {
         let mut counts = self.edition.functions().meter.take();
-        if self.client != Client::Api {
+        if self.boto3.is_some() {
             counts.throttled = self.newly_rejected();
             self.generated.throttled_some(counts.throttled);
         }
@@ -230,14 +214,14 @@ impl Side {
             .filter_map(|event| words(&event))
             .collect();
         if let Some(engine) = self.edition.engine() {
-            let units = engine.warm_throughput(&table.config().table_name).write_units as u64;
-            let partitions = units / PARTITION_WRITE_UNITS;
+            let partitions = engine.heat(&table.config().table_name).len();
             if partitions != self.partitions {
                 lines.push(format!("the table has {partitions} partitions now"));
-                self.partitions = partitions;
             }
         }
-        Ok(news(&mut self.said, lines))
+        // A shortage, for example, is reported again and again.
+        lines.retain(|line| self.said.insert(line.clone()));
+        Ok(lines)
     }
 
     pub(super) fn last(&self) -> Option<&Second> {
@@ -246,26 +230,17 @@ impl Side {
 
     pub(super) fn end(mut self, step_at: u32) -> Outcome {
         self.background.abort_all();
-        let (mut since, mut requested, mut seconds) = (self.generated.totals(), 0.0, f64::INFINITY);
-        if let Some(load) = self.load.take() {
-            since = since.since(load.before);
-            (requested, seconds) = (f64::from(load.writes), load.began.elapsed().as_secs_f64());
-        }
+        self.load.abort_all();
+        let totals = self.generated.totals();
         Outcome {
-            relieved_after: relieved_after(&self.seconds, f64::from(step_at), requested),
-            totals: since,
-            offered: since.offered() as f64 / seconds,
+            relieved_after: relieved_after(&self.seconds, step_at.into(), self.writes.into()),
+            totals,
+            offered: totals.offered() as f64 / self.load_began.elapsed().as_secs_f64(),
             latency_ms: self.late.quantiles_ms([0.5, 0.99]),
             seconds: self.seconds,
             checked: *self.checked.lock().unwrap_or_else(PoisonError::into_inner),
         }
     }
-}
-
-/// The lines that were not said before. A shortage, for example, is reported again and again.
-fn news(said: &mut HashSet<String>, mut lines: Vec<String>) -> Vec<String> {
-    lines.retain(|line| said.insert(line.clone()));
-    lines
 }
 
 /// Describes a scaling step. Returns `None` for steps that the demo does not show.
@@ -330,15 +305,6 @@ mod tests {
         assert_eq!(side.record_second().await.expect("lines"), Vec::<String>::new());
     }
 
-    #[test]
-    fn a_line_is_said_once() {
-        let mut said = HashSet::new();
-        let mut news =
-            |lines: &[&str]| news(&mut said, lines.iter().map(|line| (*line).to_owned()).collect());
-        assert_eq!(news(&["needs 18", "needs 18", "needs 21"]), ["needs 18", "needs 21"]);
-        assert_eq!(news(&["needs 18", "has 18"]), ["has 18"]);
-    }
-
     fn second(at: u32, accepted: f64, throttled: f64) -> Second {
         Second { at: f64::from(at), accepted, throttled, failed: 0.0, shards: 1 }
     }
@@ -371,14 +337,10 @@ mod tests {
 
     #[test]
     fn pending_writes_are_counted() {
-        let not_sent = 0;
-        let totals =
-            |sent, stored, failed, throttled| Totals { sent, not_sent, stored, failed, throttled };
-        let since = totals(1_100, 880, 50, 9).since(totals(100, 80, 0, 7));
-        assert_eq!(since, totals(1_000, 800, 50, 2));
-        assert_eq!(since.pending(), 150);
-        assert_eq!(since.offered(), 852, "148 wait for the machine");
-        let throttled = Totals { throttled: 3_000, ..since };
+        let totals = Totals { sent: 1_000, not_sent: 0, stored: 800, failed: 50, throttled: 2 };
+        assert_eq!(totals.pending(), 150);
+        assert_eq!(totals.offered(), 852, "148 wait for the machine");
+        let throttled = Totals { throttled: 3_000, ..totals };
         assert_eq!(throttled.offered(), 1_000, "the others wait for their turn at the table");
     }
 }

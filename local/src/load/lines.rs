@@ -11,12 +11,12 @@ use cli::records::{Lines, RecordsError, refused};
 /// An error that prevents the load.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The file cannot be opened or read.
-    #[error("{0}")]
-    File(RecordsError),
-    /// A line is not an item.
+    /// The file cannot be read, or a line is not an item.
     #[error("{0}; nothing was stored")]
-    Line(RecordsError),
+    File(#[from] RecordsError),
+    /// The same, but only while the lines are stored.
+    #[error("{0}; the file was good before, and some of its lines may be stored")]
+    Changed(RecordsError),
     /// The API is unreachable.
     #[error("cannot reach {url}: {cause}")]
     Api {
@@ -25,15 +25,6 @@ pub enum LoadError {
         /// The cause.
         cause: String,
     },
-}
-
-impl From<RecordsError> for LoadError {
-    fn from(error: RecordsError) -> Self {
-        match error {
-            RecordsError::File { .. } => Self::File(error),
-            RecordsError::Line { .. } => Self::Line(error),
-        }
-    }
 }
 
 #[derive(Debug, Clone)]

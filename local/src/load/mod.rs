@@ -42,8 +42,8 @@ pub struct LoadOptions {
 /// Checks the file, stores its items, and returns the outcome of every line.
 ///
 /// # Errors
-/// [`LoadError`] if the file cannot be read or has a malformed line. In that case, nothing was
-/// stored.
+/// [`LoadError`] if the file cannot be read or has a malformed line. Nothing was stored, unless it is
+/// [`LoadError::Changed`].
 pub async fn load(options: &LoadOptions) -> Result<Summary, LoadError> {
     let total = lines::check(options)?;
     send::store(options, total).await

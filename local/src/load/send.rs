@@ -2,14 +2,12 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::{StreamExt, stream};
 use indicatif::{HumanCount, ProgressBar};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::LoadOptions;
@@ -102,7 +100,7 @@ pub(super) async fn store(options: &LoadOptions, total: u64) -> Result<Summary, 
     let client = reqwest::Client::builder().timeout(REQUEST_TIMEOUT).build();
     let client = client.map_err(|error| unreachable(error.to_string()))?;
     let url = options.url.trim_end_matches('/').to_owned();
-    let api = Arc::new(Api { client, url, attempts: options.attempts });
+    let api = &Api { client, url, attempts: options.attempts };
     let reached = api.client.get(format!("{}/shards", api.url)).send().await;
     reached.map_err(|error| unreachable(api::with_sources(&error)))?;
     let began = Instant::now();
@@ -111,33 +109,22 @@ pub(super) async fn store(options: &LoadOptions, total: u64) -> Result<Summary, 
     let mut lines = Lines::open(&options.file, None)?;
     let mut summary = Summary { lines: total, ..Summary::default() };
     let mut by_key: HashMap<String, u64> = HashMap::new();
-    let slots = Arc::new(Semaphore::new(usize::from(options.concurrency)));
-    let mut requests = JoinSet::new();
-    loop {
-        let mut batch = Vec::with_capacity(usize::from(options.batch));
-        while batch.len() < usize::from(options.batch)
-            && let Some(line) = next_line(&mut lines, options)?
-        {
+    let batches = std::iter::from_fn(|| {
+        let next = std::iter::from_fn(|| next_line(&mut lines, options).transpose());
+        let batch = next.take(options.batch.into()).collect::<Result<Vec<Line>, _>>();
+        for line in batch.iter().flatten() {
             *by_key.entry(line.partition_key.clone()).or_default() += 1;
-            batch.push(line);
         }
-        if batch.is_empty() {
-            break;
-        }
-        let slot = Arc::clone(&slots).acquire_owned().await;
-        let api = Arc::clone(&api);
-        requests.spawn(async move {
-            let outcome = api.store(batch).await;
-            drop(slot);
-            outcome
-        });
-        while let Some(done) = requests.try_join_next() {
-            summary.add(done.unwrap_or_default(), &bar);
-        }
+        batch.map(|batch| (!batch.is_empty()).then_some(batch)).transpose()
+    });
+    let requests = batches.map(|batch| async move {
+        Ok::<_, LoadError>(api.store(batch.map_err(LoadError::Changed)?).await)
+    });
+    let mut outcomes = stream::iter(requests).buffer_unordered(options.concurrency.into());
+    while let Some(outcome) = outcomes.next().await {
+        summary.add(outcome?, &bar);
     }
-    while let Some(done) = requests.join_next().await {
-        summary.add(done.unwrap_or_default(), &bar);
-    }
+    drop(outcomes);
     bar.finish_and_clear();
     summary.elapsed = began.elapsed();
     summary.failed.sort();

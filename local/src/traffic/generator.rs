@@ -1,5 +1,5 @@
-//! Generates load at a given rate: that of many clients, each of which waits only for its own
-//! response, or that of a program with few tasks.
+//! Generates load at a given rate: that of many clients of the API, each of which waits only for
+//! its own response.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -34,15 +34,6 @@ const MAX_DURATION: Duration = Duration::from_secs(600);
 const OVERHEAD_BYTES: usize = 140;
 const PAGE: usize = 20;
 
-/// Who sends the writes of a load.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Sender {
-    /// Clients of the API that do not wait for each other.
-    Api,
-    /// A program with the crate and this many tasks. The data alone has the size of an item.
-    Program { tasks: usize },
-}
-
 /// Counts the writes of a load. Clones share their counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Generated(Arc<Mutex<Numbers>>);
@@ -54,7 +45,7 @@ struct Numbers {
     acknowledged: Option<Vec<u64>>,
 }
 
-/// The writes of a load so far.
+/// The writes of a load since it began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Totals {
     pub(crate) sent: u64,
@@ -106,31 +97,25 @@ impl Generated {
         self.lock().totals
     }
 
+    /// Counts from here on.
+    pub(crate) fn restart(&self) {
+        self.lock().totals = Totals::default();
+    }
+
     fn lock(&self) -> MutexGuard<'_, Numbers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Sends the load until it is dropped or reaches its maximum duration.
-pub(crate) async fn generate(
-    functions: Functions,
-    plan: LoadPlan,
-    sender: Sender,
-    generated: Generated,
-) {
+pub(crate) async fn generate(functions: Functions, plan: LoadPlan, generated: Generated) {
     let keys = plan.partition_keys();
     let mut choice = Choice::new(&plan);
     let mut sort_key = 0;
-    let item_size = plan.item_size as usize;
-    let (bytes, slots) = match sender {
-        Sender::Api => {
-            let names = keys.iter().map(String::len).max().unwrap_or_default();
-            let bytes = item_size.saturating_sub(OVERHEAD_BYTES + 2 * names).max(1);
-            (bytes, (MAX_PENDING_BYTES / bytes).clamp(1, MAX_PENDING))
-        }
-        Sender::Program { tasks } => (item_size, tasks),
-    };
-    let (data, slots) = (Arc::<str>::from("x".repeat(bytes)), Arc::new(Semaphore::new(slots)));
+    let names = keys.iter().map(String::len).max().unwrap_or_default();
+    let bytes = (plan.item_size as usize).saturating_sub(OVERHEAD_BYTES + 2 * names).max(1);
+    let slots = Arc::new(Semaphore::new((MAX_PENDING_BYTES / bytes).clamp(1, MAX_PENDING)));
+    let data = Arc::<str>::from("x".repeat(bytes));
     let mut pending = JoinSet::new();
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -156,10 +141,7 @@ pub(crate) async fn generate(
                 generated.sent_one();
                 let (data, generated, sort_key) = (Arc::clone(&data), generated.clone(), sort_key);
                 pending.spawn(async move {
-                    let is_stored = match sender {
-                        Sender::Api => post(&functions, &key, sort_key, &data, &generated).await,
-                        Sender::Program { .. } => put(&functions, &key, sort_key, &data).await,
-                    };
+                    let is_stored = post(&functions, &key, sort_key, &data, &generated).await;
                     generated.answered_one(is_stored.then_some(sort_key));
                     drop(slot);
                 });
@@ -229,14 +211,6 @@ async fn post(
     response.status() == StatusCode::CREATED
 }
 
-/// Stores an item with the crate. Returns whether it was stored.
-async fn put(functions: &Functions, key: &str, sort_key: u64, data: &str) -> bool {
-    let began = Instant::now();
-    let put = functions.table.put(key, sort_key.to_string(), json!({ "data": data })).await;
-    functions.meter.put(put.is_ok(), began.elapsed());
-    put.is_ok()
-}
-
 struct Choice {
     keys: usize,
     zipf: Option<Zipf<f64>>,
@@ -261,7 +235,7 @@ fn read(key: &str) -> Request<Body> {
     request("GET", &format!("/items?partition_key={key}&limit={PAGE}&order=desc"), Body::Empty)
 }
 
-pub(crate) fn request(method: &str, uri: &str, body: Body) -> Request<Body> {
+fn request(method: &str, uri: &str, body: Body) -> Request<Body> {
     let request =
         Request::builder().method(method).uri(uri).header("content-type", "application/json");
     request.body(body).unwrap_or_default()
@@ -276,9 +250,7 @@ mod tests {
     use super::*;
 
     fn shares(keys: u32, skew: f64) -> Vec<usize> {
-        let plan =
-            LoadPlan { partition_key: "k".into(), keys, writes: 1, reads: 0, item_size: 1, skew };
-        let mut choice = Choice::new(&plan);
+        let mut choice = Choice::new(&LoadPlan { keys, skew, ..LoadPlan::default() });
         let mut counts = vec![0; keys as usize];
         for _ in 0..10_000 {
             counts[choice.next()] += 1;

@@ -4,6 +4,6 @@ mod generator;
 mod meter;
 mod plan;
 
-pub(crate) use generator::{Generated, Sender, Totals, epoch_micros, generate, request};
+pub(crate) use generator::{Generated, Totals, epoch_micros, generate};
 pub(crate) use meter::{Latencies, Meter, number};
 pub(crate) use plan::LoadPlan;

@@ -1,11 +1,20 @@
-//! Items as the caller's own types: any serde type, or [`Attributes`] and [`Value`] directly.
+//! Items as the caller's own types: any serde type, or [`Attributes`] and [`Value`] directly; and
+//! what of them DynamoDB and the product can store, found before a request is sent.
 //!
 //! serde_dynamo maps serde's data model to DynamoDB's: a struct is a map, `Option::None` is null,
 //! and its modules handle bytes and sets (`#[serde(with = "serde_dynamo::string_set")]`). Integers
 //! of up to 64 bits keep all digits. For a decimal number with more digits than an `f64`, and for
 //! larger integers, use [`Value::N`].
 
+use std::fmt::Display;
+
+use crate::config::TableConfig;
+use crate::engine::error::InvalidRequest;
+use crate::values::number::Number;
 use crate::values::value::{Attributes, Value};
+
+const ALLOWED: &str = "up to 38 significant digits, and 0 or a magnitude of 1E-130 to 9.99E+125";
+const SHOWN_DIGITS: usize = 60;
 
 /// Why a value does not fit a type. Other crates cannot name this type, which seals the traits.
 #[derive(Debug)]
@@ -97,15 +106,11 @@ impl FromValue for Attributes {
 
 #[cfg(feature = "serde")]
 mod typed {
-    use std::collections::HashMap;
-
     use serde::Serialize;
     use serde::de::DeserializeOwned;
-    use serde_dynamo::AttributeValue;
-    use serde_json::value::RawValue;
-    use serde_path_to_error::{Path, Segment};
 
     use super::{FromValue, IntoValue, NotOfType, Value};
+    use crate::values::dynamo::{from_dynamo, into_dynamo};
 
     /// The integers that serde_dynamo can store and read.
     const INTEGERS: &str =
@@ -117,13 +122,12 @@ mod typed {
             let serializer =
                 serde_path_to_error::Serializer::new(serde_dynamo::Serializer, &mut track);
             self.serialize(serializer).map(from_dynamo).map_err(|error| {
-                let (path, mut why) = (track.path(), error.to_string());
+                let mut why = error.to_string();
                 // The text of serde for a type that a format does not have.
                 if why == "u128 is not supported" || why == "i128 is not supported" {
-                    let number = digits(&self, &path).unwrap_or(why);
-                    why = format!("it is a 128-bit integer: {number}; allowed: {INTEGERS}");
+                    why = format!("it is a 128-bit integer; allowed: {INTEGERS}");
                 }
-                let attribute = match path.to_string() {
+                let attribute = match track.path().to_string() {
                     whole if whole == "." => String::new(),
                     element if element.starts_with('[') => element,
                     member => format!(".{member}"),
@@ -131,26 +135,6 @@ mod typed {
                 NotOfType { attribute, why }
             })
         }
-    }
-
-    /// The digits of the number at this path. `None` if the value has no form in JSON.
-    fn digits(value: &impl Serialize, path: &Path) -> Option<String> {
-        let mut json: Box<RawValue> =
-            serde_json::from_str(&serde_json::to_string(value).ok()?).ok()?;
-        for segment in path {
-            json = match segment {
-                Segment::Seq { index } => {
-                    let list: Vec<_> = serde_json::from_str(json.get()).ok()?;
-                    list.into_iter().nth(*index)?
-                }
-                Segment::Map { key: name } | Segment::Enum { variant: name } => {
-                    let mut map: HashMap<String, _> = serde_json::from_str(json.get()).ok()?;
-                    map.remove(name)?
-                }
-                Segment::Unknown => return None,
-            };
-        }
-        Some(json.get().to_owned())
     }
 
     impl<T: DeserializeOwned> FromValue for T {
@@ -162,38 +146,106 @@ mod typed {
             })
         }
     }
+}
 
-    fn into_dynamo(value: Value) -> AttributeValue {
-        match value {
-            Value::S(text) => AttributeValue::S(text),
-            Value::N(number) => AttributeValue::N(number),
-            Value::B(bytes) => AttributeValue::B(bytes),
-            Value::Bool(value) => AttributeValue::Bool(value),
-            Value::Null => AttributeValue::Null(true),
-            Value::L(list) => AttributeValue::L(list.into_iter().map(into_dynamo).collect()),
-            Value::M(map) => AttributeValue::M(
-                map.into_iter().map(|(name, value)| (name, into_dynamo(value))).collect(),
-            ),
-            Value::Ss(set) => AttributeValue::Ss(set),
-            Value::Ns(set) => AttributeValue::Ns(set),
-            Value::Bs(set) => AttributeValue::Bs(set),
+/// An item without its keys.
+pub(super) fn item_attributes(
+    config: &TableConfig,
+    item: impl IntoValue,
+) -> Result<Attributes, InvalidRequest> {
+    let attributes = map(item)?;
+    attributes.keys().try_for_each(|name| allowed(config, name))?;
+    Ok(attributes)
+}
+
+pub(super) fn map(item: impl IntoValue) -> Result<Attributes, InvalidRequest> {
+    let value = value("", item)?;
+    let kind = value.type_name();
+    let Value::M(attributes) = value else {
+        return Err(InvalidRequest::of("item", format_args!("it is {kind}, and must be a map")));
+    };
+    Ok(attributes)
+}
+
+/// A value that can be stored, of the attribute with this name; of the whole item if it is empty.
+pub(super) fn value(name: &str, value: impl IntoValue) -> Result<Value, InvalidRequest> {
+    let value = value.into_value().map_err(|wrong| unfit(name, wrong))?;
+    check_numbers(name, &value)?;
+    Ok(value)
+}
+
+pub(super) fn check_numbers(name: &str, value: &Value) -> Result<(), InvalidRequest> {
+    wrong_number(value).map_or(Ok(()), |wrong| Err(unfit(name, wrong)))
+}
+
+fn unfit(name: &str, NotOfType { attribute, why }: NotOfType) -> InvalidRequest {
+    let path = format!("{name}{attribute}");
+    let what = match path.trim_start_matches('.') {
+        "" => "item".to_owned(),
+        path => format!("attribute {path}"),
+    };
+    InvalidRequest::of(what, why)
+}
+
+/// Rejects names that belong to the keys or to the product.
+pub(super) fn allowed(config: &TableConfig, name: &str) -> Result<(), InvalidRequest> {
+    if config.is_reserved(name) || name.is_empty() {
+        let why = "the name belongs to a key or to the product; any other name that is not empty is allowed";
+        return Err(InvalidRequest::of(format!("attribute {name}"), why));
+    }
+    Ok(())
+}
+
+/// The first number in a value that DynamoDB cannot store, such as NaN: its path, for example
+/// `.lines[2].price`, and the reason.
+fn wrong_number(value: &Value) -> Option<NotOfType> {
+    let below = |segment: &dyn Display, value| {
+        let NotOfType { attribute, why } = wrong_number(value)?;
+        Some(NotOfType { attribute: format!("{segment}{attribute}"), why })
+    };
+    let here = |why| NotOfType { attribute: String::new(), why };
+    match value {
+        Value::N(number) => refusal(number).map(here),
+        Value::Ns(set) => set.iter().find_map(|number| refusal(number)).map(here),
+        Value::L(list) => list
+            .iter()
+            .enumerate()
+            .find_map(|(index, value)| below(&format_args!("[{index}]"), value)),
+        Value::M(map) => {
+            map.iter().find_map(|(name, value)| below(&format_args!(".{name}"), value))
+        }
+        Value::S(_) | Value::B(_) | Value::Bool(_) | Value::Null | Value::Ss(_) | Value::Bs(_) => {
+            None
         }
     }
+}
 
-    fn from_dynamo(value: AttributeValue) -> Value {
-        match value {
-            AttributeValue::S(text) => Value::S(text),
-            AttributeValue::N(number) => Value::N(number),
-            AttributeValue::B(bytes) => Value::B(bytes),
-            AttributeValue::Bool(value) => Value::Bool(value),
-            AttributeValue::Null(_) => Value::Null,
-            AttributeValue::L(list) => Value::L(list.into_iter().map(from_dynamo).collect()),
-            AttributeValue::M(map) => {
-                Value::M(map.into_iter().map(|(name, value)| (name, from_dynamo(value))).collect())
-            }
-            AttributeValue::Ss(set) => Value::Ss(set),
-            AttributeValue::Ns(set) => Value::Ns(set),
-            AttributeValue::Bs(set) => Value::Bs(set),
+fn refusal(number: &str) -> Option<String> {
+    let digits = number.strip_prefix('-').unwrap_or(number);
+    // Most numbers are integers that need no parser.
+    if (1..=38).contains(&digits.len()) && digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let error = number.parse::<Number>().err()?;
+    Some(format!("{error}: {number:.SHOWN_DIGITS$}; allowed: {ALLOWED}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_number_is_shown_in_part() {
+        let long = "9".repeat(1_000);
+        let why = wrong_number(&Value::N(long.clone())).unwrap().why;
+        assert!(why.contains(&format!(": {};", &long[..60])), "{why}");
+    }
+
+    #[test]
+    fn numbers_in_range_are_accepted() {
+        let digits = "1".repeat(38);
+        for number in ["0", "-7", "1.50", "1e-130", "-0.0", &digits, &format!("-{digits}")] {
+            assert!(wrong_number(&Value::N(number.to_owned())).is_none(), "{number}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::client::content::{FromValue, NotOfType};
 use crate::engine::error::{ReadError, WriteError, WriteErrorKind};
-use crate::engine::results::Updated;
+use crate::engine::write::Updated;
 use crate::protocol::tag::ETag;
 use crate::protocol::version::Version;
 use crate::values::cursor::{self, Position};
@@ -47,18 +47,6 @@ impl<T: FromValue> Entry<T> {
 }
 
 /// An item with the tag of its state. Conditional writes name the state that was read by its tag.
-///
-/// ```
-/// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
-/// # in_process::with_table(async |table| {
-/// use dynamodb_write_sharding::Attributes;
-///
-/// table.put("seats", "14C", Attributes::new()).await?;
-/// let read = table.get::<Attributes>("seats", "14C").consistent(true).await?;
-/// let read = read.expect("it was stored");
-/// table.put("seats", "14C", read.value).if_match(&read.tag).await?;
-/// # Ok(()) });
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Versioned<T> {
@@ -130,15 +118,16 @@ impl<T> Page<T> {
         let Some(left_out) = self.entries.len().checked_sub(count).filter(|left| *left > 0) else {
             return;
         };
-        let (kept, beyond): (_, fn(SortKey) -> Position) = if self.is_backwards {
+        let kept = if self.is_backwards {
             self.entries.drain(..left_out);
-            (self.entries.first(), Position::Before)
+            self.entries.first()
         } else {
             self.entries.truncate(count);
-            (self.entries.last(), Position::After)
+            self.entries.last()
         };
         // Without an item, it continues where it began.
-        let position = kept.map_or_else(|| self.at.clone(), |entry| beyond(entry.sort_key.clone()));
+        let place = kept.map_or_else(|| self.at.place.clone(), |it| Some(it.sort_key.clone()));
+        let position = Position { place, is_before: self.is_backwards };
         let further = if self.is_backwards { &mut self.previous } else { &mut self.cursor };
         *further = Some(cursor::encode(&self.query, &position));
     }
@@ -160,25 +149,6 @@ pub struct Counted {
 
 /// The outcome of [`batch_put`](crate::ShardedTable::batch_put) or
 /// [`batch_delete`](crate::ShardedTable::batch_delete).
-///
-/// ```
-/// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
-/// # in_process::with_table(async |table| {
-/// use dynamodb_write_sharding::Attributes;
-///
-/// let orders: Vec<String> = (0..500).map(|n| format!("order-{n:03}")).collect();
-/// let item = |position: usize| ("2014-07-09", orders[position].as_str(), Attributes::new());
-/// let mut outcome = table.batch_put((0..500).map(item)).await;
-/// for _attempt in 2..=3 {
-///     let again: Vec<usize> = outcome.to_repeat().collect();
-///     if again.is_empty() {
-///         break;
-///     }
-///     outcome = table.batch_put(again.into_iter().map(item)).await;
-/// }
-/// assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
-/// # Ok(()) });
-/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct BatchOutcome {

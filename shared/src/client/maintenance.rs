@@ -4,37 +4,8 @@
 //! The table's writers need none of it. A program that runs it on a schedule calls
 //! [`list`](Maintenance::list), asks [`due`](Maintenance::due) for each key, and
 //! [`begin`](Maintenance::begin)s and [`drain`](Maintenance::drain)s what it names, about once a
-//! minute. Any number of programs may do so at once. `examples/own_maintenance.rs` shows the whole
-//! life of one key.
-//!
-//! ```
-//! # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
-//! # in_process::with_table(async |table| {
-//! use dynamodb_write_sharding::maintenance::{DrainRefused, Drained, ShrinkAndSettle};
-//!
-//! table.set_shards("black-friday", 4).await?;
-//! let (maintenance, plan) = (table.maintenance(), ShrinkAndSettle::default());
-//! let mut after = None;
-//! loop {
-//!     let (keys, next) = maintenance.list(after.as_ref()).await?;
-//!     for (key, metadata) in keys {
-//!         if let Some(due) = maintenance.due(&metadata, &plan, true) {
-//!             // Another program may have begun it first, which refuses it here.
-//!             if let Err(DrainRefused::Table(error)) = maintenance.begin(&key, due).await {
-//!                 return Err(error.into());
-//!             }
-//!         }
-//!         if let Drained::Done { from, to, .. } = maintenance.drain(&key, &[]).await? {
-//!             println!("{key} went from {from} to {to} shards");
-//!         }
-//!     }
-//!     after = next;
-//!     if after.is_none() {
-//!         break;
-//!     }
-//! }
-//! # Ok(()) });
-//! ```
+//! minute. Any number of programs may do so at once. `examples/own_maintenance.rs` shows it for the
+//! whole life of one key.
 
 use futures_util::{StreamExt, stream};
 use tokio::sync::broadcast;
@@ -48,13 +19,13 @@ use crate::values::throughput::WarmThroughput;
 
 pub use crate::engine::disarming::{Disarming, PlainPage};
 pub use crate::engine::drain::Drained;
-pub use crate::engine::drain::begin::DrainRefused;
-pub use crate::engine::drain::due::{Due, ShrinkAndSettle};
-pub use crate::engine::drain::pace::DrainBudget;
-pub use crate::engine::events::{ScalingEvent, ScalingReason, ScalingStep};
+pub use crate::engine::drain::begin::{DrainRefused, Due, ShrinkAndSettle};
+pub use crate::engine::drain::moves::DrainBudget;
 pub use crate::engine::survey::{Rebuilt, SurveyPage};
 pub use crate::engine::width::by_policy::ReportedKey;
-pub use crate::engine::width::{ScaleError, ScaleOutcome};
+pub use crate::engine::width::{
+    ScaleError, ScaleOutcome, ScalingEvent, ScalingReason, ScalingStep,
+};
 pub use crate::policy::decision::ScalingDecision;
 pub use crate::policy::pressure::Pressure;
 pub use crate::protocol::armed::{KeyPattern, PatternError};

@@ -1,7 +1,6 @@
 //! The crate's interface: the table, its settings and results, and its errors.
 //! [`request`](crate::client::request) has the requests of the verbs.
 
-mod background;
 pub(crate) mod content;
 pub(crate) mod entry;
 pub mod maintenance;
@@ -13,7 +12,6 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use futures_util::stream::{self, Stream, StreamExt};
 
-use crate::client::background::Handle;
 use crate::client::content::IntoValue;
 use crate::client::maintenance::Maintenance;
 use crate::client::request::{
@@ -55,9 +53,11 @@ use crate::values::key::{KeyError, PartitionKey, SortKey};
 ///     total: u64,
 /// }
 ///
-/// table.put("2014-07-09", "order-1147", Order { total: 12 }).await?;
+/// let written = table.put("2014-07-09", "order-1147", Order { total: 12 }).await?;
+/// assert_eq!((written.shard, written.number_of_shards), (1, 1));
 /// let order = table.get::<Order>("2014-07-09", "order-1147").consistent(true).await?;
 /// assert_eq!(order.map(|order| order.value.total), Some(12));
+/// table.delete("2014-07-09", "order-1147").await?;
 /// table.close().await;
 /// # Ok(()) });
 /// ```
@@ -135,19 +135,6 @@ impl ShardedTable {
     /// # Errors
     /// [`WriteError`](crate::WriteError): kind `Precondition` if [`Put::if_match`] does not hold,
     /// and the kinds of every write.
-    ///
-    /// ```
-    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
-    /// # in_process::with_table(async |table| {
-    /// #[derive(serde::Serialize)]
-    /// struct Order {
-    ///     total: u64,
-    /// }
-    ///
-    /// let written = table.put("2014-07-09", "order-1147", Order { total: 12 }).await?;
-    /// assert_eq!((written.shard, written.number_of_shards), (1, 1));
-    /// # Ok(()) });
-    /// ```
     pub fn put<K, S>(&self, key: K, sort_key: S, item: impl IntoValue) -> Put
     where
         K: TryInto<PartitionKey, Error: Into<KeyError>>,
@@ -251,23 +238,6 @@ impl ShardedTable {
 
     /// As [`batch_put`](Self::batch_put), for items that come from a stream. While the stream is
     /// pending, writes go on.
-    ///
-    /// ```
-    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
-    /// # in_process::with_table(async |table| {
-    /// use futures_util::StreamExt;
-    /// use dynamodb_write_sharding::Attributes;
-    ///
-    /// for sort_key in ["order-1", "order-2"] {
-    ///     table.put("2014-07-09", sort_key, Attributes::new()).await?;
-    /// }
-    /// let read = table.query::<Attributes>("2014-07-09").consistent(true).stream();
-    /// let copies = read.filter_map(async |entry| {
-    ///     entry.ok().map(|entry| ("copy of 2014-07-09", entry.sort_key, entry.value))
-    /// });
-    /// assert_eq!(table.batch_put_stream(copies).await.written, 2);
-    /// # Ok(()) });
-    /// ```
     pub fn batch_put_stream<'a, K, S, V>(
         &self,
         items: impl Stream<Item = (K, S, V)> + Send + 'a,
@@ -291,15 +261,6 @@ impl ShardedTable {
     /// # Errors
     /// [`ReadError`](crate::ReadError): `Decode` if the item does not fit `T`, and the kinds of
     /// every read.
-    ///
-    /// ```
-    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
-    /// # in_process::with_table(async |table| {
-    /// use dynamodb_write_sharding::Attributes;
-    ///
-    /// assert!(table.get::<Attributes>("2014-07-09", "order-1147").await?.is_none());
-    /// # Ok(()) });
-    /// ```
     pub fn get<T>(
         &self,
         key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
@@ -337,8 +298,8 @@ impl ShardedTable {
             ),
         >,
     ) -> BatchGet<T> {
-        let target = |(key, sort_key)| Target::new(self.config(), key, sort_key);
-        BatchGet::new(self.clone(), keys.into_iter().map(target).collect())
+        let gets = keys.into_iter().map(|(key, sort_key)| self.get(key, sort_key));
+        BatchGet::new(self.clone(), gets.collect())
     }
 
     /// Changes some attributes of an existing item: sets, removes, merges and adds, each attribute
@@ -376,13 +337,6 @@ impl ShardedTable {
     /// [`WriteError`](crate::WriteError): kind `Precondition` if [`Delete::if_match`] does not
     /// hold, and the kinds of every write. After `Unknown`, read before you delete again: another
     /// process may have stored a new item.
-    ///
-    /// ```
-    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
-    /// # in_process::with_table(async |table| {
-    /// table.delete("2014-07-09", "order-1147").await?;
-    /// # Ok(()) });
-    /// ```
     pub fn delete<K, S>(&self, key: K, sort_key: S) -> Delete
     where
         K: TryInto<PartitionKey, Error: Into<KeyError>>,
@@ -397,8 +351,10 @@ impl ShardedTable {
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
+    /// use dynamodb_write_sharding::Attributes;
+    ///
     /// let orders = ["order-1", "order-2"];
-    /// table.batch_put(orders.map(|order| ("2014-07-09", order, dynamodb_write_sharding::Attributes::new()))).await;
+    /// table.batch_put(orders.map(|order| ("2014-07-09", order, Attributes::new()))).await;
     /// let outcome = table.batch_delete(orders.map(|order| ("2014-07-09", order))).await;
     /// assert_eq!(outcome.written, 2);
     /// # Ok(()) });
@@ -421,21 +377,6 @@ impl ShardedTable {
     /// # Errors
     /// [`ReadError`](crate::ReadError): `Decode` if an item does not fit `T`, and the kinds of
     /// every read.
-    ///
-    /// ```
-    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
-    /// # in_process::with_table(async |table| {
-    /// use dynamodb_write_sharding::Attributes;
-    ///
-    /// for sort_key in ["order-1", "order-2", "order-3"] {
-    ///     table.put("2014-07-09", sort_key, Attributes::new()).await?;
-    /// }
-    /// let page = table.query::<Attributes>("2014-07-09").from("order-2").consistent(true).await?;
-    /// let sort_keys: Vec<String> =
-    ///     page.entries.iter().map(|entry| entry.sort_key.to_string()).collect();
-    /// assert_eq!(sort_keys, ["order-2", "order-3"]);
-    /// # Ok(()) });
-    /// ```
     pub fn query<T>(&self, key: impl TryInto<PartitionKey, Error: Into<KeyError>>) -> Query<T> {
         Query::new(self.clone(), key)
     }
@@ -444,13 +385,6 @@ impl ShardedTable {
     ///
     /// # Errors
     /// [`ReadError`](crate::ReadError): the kinds of every read.
-    ///
-    /// ```
-    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
-    /// # in_process::with_table(async |table| {
-    /// assert_eq!(table.shards("2014-07-09").await?, 1);
-    /// # Ok(()) });
-    /// ```
     pub fn shards(&self, key: impl TryInto<PartitionKey, Error: Into<KeyError>>) -> ReadShards {
         ReadShards::new(self.clone(), key)
     }
@@ -468,6 +402,7 @@ impl ShardedTable {
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
     /// assert_eq!(table.set_shards("black-friday", 16).await?, 16);
+    /// assert_eq!(table.shards("black-friday").await?, 16);
     /// # Ok(()) });
     /// ```
     pub fn set_shards(
@@ -478,21 +413,12 @@ impl ShardedTable {
         SetShards::new(self.clone(), key, to)
     }
 
-    /// Reads the widths that a partition key has had.
-    /// The decoder of the table's stream, `dynamodb-write-sharding-stream`, needs them to distinguish the changes of
-    /// users from the product's own. Strongly consistent.
+    /// Reads the widths that a partition key has had. The decoder of the table's stream,
+    /// `dynamodb-write-sharding-stream`, needs them to distinguish the changes of users from the
+    /// product's own. Strongly consistent.
     ///
     /// # Errors
     /// [`ReadError`](crate::ReadError): the kinds of every read.
-    ///
-    /// ```
-    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
-    /// # in_process::with_table(async |table| {
-    /// use dynamodb_write_sharding::WidthHistory;
-    ///
-    /// let widths: WidthHistory = table.width_history("2014-07-09").await?;
-    /// # Ok(()) });
-    /// ```
     pub fn width_history(
         &self,
         key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
@@ -508,5 +434,28 @@ impl ShardedTable {
     /// that work is lost, and another process redoes it.
     pub async fn close(&self) {
         self.engine().finish_background_work().await;
+    }
+}
+
+/// The state that all clones of a table share. Its drop shows that the last clone is gone.
+#[derive(Debug)]
+struct Handle {
+    engine: TableEngine,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let tasks = self.engine.background_tasks();
+        if tasks == 0 {
+            return;
+        }
+        let growing: Vec<String> =
+            self.engine.changing_keys().iter().map(ToString::to_string).collect();
+        tracing::warn!(
+            tasks,
+            ?growing,
+            "a sharded table was dropped with work in the background; if the process ends now, the keys that are growing wait for another \
+             process to take over. Call ShardedTable::close first"
+        );
     }
 }

@@ -1,6 +1,5 @@
 //! The configuration of a table: the defaults, or the environment of a function.
 
-mod pace;
 pub(crate) mod setting;
 mod settings;
 pub(crate) mod variables;
@@ -12,11 +11,9 @@ use crate::policy::capacity::CapacityScope;
 use crate::policy::rules::ScalingPolicy;
 use crate::protocol::armed::{ARMING_WAIT, PATTERN_LEASE};
 use crate::protocol::drain::Waits;
-use crate::protocol::view::{APPEND_LEASE, LONGEST_READ, MAX_LEASE};
+use crate::protocol::view::{APPEND_LEASE, LONGEST_READ, MAX_LEASE, SIGNATURE_VALIDITY};
 use crate::values::key::{ShardCount, ShardKeys, SortKeyType};
 use crate::values::placement::Placement;
-
-pub use pace::DrainPace;
 
 /// The functions that raise the number of shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,7 +42,8 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a throttled write is repeated. An instance of Lambda serves one request at a time, so
 /// a write that waits for a full partition keeps others from partitions with room.
 const THROTTLED_RETRY_TIMEOUT: Duration = Duration::from_secs(2);
-const MAX_SHARDS_LIMIT: u64 = 10_000;
+/// The largest difference between the clocks of two actors. Waits are longer by this margin.
+const CLOCK_MARGIN: Duration = Duration::from_secs(60);
 
 /// The settings of one sharded table. All processes of a table use the same values, except for
 /// [`timeout`](Self::timeout) and [`throttled_for`](Self::throttled_for).
@@ -133,6 +131,30 @@ pub struct TableConfig {
     /// `ADOPT_SHARDS`, not 0: the number of shards of a key without metadata, for tables that had a
     /// fixed number before. Then every shard has a suffix. Otherwise one.
     pub adopt_shards: ShardCount,
+}
+
+/// The pace and the waits of a drain.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DrainPace {
+    /// How long a request may be applied after it was sent: the validity of a signature, and a
+    /// margin for the clocks of two actors. Set a lower value only if requests cannot be in flight
+    /// for so long, as with an embedded engine.
+    pub wait_for_requests: Duration,
+    /// The longest time for a read, and a margin.
+    pub wait_for_reads: Duration,
+    /// Write units a second that a drain may take of each shard. A move takes one unit for each KB
+    /// to copy an item, and one to delete the original.
+    pub units_per_second: u32,
+}
+
+impl Default for DrainPace {
+    fn default() -> Self {
+        Self {
+            wait_for_requests: SIGNATURE_VALIDITY + CLOCK_MARGIN,
+            wait_for_reads: LONGEST_READ + CLOCK_MARGIN,
+            units_per_second: 300,
+        }
+    }
 }
 
 /// The writes that a table accepts. All processes must agree; the first write checks that.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::{COUNTS, ConfigError, MAX_SHARDS_LIMIT, SEPARATORS, TableConfig, Writes};
+use crate::config::{COUNTS, ConfigError, SEPARATORS, TableConfig, Writes, variables};
 use crate::protocol::names::RESERVED_PREFIX;
 use crate::values::key::{KeyError, PartitionKey, Separator, ShardCount, ShardKeys, ShardNumber};
 use crate::values::placement::Placement;
@@ -28,7 +28,7 @@ impl TableConfig {
         key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
     ) -> Result<PartitionKey, KeyError> {
         let key = key.try_into().map_err(Into::into)?;
-        self.shard_keys.check(&key, self.policy.max_shards)?;
+        self.shard_keys.check(&key, self.policy.max_shards.get())?;
         Ok(key)
     }
 
@@ -136,9 +136,8 @@ impl TableConfig {
 }
 
 fn count(setting: &'static str, shards: u32) -> Result<ShardCount, ConfigError> {
-    let allowed = COUNTS;
-    let good = ShardCount::new(shards).filter(|count| u64::from(count.get()) <= MAX_SHARDS_LIMIT);
-    good.ok_or_else(|| ConfigError::Wrong { setting, value: shards.to_string(), allowed })
+    let value = shards.to_string();
+    variables::shards(&value).ok_or(ConfigError::Wrong { setting, value, allowed: COUNTS })
 }
 
 #[cfg(test)]

@@ -18,10 +18,8 @@ use crate::values::key::ShardCount;
 /// the key has changed its width since *and* a drain has ended, which forgets the widths before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WidthHistory {
-    /// The era of the last width.
-    era: u64,
-    /// The start of each width, oldest first. Never empty.
-    since: Vec<(u64, ShardCount)>,
+    /// The eras with their starts and their widths, the last one first. Never empty.
+    eras: Vec<(u64, u64, ShardCount)>,
     /// Epoch seconds at which a drain last ended or was cancelled.
     drained_at: Option<u64>,
     is_draining: bool,
@@ -43,11 +41,23 @@ pub enum InForce {
 }
 
 impl WidthHistory {
+    /// For a key without a metadata item.
+    pub fn never_grown(config: &TableConfig, read_at: u64) -> Self {
+        Self {
+            eras: vec![(FIRST_ERA, 0, config.adopt_shards)],
+            drained_at: None,
+            is_draining: false,
+            read_at,
+        }
+    }
+}
+
+#[doc(hidden)]
+impl WidthHistory {
     /// From a key's metadata at this epoch second. `None` is a key without a metadata item, which
     /// has never grown.
     ///
     /// `read_at` is the instant *before* the request, and the read must be strongly consistent.
-    #[doc(hidden)]
     pub fn of(metadata: Option<&ShardMetadata>, config: &TableConfig, read_at: u64) -> Self {
         metadata.map_or_else(
             || Self::never_grown(config, read_at),
@@ -56,66 +66,42 @@ impl WidthHistory {
     }
 
     /// From a key's metadata.
-    #[doc(hidden)]
     pub fn of_metadata(metadata: &ShardMetadata, read_at: u64) -> Self {
         let last = metadata.last_updated;
         let before = metadata.shard_history.entries().filter(|entry| entry.at < last);
         let before = before.map(|entry| (entry.at, entry.count));
+        let since = before.chain([(last, metadata.number_of_shards)]).rev();
+        let eras = (FIRST_ERA..=metadata.era).rev().chain(std::iter::repeat(FIRST_ERA));
         Self {
-            era: metadata.era,
-            since: before.chain([(last, metadata.number_of_shards)]).collect(),
+            eras: eras.zip(since).map(|(era, (at, width))| (era, at, width)).collect(),
             drained_at: metadata.drained_at,
             is_draining: metadata.draining().is_some(),
             read_at,
         }
     }
 
-    /// For a key without a metadata item.
-    pub fn never_grown(config: &TableConfig, read_at: u64) -> Self {
-        Self {
-            era: FIRST_ERA,
-            since: vec![(0, config.adopt_shards)],
-            drained_at: None,
-            is_draining: false,
-            read_at,
-        }
-    }
-
-    /// The eras with their widths, the last one first.
-    fn eras(&self) -> impl Iterator<Item = (u64, u64, ShardCount)> + '_ {
-        self.since.iter().rev().enumerate().map(|(back, (at, width))| {
-            (self.era.saturating_sub(back as u64).max(FIRST_ERA), *at, *width)
-        })
-    }
-
     /// When the widths were read, in epoch seconds.
-    #[doc(hidden)]
     pub const fn read_at(&self) -> u64 {
         self.read_at
     }
 
     /// The state at an epoch second.
-    #[doc(hidden)]
     pub fn at(&self, seconds: u64) -> InForce {
-        if let Some((era, _, width)) = self.eras().find(|(_, at, _)| *at <= seconds) {
-            return InForce::Era { era, width };
-        }
-        match self.eras().last() {
-            // The first width of all. There was none before.
-            Some((FIRST_ERA, _, width)) => InForce::Era { era: FIRST_ERA, width },
-            Some((era, ..)) => InForce::Below(era),
-            None => InForce::Below(self.era),
+        let oldest = self.eras.last();
+        // There was no width before the first one of all.
+        let first = oldest.filter(|(era, ..)| *era == FIRST_ERA);
+        match self.eras.iter().find(|(_, at, _)| *at <= seconds).or(first) {
+            Some((era, _, width)) => InForce::Era { era: *era, width: *width },
+            None => InForce::Below(oldest.map_or(FIRST_ERA, |(era, ..)| *era)),
         }
     }
 
     /// The width of an era, if it is known.
-    #[doc(hidden)]
     pub fn of_era(&self, era: u64) -> Option<ShardCount> {
-        self.eras().find(|(of, ..)| *of == era).map(|(.., width)| width)
+        self.eras.iter().find(|(of, ..)| *of == era).map(|(.., width)| *width)
     }
 
     /// Whether a drain may have been active at an epoch second, or later.
-    #[doc(hidden)]
     pub fn may_have_been_drained(&self, seconds: u64) -> bool {
         self.is_draining || self.drained_at.is_some_and(|at| at >= seconds)
     }

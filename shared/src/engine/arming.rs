@@ -6,15 +6,16 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
+
+use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout_at};
 
-use crate::engine::error::WriteErrorKind;
 use crate::engine::views::filling::table_item_gone;
 use crate::engine::views::keys::KeyJob;
-use crate::engine::{Deadline, Inner, TableEngine, locked, telemetry};
+use crate::engine::views::mode::New;
+use crate::engine::{Deadline, Inner, TableEngine, locked};
 use crate::protocol::armed::{
-    Armed, ArmedView, KeyPattern, MAX_PATTERNS, MayGrow, PATTERN_LEASE, Standing, counts_from,
-    removable_from,
+    Armed, ArmedView, KeyPattern, MAX_PATTERNS, MayGrow, PATTERN_LEASE, counts_from, removable_from,
 };
 use crate::protocol::layout::Layout;
 use crate::protocol::survey::Survey;
@@ -30,6 +31,8 @@ pub(super) const MAX_WRITTEN_ITEMS: usize = 10_000;
 /// What this instance knows of the table item besides the size of the directory.
 #[derive(Debug, Default)]
 pub(crate) struct Arming {
+    /// This process may write: the table item exists, and agrees.
+    pub(crate) claim: OnceCell<()>,
     known: Mutex<Option<Arc<ArmedView>>>,
     unclaimed: Mutex<Option<Arc<ArmedView>>>,
     /// Held while the item is read, so that concurrent requests share one read.
@@ -53,6 +56,19 @@ impl Arming {
 }
 
 impl Inner {
+    /// Before the first write: the table item exists, and agrees. A table without one must be new.
+    pub(crate) async fn claim_once(&self, deadline: Deadline) -> Result<(), TableError> {
+        self.claim_once_as(New::ArmedIfEmpty, deadline).await
+    }
+
+    pub(super) async fn claim_once_as(
+        &self,
+        how: New<'_>,
+        deadline: Deadline,
+    ) -> Result<(), TableError> {
+        self.arming.claim.get_or_try_init(|| self.claim(how, deadline)).await.copied()
+    }
+
     /// Reads the table item, and learns what it says. `None` if the table has none yet.
     /// [`TableError::Unusable`] if this process is configured for another table.
     pub(crate) async fn read_table_item(
@@ -153,12 +169,12 @@ impl KeyJob<'_> {
         self.inner.check_agreement()?;
         let (inner, key) = (self.inner, self.key);
         // Before the first look at the table, its page is always right.
-        if inner.arming.known().is_none_or(|view| view.matches(key)) {
+        if inner.arming.known().is_none_or(|view| view.armed.matches(key)) {
             self.renew_agreement();
             return Ok(None);
         }
         let view = inner.leased_patterns(self.deadline).await?;
-        Ok((!view.matches(key)).then(|| {
+        Ok((!view.armed.matches(key)).then(|| {
             let layout = Layout::unlisted(inner.config.adopt_shards);
             Arc::new(View { layout, asked_at: view.asked_at })
         }))
@@ -168,7 +184,7 @@ impl KeyJob<'_> {
     /// another program's.
     fn is_ours_from_the_beginning(&self) -> bool {
         let known = self.inner.arming.known();
-        known.is_some_and(|view| view.armed.standing(self.key) == Standing::From(Some(0)))
+        known.is_some_and(|view| view.armed.counts_since(self.key) == Some(0))
     }
 
     fn item(&self, sort_key: &SortKey) -> u64 {
@@ -189,20 +205,12 @@ impl KeyJob<'_> {
         let is_key_first = self.inner.config.shard_keys == ShardKeys::KeyFirst;
         let was_written = || consistent && self.inner.written.get(&self.item(sort_key)).is_some();
         if is_key_first && (self.is_ours_from_the_beginning() || was_written()) {
-            telemetry::foreign_item();
+            metrics::counter!("ShardingForeignItems").increment(1);
         }
     }
 
-    /// Fails unless the key is armed: a pattern counts, or the directory lists it.
-    pub(crate) async fn check_armed(&self) -> Result<(), WriteErrorKind> {
-        match self.not_armed_before().await.map_err(WriteErrorKind::unchanged)? {
-            None => Ok(()),
-            Some(from) => Err(WriteErrorKind::NotArmed { from }),
-        }
-    }
-
-    /// `None` if the key is armed; otherwise the epoch second from which a pattern counts, if there
-    /// is one.
+    /// `None` if the key is armed: a pattern counts, or the directory lists it. Otherwise the epoch
+    /// second from which a pattern counts, if there is one.
     pub(crate) async fn not_armed_before(&self) -> Result<Option<Option<u64>>, TableError> {
         let (inner, key) = (self.inner, self.key);
         inner.check_agreement()?;
@@ -311,8 +319,7 @@ impl TableEngine {
         loop {
             let (keys, next) = self.list_keys(after.as_ref(), deadline).await?;
             let uncovered = keys.into_iter().find(|(key, metadata)| {
-                metadata.layout().is_listed(self.inner.config.adopt_shards)
-                    && armed.standing(key) == Standing::NotArmed
+                metadata.layout().is_listed(self.inner.config.adopt_shards) && !armed.matches(key)
             });
             match (uncovered, next) {
                 (Some((key, _)), _) => return Ok(Some(key)),

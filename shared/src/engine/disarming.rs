@@ -7,7 +7,7 @@
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::engine::{Deadline, TableEngine};
-use crate::protocol::armed::{Armed, KeyPattern, Standing, counts_from};
+use crate::protocol::armed::{Armed, KeyPattern, counts_from};
 use crate::protocol::survey::place_of;
 use crate::protocol::version::Version;
 use crate::table::ScanPosition;
@@ -76,8 +76,7 @@ impl TableEngine {
             let logical = item.logical_key.as_deref();
             let place = place_of(&inner.config.shard_keys, &item.stored_key, logical);
             let Some((key, shard)) = place else { continue };
-            let is_disarmed = disarming.pattern.matches(&key)
-                && disarming.left.standing(&key) == Standing::NotArmed;
+            let is_disarmed = disarming.pattern.matches(&key) && !disarming.left.matches(&key);
             if !is_disarmed || item.version == Version::NONE {
                 continue;
             }

@@ -5,9 +5,7 @@ pub(crate) mod disarming;
 pub(crate) mod drain;
 pub(crate) mod environment;
 pub(crate) mod error;
-pub(crate) mod events;
 pub(crate) mod read;
-pub(crate) mod results;
 pub(crate) mod retry;
 pub(crate) mod session;
 pub(crate) mod survey;
@@ -29,10 +27,10 @@ use crate::engine::environment::Environment;
 use crate::table::Tables;
 use crate::values::key::PartitionKey;
 use arming::Arming;
-use events::ScalingEvent;
 use read::replicas::Replicas;
 use views::directory::Directory;
 use views::keys::{self, KeyState};
+use width::ScalingEvent;
 
 /// The instant by which an operation must have a response.
 pub type Deadline = tokio::time::Instant;
@@ -90,7 +88,7 @@ impl TableEngine {
             keys: Cache::new(keys::MAX_REMEMBERED_KEYS),
             written: Cache::new(arming::MAX_WRITTEN_ITEMS),
             background: TaskTracker::new(),
-            scaling_events: broadcast::Sender::new(events::MAX_KEPT_EVENTS),
+            scaling_events: broadcast::Sender::new(width::MAX_KEPT_EVENTS),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -102,7 +100,7 @@ impl TableEngine {
         client: &Client,
         config: TableConfig,
         environment: Environment,
-        model: Arc<dyn crate::table::partition_model::PartitionModel>,
+        model: Arc<dyn crate::table::PartitionModel>,
     ) -> Self {
         let mut engine = Self::with_environment(client, config, environment);
         if let Some(inner) = Arc::get_mut(&mut engine.inner) {

@@ -40,7 +40,7 @@ pub struct Patterns {
 impl Patterns {
     /// Whether a pattern matches the key.
     pub fn matches(&self, key: &PartitionKey) -> bool {
-        self.view.matches(key)
+        self.view.armed.matches(key)
     }
 
     /// Whether no key is armed.

@@ -3,13 +3,12 @@
 
 use std::sync::Arc;
 
-use crate::engine::events::ScalingReason;
 use crate::engine::views::keys::KeyJob;
-use crate::engine::width::ScaleOutcome;
+use crate::engine::width::{ScaleOutcome, ScalingReason};
 use crate::engine::{Deadline, TableEngine};
 use crate::protocol::layout::Layout;
 use crate::protocol::metadata::{Change, ShardMetadata};
-use crate::protocol::survey::{KeyFindings, Known, Survey, Surveyed, place_of};
+use crate::protocol::survey::{KeyFindings, Survey, Surveyed, place_of};
 use crate::protocol::view::View;
 use crate::table::ScanPosition;
 use crate::table::error::{Cause, TableError};
@@ -63,18 +62,17 @@ impl TableEngine {
                 continue;
             };
             let (sort_key, version, width) = (&item.sort_key, item.version, item.width);
-            let seen = Surveyed { sort_key, shard, version, width };
-            if survey.asks_for((config.placement, config.adopt_shards), &key, &seen) {
+            let seen = Surveyed { key: &key, sort_key, shard, version, width };
+            if survey.asks_for((config.placement, config.adopt_shards), &seen) {
                 let read = inner.retrying(deadline, || inner.tables.get_metadata(&key)).await;
                 let known = match read {
-                    Ok(Some(metadata)) => Known::Is(Box::new(metadata)),
-                    Ok(None) => Known::Absent,
-                    Err(TableError::Damaged(_)) => Known::Damaged,
+                    Ok(known) => known,
+                    Err(TableError::Damaged(_)) => None,
                     Err(error) => return Err(error),
                 };
                 survey.know(&key, known, config.adopt_shards);
             }
-            survey.observe(config.placement, always, &key, &seen);
+            survey.observe(config.placement, always, &seen);
         }
         Ok(SurveyPage { next: page.next, items, consumed_capacity: page.consumed })
     }
@@ -95,9 +93,9 @@ impl TableEngine {
         for (key, raw) in keys {
             let hides_by_entry = survey.take_listed(&key);
             match raw.parse() {
-                Err(_) => survey.know(&key, Known::Damaged, width),
+                Err(_) => survey.know(&key, None, width),
                 Ok(metadata) if hides_by_entry || metadata.widths().all(|known| known != width) => {
-                    survey.know(&key, Known::Is(Box::new(metadata)), width);
+                    survey.know(&key, Some(metadata), width);
                 }
                 Ok(_) => {}
             }

@@ -309,12 +309,12 @@ mod tests {
     use super::*;
     use crate::policy::pressure::Pressure;
     use crate::policy::pressure::tests::pressure;
-    use crate::protocol::metadata::Drain;
+    use crate::protocol::metadata::{Change, Drain};
     use crate::values::key::tests::count;
     use proptest::prelude::*;
 
     fn settled(width: u32, at: u64) -> ShardMetadata {
-        let mut metadata = ShardMetadata::registered(1);
+        let mut metadata = ShardMetadata::unregistered().apply(&Change::Register, 1).unwrap();
         (metadata.number_of_shards, metadata.read_shards) = (count(width), count(width));
         metadata.shard_history = metadata.shard_history.with(at, count(width));
         metadata.last_updated = at;

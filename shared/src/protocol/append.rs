@@ -11,7 +11,6 @@ use crate::values::key::ShardNumber;
 const VIEW_EXPIRED: &str =
     "an attempt got no response, and the view that it was placed by has run out";
 
-/// One append with its attempts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Append {
     /// Taken once, and kept by every attempt. Its era is 0, so the clock decides.
@@ -23,12 +22,9 @@ pub struct Append {
     over: Option<Outcome>,
 }
 
-/// The driver's next step.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum AppendNext {
-    /// Send the item to a shard.
     Send(ShardNumber, Request),
-    /// The append has ended.
     Done(Outcome),
 }
 
@@ -63,7 +59,6 @@ impl Append {
         self.unanswered.map_or(view.map(|view| view.asked_at), |(_, asked_at)| asked_at)
     }
 
-    /// The version that the append stores.
     pub const fn version(&self) -> Version {
         self.version
     }

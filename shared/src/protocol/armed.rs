@@ -16,7 +16,6 @@ pub const PATTERN_LEASE: Duration = Duration::from_secs(60);
 pub const ARMING_WAIT: Duration = Duration::from_secs(18 * 60);
 /// The largest difference of two processes' clocks that is assumed.
 const CLOCK_MARGIN: Duration = Duration::from_secs(60);
-/// The largest number of patterns of a table.
 pub(crate) const MAX_PATTERNS: usize = 100;
 
 /// The keys that an operator arms: all, those with a prefix, or one.
@@ -64,12 +63,11 @@ impl FromStr for KeyPattern {
     type Err = PatternError;
 
     fn from_str(text: &str) -> Result<Self, PatternError> {
-        let named = text.split_once(':').filter(|(_, rest)| !rest.is_empty());
-        let pattern = match named {
+        let pattern = match text.split_once(':') {
             _ if text.contains('\u{1f}') => None,
             _ if text == "*" => Some(Self::All),
-            Some(("prefix", prefix)) => {
-                PartitionKey::new(prefix).is_ok().then(|| Self::Prefix(prefix.to_owned()))
+            Some(("prefix", text)) => {
+                PartitionKey::new(text).is_ok().then(|| Self::Prefix(text.to_owned()))
             }
             Some(("key", key)) => PartitionKey::new(key).ok().map(Self::Key),
             _ => None,
@@ -93,15 +91,6 @@ impl fmt::Display for KeyPattern {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Armed(BTreeMap<KeyPattern, Option<u64>>);
 
-/// What the patterns say of a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
-    /// No pattern matches.
-    NotArmed,
-    /// A pattern matches. It counts from this epoch second on; `None` if it has no time yet.
-    From(Option<u64>),
-}
-
 impl Armed {
     /// The patterns of a table in which every key is armed from the beginning.
     pub fn all() -> Self {
@@ -114,37 +103,36 @@ impl Armed {
         Self::default().with(KeyPattern::All, None)
     }
 
-    /// Adds a pattern.
     pub fn with(mut self, pattern: KeyPattern, from: Option<u64>) -> Self {
         self.0.insert(pattern, from);
         self
     }
 
-    /// Leaves a pattern out.
     pub fn without(mut self, pattern: &KeyPattern) -> Self {
         self.0.remove(pattern);
         self
     }
 
-    /// The patterns with their times.
     pub fn patterns(&self) -> impl ExactSizeIterator<Item = (&KeyPattern, Option<u64>)> {
         self.0.iter().map(|(pattern, from)| (pattern, *from))
     }
 
-    /// What the patterns say of a key. Of patterns that overlap, the earliest counts.
-    pub fn standing(&self, key: &PartitionKey) -> Standing {
-        let mut matching = self.0.iter().filter(|(pattern, _)| pattern.matches(key)).peekable();
-        if matching.peek().is_none() {
-            return Standing::NotArmed;
-        }
-        Standing::From(matching.filter_map(|(_, from)| *from).min())
+    /// Whether a pattern matches the key, so that its page says where its items are.
+    pub fn matches(&self, key: &PartitionKey) -> bool {
+        self.0.keys().any(|pattern| pattern.matches(key))
+    }
+
+    /// The epoch second from which the key is armed; `None` if no pattern with a time matches. Of
+    /// patterns that overlap, the earliest counts.
+    pub fn counts_since(&self, key: &PartitionKey) -> Option<u64> {
+        let matching = self.0.iter().filter(|(pattern, _)| pattern.matches(key));
+        matching.filter_map(|(_, from)| *from).min()
     }
 }
 
 /// The patterns as a process has read them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ArmedView {
-    /// The patterns.
     pub armed: Armed,
     /// Taken before the request was sent.
     pub asked_at: Moment,
@@ -153,9 +141,8 @@ pub struct ArmedView {
 /// Whether a process may write a key and let it grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MayGrow {
-    /// It may.
     Yes,
-    /// It may not before this epoch second; `None` if no pattern with a time matches.
+    /// Not before this epoch second; `None` if no pattern with a time matches.
     NotBefore(Option<u64>),
     /// The lease has expired: read the patterns first.
     Look,
@@ -167,15 +154,10 @@ impl ArmedView {
         now.since(self.asked_at).is_some_and(|age| age < lease)
     }
 
-    /// Whether a pattern matches the key, so that its page says where its items are.
-    pub fn matches(&self, key: &PartitionKey) -> bool {
-        self.armed.standing(key) != Standing::NotArmed
-    }
-
     /// Whether a process may write a key and let it grow. What counted when it was read counts for
     /// ever, because such a pattern is never removed while processes run.
     pub fn may_grow(&self, key: &PartitionKey, now: Moment, lease: Duration) -> MayGrow {
-        let from = if let Standing::From(from) = self.armed.standing(key) { from } else { None };
+        let from = self.armed.counts_since(key);
         let counts_at = |at: Moment| from.is_some_and(|from| from <= at.epoch_seconds());
         if counts_at(self.asked_at) {
             MayGrow::Yes
@@ -229,9 +211,13 @@ mod tests {
         let armed = armed(&[("*", None), ("prefix:a", Some(900)), ("key:ab", Some(500))]);
         let rows = [("b", None), ("a", Some(900)), ("ab", Some(500))];
         for (text, from) in rows {
-            assert_eq!(armed.standing(&key(text)), Standing::From(from), "{text}");
+            assert_eq!(
+                (armed.matches(&key(text)), armed.counts_since(&key(text))),
+                (true, from),
+                "{text}"
+            );
         }
-        assert_eq!(Armed::default().standing(&key("a")), Standing::NotArmed);
+        assert!(!Armed::default().matches(&key("a")));
     }
 
     #[test]

@@ -61,7 +61,6 @@ impl Condition {
     }
 }
 
-/// One conditional request about an item.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Request {
     pub effect: Effect,
@@ -72,12 +71,7 @@ pub struct Request {
 impl Request {
     /// A request that stores no mark, and replaces whatever mark there is.
     pub const fn unmarked(effect: Effect, condition: Condition) -> Self {
-        Self { effect, condition, marks: Marks { late_until: None, lost_until: u64::MAX } }
-    }
-
-    /// Whether the request is applied to this copy.
-    pub fn is_applied_to(&self, stored: Option<&Copy>) -> bool {
-        self.condition.holds(stored) && self.marks.allow(stored)
+        Self { effect, condition, marks: Marks::NONE }
     }
 }
 
@@ -92,6 +86,9 @@ pub struct Marks {
 }
 
 impl Marks {
+    /// No mark is stored, and whatever mark there is may be replaced.
+    pub const NONE: Self = Self { late_until: None, lost_until: u64::MAX };
+
     /// Whether the mark of a copy may be replaced.
     pub fn allow(&self, stored: Option<&Copy>) -> bool {
         let mark = stored.and_then(|copy| copy.late_until);
@@ -114,10 +111,8 @@ pub enum Effect {
     Add { once: Option<Once> },
 }
 
-/// The result of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Answer {
-    /// It was applied.
     Applied,
     /// The condition did not hold. This copy is stored.
     Refused(Option<Copy>),

@@ -9,12 +9,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 
 use crate::protocol::layout::Layout;
+use crate::values::content;
 use crate::values::key::PartitionKey;
 
 /// The number of pages of a new table's directory. Reading a page with up to 35 keys takes one
 /// unit. An instance that serves all keys reads all pages.
 pub const PAGES: u32 = 4;
-/// The largest number of pages of a directory.
 pub const MAX_PAGES: u32 = 256;
 /// The pages of a directory double when one has this size: some 650 keys, and 16 units for a read.
 pub const SPLIT_PAGE_BYTES: usize = 64 * 1_024;
@@ -39,11 +39,8 @@ const DIGEST_BYTES: usize = 24;
 pub struct KeyDigest([u8; DIGEST_BYTES]);
 
 impl KeyDigest {
-    /// The digest of a key.
     pub fn of(key: &PartitionKey) -> Self {
-        let mut digest = [0; DIGEST_BYTES];
-        digest.copy_from_slice(&Sha256::digest(key.as_str())[..DIGEST_BYTES]);
-        Self(digest)
+        Self(content::first(&Sha256::digest(key.as_str())))
     }
 
     /// Parses the text of a digest. `None` if it is something else.
@@ -62,7 +59,6 @@ impl fmt::Display for KeyDigest {
 /// How the entries of a directory are divided among its pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Division {
-    /// The number of pages.
     pub pages: u32,
     /// The table's secret, a random number. Without it, a caller could choose keys that all have
     /// the same page, however many pages there are.
@@ -74,8 +70,8 @@ impl Division {
     pub fn page_of(self, key: KeyDigest) -> u32 {
         let hash =
             Sha256::new().chain_update(self.seed.to_be_bytes()).chain_update(key.0).finalize();
-        let first = hash.iter().take(8).fold(0u64, |number, byte| number << 8 | u64::from(*byte));
-        u32::try_from(first % u64::from(self.pages.max(1))).unwrap_or_default()
+        u32::try_from(u64::from_be_bytes(content::first(&hash)) % u64::from(self.pages.max(1)))
+            .unwrap_or_default()
     }
 
     /// Twice as many pages. `None` if that is over [`MAX_PAGES`].
@@ -94,8 +90,10 @@ pub fn supersedes(new: &Layout, stored: Option<&Layout>) -> bool {
 /// A layout that is being written to every copy of its page.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Publication {
-    layout: Layout,
-    missing: BTreeSet<u32>,
+    pub layout: Layout,
+    /// The copies that are not yet known to have this layout or a later one. While there are any,
+    /// no actor may rely on the publication.
+    pub missing: BTreeSet<u32>,
 }
 
 impl Publication {
@@ -103,17 +101,6 @@ impl Publication {
     /// because an actor that adds a copy fills it from the items.
     pub fn new(layout: Layout, copies: u32) -> Self {
         Self { layout, missing: (0..copies).collect() }
-    }
-
-    /// The layout to write.
-    pub const fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
-    /// The copies that are not yet known to have this layout or a later one. While there are any,
-    /// no actor may rely on the publication.
-    pub const fn missing(&self) -> &BTreeSet<u32> {
-        &self.missing
     }
 
     /// Records that a copy has this layout or a later one: the entry was written, or refused by a

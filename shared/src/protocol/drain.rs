@@ -130,10 +130,8 @@ pub struct Pass<K, C = Version> {
     in_doubt: u32,
 }
 
-/// Whether an actor may send its next move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MayMove {
-    /// It may, under this view.
     Yes,
     /// The lease has expired: get a new view first.
     Look,
@@ -154,17 +152,16 @@ impl<K: Ord + Clone, C> Pass<K, C> {
         self.generation = marked.generation;
     }
 
-    /// The generation of the actor's mark.
     pub const fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Records that a move was sent.
+    /// A move was sent.
     pub const fn sent(&mut self) {
         self.in_doubt += 1;
     }
 
-    /// Records that the outcome of a move is certain.
+    /// The outcome of a move is certain.
     pub const fn answered(&mut self) {
         self.in_doubt -= 1;
     }

@@ -5,8 +5,7 @@ mod request;
 
 use crate::protocol::copies::{Answer, Copy, Marks};
 use crate::protocol::drain::Waits;
-use crate::protocol::layout::Places;
-use crate::protocol::progress::{self, Progress};
+use crate::protocol::progress::{self, Progress, Under};
 use crate::protocol::version::Version;
 use crate::protocol::view::{Moment, View};
 use crate::values::key::ShardNumber;
@@ -29,7 +28,6 @@ pub enum Base {
     AbsentOrBelow(Version),
     /// No copy, or an item.
     AbsentOrItem,
-    /// An item.
     Item,
     /// An item of this era. Its version is below the other one, if there is one.
     OfEra(u64, Option<Version>),
@@ -37,7 +35,6 @@ pub enum Base {
     Exactly(Version),
     /// The tombstone of exactly this version. The caller's condition must not see its keys.
     Tombstone(Version),
-    /// No copy.
     Absent,
 }
 
@@ -66,7 +63,6 @@ impl Base {
 pub enum NewVersion {
     /// One step above the stored one. An item without a version gets this one, one step higher.
     StepAbove(Version),
-    /// This one.
     Is(Version),
 }
 
@@ -93,10 +89,7 @@ pub enum Action {
 pub struct Request {
     pub action: Action,
     pub base: Base,
-    /// The mark that a put or a tombstone stores. See [`Marks`].
-    pub late_until: Option<u64>,
-    /// A stored mark above this epoch second refuses the request.
-    pub lost_until: u64,
+    pub marks: Marks,
 }
 
 impl Request {
@@ -104,15 +97,12 @@ impl Request {
     pub fn holds(&self, stored: Option<&Copy>) -> bool {
         let hides_another = matches!(&self.action, Action::Bury { write_id, .. }
             if stored.is_some_and(|copy| copy.write_id != *write_id));
-        let marks = Marks { late_until: self.late_until, lost_until: self.lost_until };
-        self.base.holds(stored) && !hides_another && marks.allow(stored)
+        self.base.holds(stored) && !hides_another && self.marks.allow(stored)
     }
 }
 
-/// The driver's next step.
 pub type Next = progress::Next<Request, Outcome>;
 
-/// How a write ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// It was applied. `on_item`: it found an item.
@@ -133,7 +123,6 @@ enum Newest {
     Elsewhere { shard: ShardNumber, copy: Copy, home: Option<Copy> },
 }
 
-/// One write with its attempts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ExpressedWrite {
     operation: Operation,
@@ -146,7 +135,6 @@ pub struct ExpressedWrite {
 }
 
 impl ExpressedWrite {
-    /// Begins a write.
     pub const fn new(operation: Operation, waits: Waits, tie_breaker: u32) -> Self {
         let progress = Progress::new(waits, tie_breaker);
         Self { operation, progress, era: None, found: None, must_read: false }
@@ -157,8 +145,8 @@ impl ExpressedWrite {
         self.progress.is_over()
     }
 
-    /// The next step, under this view.
-    pub fn next(&mut self, view: &View, places: &Places, now: Moment) -> Next {
+    pub fn next(&mut self, under: Under<'_>) -> Next {
+        let (view, _, now) = under;
         let outcomes = (Outcome::Unknown, Outcome::Lost);
         if let Some(next) = self.progress.next(view, now, outcomes) {
             return next;
@@ -176,18 +164,13 @@ impl ExpressedWrite {
         if self.must_read && self.found.is_none() {
             return Next::Read;
         }
-        Next::Send(self.request(view, places, now))
+        Next::Send(self.request(under))
     }
 
     /// Takes the copies at the item's places: the response to [`Next::Read`].
-    pub fn read(
-        &mut self,
-        copies: &[(ShardNumber, Copy)],
-        places: &Places,
-        view: &View,
-        now: Moment,
-    ) {
-        let Some(home) = self.progress.read(copies, places, view, now) else { return };
+    pub fn read(&mut self, copies: &[(ShardNumber, Copy)], under: Under<'_>) {
+        let Some(home) = self.progress.read(copies, under) else { return };
+        let (view, places, _) = under;
         // Of equal copies, a drain has made one: home counts.
         let newest =
             copies.iter().max_by_key(|(shard, copy)| (copy.version, *shard == places.home));
@@ -204,14 +187,8 @@ impl ExpressedWrite {
     }
 
     /// Takes the response to the request of [`Next::Send`].
-    pub fn answered(
-        &mut self,
-        request: &Request,
-        answer: Answer,
-        places: &Places,
-        view: &View,
-        now: Moment,
-    ) {
+    pub fn answered(&mut self, request: &Request, answer: Answer, under: Under<'_>) {
+        let (view, _, now) = under;
         match (answer, &request.action) {
             (Answer::Applied, Action::Pull(_, version)) => {
                 if let Some((_, Newest::Elsewhere { copy, .. })) = self.found.take() {
@@ -225,18 +202,12 @@ impl ExpressedWrite {
             }
             (Answer::Rejected, _) => {}
             (Answer::Unanswered, _) => self.progress.over = Some(Outcome::Unknown),
-            (Answer::Refused(stored), _) => self.refused(request, stored, places, view, now),
+            (Answer::Refused(stored), _) => self.refused(request, stored, under),
         }
     }
 
-    fn refused(
-        &mut self,
-        request: &Request,
-        stored: Option<Copy>,
-        places: &Places,
-        view: &View,
-        now: Moment,
-    ) {
+    fn refused(&mut self, request: &Request, stored: Option<Copy>, under: Under<'_>) {
+        let (view, places, now) = under;
         if let Some(copy) = &stored
             && self.progress.is_of_later_era(copy.version, view, now)
         {

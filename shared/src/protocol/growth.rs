@@ -18,7 +18,6 @@ const MAX_REMAINING_PERCENT: u32 = 75;
 
 impl GrowthRecord {
     /// The record of a key that grows now, while this share of its attempts is rejected.
-    #[must_use]
     pub fn grown(self, rejected_percent: u32) -> Self {
         let accepted = |percent: u32| 100u32.saturating_sub(percent);
         let before = MAX_REMAINING_PERCENT * self.rejected_percent * accepted(rejected_percent);

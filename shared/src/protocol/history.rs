@@ -45,8 +45,6 @@ impl ShardHistory {
         entries.into_iter().map(parsed).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Adds one entry.
-    #[must_use]
     pub fn with(mut self, at: u64, count: ShardCount) -> Self {
         self.0.insert(HistoryEntry { at, count });
         self
@@ -65,7 +63,6 @@ impl ShardHistory {
     }
 
     /// The stored form.
-    #[must_use]
     pub fn to_strings(&self) -> Vec<String> {
         self.0.iter().map(|entry| format!("{}:{}", entry.at, entry.count)).collect()
     }

@@ -28,7 +28,6 @@ pub struct Layout {
     /// While writers wait: the actor that closed does not open before this instant (epoch
     /// milliseconds, by its clock). Used for pacing only.
     pub opens_at: Option<u64>,
-    /// A drain is moving items home.
     pub draining: bool,
     pub settled: bool,
     /// Every width under which an item may be stored, including the write width.
@@ -170,7 +169,6 @@ impl Places {
         self.old.iter().copied().chain([self.home]).collect()
     }
 
-    /// Whether the item may be stored there.
     pub fn contains(&self, shard: ShardNumber) -> bool {
         shard == self.home || self.old.contains(&shard)
     }
@@ -179,7 +177,7 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::values::key::tests::{count, shard};
+    use crate::values::key::tests::count;
 
     fn grown() -> Layout {
         Layout {
@@ -262,24 +260,5 @@ mod tests {
         }
         // A table that has had ten shards from the beginning.
         assert!(!Layout::unlisted(count(10)).is_listed(count(10)));
-    }
-
-    #[test]
-    fn an_index_may_lag_for_a_while_after_a_drain() {
-        let new = Layout::unlisted(ShardCount::ONE);
-        assert!(!new.may_lag_in_indexes(1_000));
-        let drained = Layout { drained_at: Some(1_000), ..new };
-        assert!(drained.may_lag_in_indexes(1_899) && !drained.may_lag_in_indexes(1_900));
-    }
-
-    #[test]
-    fn an_item_has_a_place_for_each_width_that_was_or_will_be() {
-        // Under each width, the highest shard is home.
-        let home = |width: ShardCount| shard(width.get());
-        let places = grown().places(home);
-        let all = BTreeSet::from([shard(1), shard(8), shard(16)]);
-        assert_eq!((places.home, places.all()), (shard(8), all));
-        let closing = Layout { closing: Some(count(20)), ..grown() };
-        assert!(closing.places(home).contains(shard(20)) && !places.contains(shard(20)));
     }
 }

@@ -34,7 +34,6 @@ const MAX_MINUTES_AHEAD: u64 = 5;
 
 impl Load {
     /// Judges the recorded minute by the width under which it was written.
-    #[must_use]
     pub fn judged(self, width: ShardCount) -> Self {
         let now = self.units / u64::from(width.get());
         let per_shard = self.per_shard.max(now).min(MAX_UNITS_PER_SHARD);

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use crate::protocol::version::Version;
 use crate::values::key::{ShardNumber, SortKey};
-use crate::values::query::Order;
+use crate::values::query::{Order, PageQuery};
 use crate::values::spacing::Spacing;
 
 /// The number of standard deviations of a shard's part of the page that are requested on top of the
@@ -81,24 +81,6 @@ enum Horizon<K> {
     Everything,
 }
 
-/// The predicted end of a page that starts after a position.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Forecast {
-    pub(crate) spacing: Spacing,
-    /// The end and the prefix of the query, which no prediction may exceed.
-    pub(crate) end: Option<SortKey>,
-    pub(crate) prefix: Option<String>,
-}
-
-impl Forecast {
-    fn until(&self, order: Order, after: Option<&SortKey>, wanted: usize) -> Option<SortKey> {
-        let until = self.spacing.forecast(order, after?, wanted)?;
-        let is_inside = !ends_at(order, self.end.as_ref(), &until);
-        let has_prefix = |prefix: &String| until.to_string().starts_with(prefix);
-        (is_inside && self.prefix.as_ref().is_none_or(has_prefix)).then_some(until)
-    }
-}
-
 /// Merges shard pages into one page.
 #[derive(Debug)]
 pub struct PageMerge<T, K = SortKey> {
@@ -129,10 +111,19 @@ enum Rank<K> {
 }
 
 impl<T> PageMerge<T> {
-    /// Adds a predicted end of the page, so that each shard is queried for exactly its part.
-    pub(crate) fn with_forecast(mut self, forecast: Forecast) -> Self {
-        self.foreseen = forecast.until(self.order, self.start.as_ref(), self.limit);
-        self.end = forecast.end;
+    /// Adds the query's own end, and a predicted end of the page, so that each shard is queried for
+    /// exactly its part.
+    pub(crate) fn with_forecast(mut self, spacing: &Spacing, query: &PageQuery) -> Self {
+        let end = if self.order == Order::Ascending { &query.to } else { &query.from };
+        let is_inside = |until: &SortKey| {
+            let prefix = query.prefix.as_ref();
+            !ends_at(self.order, end.as_ref(), until)
+                && prefix.is_none_or(|prefix| until.to_string().starts_with(prefix))
+        };
+        let start = self.start.as_ref();
+        let until = start.and_then(|start| spacing.forecast(self.order, start, self.limit));
+        self.foreseen = until.filter(is_inside);
+        self.end = end.clone();
         self
     }
 }
@@ -400,7 +391,7 @@ fn ends_at<K: Ord>(order: Order, end: Option<&K>, place: &K) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::values::key::tests::{count, number};
+    use crate::values::key::tests::{count, key as partition_key, number};
     use proptest::prelude::*;
 
     /// A table of shards: (shard, sort key, version). Every seventh version is a deletion.
@@ -473,11 +464,10 @@ mod tests {
             }
             let (mut all, mut start, mut spacing) = (Vec::new(), None, Spacing::default());
             loop {
-                let forecast = Forecast { spacing: spacing.clone(), ..Forecast::default() };
                 let began_after: Option<SortKey> = start.clone();
                 let mut merge = PageMerge::new(limit, order, start)
                     .with_items_per_unit(per_unit)
-                    .with_forecast(forecast);
+                    .with_forecast(&spacing, &PageQuery::new(partition_key("k")));
                 merge.add_shards(count(8).shards());
                 while !merge.is_complete() {
                     answer(&mut merge, &table, cap);
@@ -498,23 +488,14 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_is_asked_for_its_share_and_not_for_the_page() {
-        let mut merge = PageMerge::<()>::new(100, Order::Ascending, None).with_items_per_unit(4.0);
-        merge.add_shards(count(16).shards());
-        let asked: Vec<_> = merge.requests().iter().map(|request| request.limit).collect();
-        assert_eq!(asked, vec![8; 16], "7.25 in whole units of four");
-        assert!(merge.requests().is_empty(), "each page is asked for once");
-    }
-
-    #[test]
     fn nothing_is_asked_for_beyond_the_querys_own_end() {
         // Each shard's last item in the range is cut off with a position to continue from, as
         // DynamoDB does.
         let table: Table = (0..8).map(|i| (i % 4 + 1, i, 1)).collect();
-        let forecast = Forecast { end: Some(number(7)), ..Forecast::default() };
+        let query = PageQuery { to: Some(number(7)), ..PageQuery::new(partition_key("k")) };
         let mut merge = PageMerge::new(8, Order::Ascending, None)
             .with_items_per_unit(2.0)
-            .with_forecast(forecast);
+            .with_forecast(&Spacing::default(), &query);
         merge.add_shards(count(4).shards());
         while !merge.is_complete() {
             answer(&mut merge, &table, 2);

@@ -19,7 +19,6 @@ pub struct ShardMetadata {
     /// The optimistic lock: every change checks it and raises it. 0 for an item that another
     /// program wrote.
     pub generation: u64,
-    /// The step that the key is in.
     pub phase: Phase,
     /// Every width under which an item may be stored, with the time of its change.
     pub shard_history: ShardHistory,
@@ -39,9 +38,7 @@ pub struct ShardMetadata {
     /// Epoch seconds at which a drain found an item that it cannot move, if no drain has succeeded
     /// since.
     pub unmovable_at: Option<u64>,
-    /// The demand that the key's writers recorded.
     pub load: Load,
-    /// The effect of the key's growths.
     pub growth: GrowthRecord,
 }
 
@@ -110,14 +107,12 @@ pub enum Change {
 
 impl ShardMetadata {
     /// The meaning of an absent item: one shard, and no change ever.
-    #[must_use]
     pub fn unregistered() -> Self {
         Self::unregistered_with(ShardCount::ONE)
     }
 
     /// The meaning of an absent item in a table that had a fixed number of shards before it was
     /// adopted.
-    #[must_use]
     pub fn unregistered_with(shards: ShardCount) -> Self {
         Self {
             number_of_shards: shards,
@@ -136,13 +131,6 @@ impl ShardMetadata {
             load: Load::default(),
             growth: GrowthRecord::default(),
         }
-    }
-
-    /// The item that the first write of a new key records.
-    #[must_use]
-    pub fn registered(now_seconds: u64) -> Self {
-        let new = Self::unregistered();
-        new.apply(&Change::Register, now_seconds).unwrap_or(new)
     }
 
     /// Applies a change at an epoch second. `None` if the change is not possible in this state.
@@ -258,7 +246,6 @@ impl ShardMetadata {
     }
 
     /// The part that writers and readers use.
-    #[must_use]
     pub fn layout(&self) -> Layout {
         let history = self.shard_history.entries().map(|entry| entry.count);
         Layout {
@@ -278,39 +265,32 @@ impl ShardMetadata {
     }
 
     /// The width of the next era, while writers wait for it.
-    #[must_use]
     pub const fn closing(&self) -> Option<ShardCount> {
         if let Phase::Closing(to) = self.phase { Some(to) } else { None }
     }
 
-    /// The drain, if one is running.
-    #[must_use]
     pub const fn draining(&self) -> Option<Drain> {
         if let Phase::Draining(drain) = self.phase { Some(drain) } else { None }
     }
 
     /// Whether a drain would help: items may be stored at places other than their homes, and no
     /// change is running.
-    #[must_use]
     pub fn wants_settling(&self) -> bool {
         self.phase == Phase::Open && !self.settled && self.last_change().is_some()
     }
 
     /// Whether tombstones of a settled key are to be removed, once they are old enough.
-    #[must_use]
     pub fn wants_purging(&self) -> bool {
         self.phase == Phase::Open && self.settled && self.unpurged
     }
 
     /// Whether a drain found an item that it cannot move, and nothing has changed since. The
     /// schedule then does not try again.
-    #[must_use]
     pub fn has_unmovable(&self) -> bool {
         self.unmovable_at.is_some_and(|at| at >= self.last_change().unwrap_or_default())
     }
 
     /// Epoch seconds of the last *change*. `None` for a key that has only been registered.
-    #[must_use]
     pub fn last_change(&self) -> Option<u64> {
         (self.era > FIRST_ERA || self.settled || self.shard_history.entries().len() > 1)
             .then_some(self.last_updated)
@@ -318,7 +298,6 @@ impl ShardMetadata {
 
     /// Epoch seconds of the last growth, as far as it is known. `None` if the last change was a
     /// shrink, or if there was none.
-    #[must_use]
     pub fn last_growth(&self) -> Option<u64> {
         self.last_change().filter(|at| self.shrunk_at.is_none_or(|shrunk| *at > shrunk))
     }
@@ -378,14 +357,6 @@ mod tests {
         for change in [close(3), Change::MarkDrain, BEGIN, Change::Emptied, Change::Register] {
             assert_eq!(closing.apply(&change, 11), None, "{change:?}");
         }
-    }
-
-    #[test]
-    fn who_closes_again_changes_nothing_but_who_opens() {
-        let closing = ShardMetadata::unregistered().apply(&close(4), 10).unwrap();
-        let again = closing.apply(&Change::CloseAgain, 15).unwrap();
-        assert_eq!(again, ShardMetadata { generation: 2, ..closing });
-        assert_eq!(again.apply(&Change::Open, 20).unwrap().number_of_shards, count(4));
     }
 
     fn close(to: u32) -> Change {

@@ -21,7 +21,6 @@ pub mod merge;
 pub mod metadata;
 pub mod names;
 pub mod progress;
-pub mod read;
 pub mod survey;
 pub mod tag;
 pub mod version;

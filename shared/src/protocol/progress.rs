@@ -2,7 +2,7 @@
 //! ([`ExpressedWrite`](super::expressed::ExpressedWrite)) have in common: their steps, the version
 //! to send, the mark of the copy at home, and how they end.
 
-use crate::protocol::copies;
+use crate::protocol::copies::{self, Marks};
 use crate::protocol::drain::{Waits, may_leave_nothing_at};
 use crate::protocol::layout::Places;
 use crate::protocol::version::Version;
@@ -25,9 +25,11 @@ pub enum Next<R, O> {
     Read,
     /// Send this to the item's home, if the view's lease is still valid then.
     Send(R),
-    /// The write has ended.
     Done(O),
 }
+
+/// What a write goes by at a step: a view, the item's places under it, and the time.
+pub type Under<'a> = (&'a View, &'a Places, Moment);
 
 /// The common part of a write with its attempts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -119,9 +121,7 @@ impl<O: Copy> Progress<O> {
     pub(super) fn read<'a>(
         &mut self,
         found: &'a [(ShardNumber, copies::Copy)],
-        places: &Places,
-        view: &View,
-        now: Moment,
+        (view, places, now): Under<'_>,
     ) -> Option<Option<&'a copies::Copy>> {
         let newest = found.iter().map(|(_, copy)| copy.version).max();
         if !view.is_valid(now, self.waits.lease)
@@ -160,6 +160,12 @@ impl<O: Copy> Progress<O> {
     /// The mark of the copy at home, if it has not passed.
     pub(super) fn present_mark(&self, now: Moment) -> Option<u64> {
         self.mark.filter(|until| *until > now.epoch_seconds())
+    }
+
+    /// The marks of a request that stores this mark, or the present one if that is later.
+    pub(super) fn marks(&self, own: Option<u64>, now: Moment) -> Marks {
+        let late_until = own.max(self.present_mark(now));
+        Marks { late_until, lost_until: late_until.unwrap_or(now.epoch_seconds()) }
     }
 
     /// Whether a deletion must leave a tombstone wherever the item is, because a duplicate may

@@ -33,6 +33,7 @@ pub(crate) fn place_of(
 
 #[derive(Debug, Clone)]
 pub(crate) struct Surveyed<'a> {
+    pub(crate) key: &'a PartitionKey,
     pub(crate) sort_key: &'a SortKey,
     pub(crate) shard: ShardNumber,
     pub(crate) version: Version,
@@ -43,8 +44,9 @@ pub(crate) struct Surveyed<'a> {
 /// The observations of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyFindings {
-    /// The metadata at the time when the first of its items was read.
-    known: Known,
+    /// The metadata at the time when the first of its items was read. `None` if there was none, or
+    /// if it was damaged.
+    known: Option<ShardMetadata>,
     /// Items that reads under that metadata would miss.
     missed: u64,
     /// Items by the width under which they were written.
@@ -57,30 +59,15 @@ pub struct KeyFindings {
     misplaced: u64,
 }
 
-/// A key's metadata, as a survey finds it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Known {
-    /// The key has none.
-    Absent,
-    Damaged,
-    Is(Box<ShardMetadata>),
-}
-
 impl KeyFindings {
-    fn observe(
-        &mut self,
-        placement: Placement,
-        always: Option<ShardCount>,
-        key: &PartitionKey,
-        item: &Surveyed<'_>,
-    ) {
+    fn observe(&mut self, placement: Placement, always: Option<ShardCount>, item: &Surveyed<'_>) {
         *self.items.entry(item.width).or_default() += 1;
         self.widest = self.widest.max(item.shard);
         self.newest = self.newest.max((item.version, item.width));
-        if let Known::Is(metadata) = &self.known
+        if let Some(metadata) = &self.known
             && item.shard.get() <= metadata.read_shards.get()
             && placement
-                .candidates(key, item.sort_key, metadata.widths().chain(always))
+                .candidates(item.key, item.sort_key, metadata.widths().chain(always))
                 .contains(&item.shard)
         {
             return;
@@ -88,7 +75,7 @@ impl KeyFindings {
         self.missed += 1;
         let explains = |width: ShardCount| {
             placement
-                .home(key, item.sort_key, width)
+                .home(item.key, item.sort_key, width)
                 .map_or(item.shard.get() <= width.get(), |home| home == item.shard)
         };
         // The stored width, or one that explains another item, or for a jump hash the narrowest
@@ -110,7 +97,6 @@ impl KeyFindings {
     /// The number of shards that the items suggest: the width of the latest write. If all items of
     /// that width are on lower shards, the key was shrunk since. Never below the highest shard with
     /// an item.
-    #[must_use]
     pub fn width(&self) -> ShardCount {
         let widest = ShardCount::new(self.widest.get()).unwrap_or(ShardCount::ONE);
         let latest = self.newest.1;
@@ -126,12 +112,11 @@ impl KeyFindings {
     }
 
     /// Items on shards where no width would place them.
-    #[must_use]
     pub const fn misplaced(&self) -> u64 {
         self.misplaced
     }
 
-    /// The history entries with which every item is on one of its candidates.
+    /// The history with which every item is on one of its candidates.
     pub(crate) fn history(&self) -> ShardHistory {
         self.widths.iter().fold(ShardHistory::default(), |history, (width, first)| {
             history.with(first.epoch_seconds(), *width)
@@ -139,9 +124,8 @@ impl KeyFindings {
     }
 
     /// Whether reads under the known metadata miss no item.
-    #[must_use]
     pub fn is_whole(&self) -> bool {
-        matches!(&self.known, Known::Is(metadata) if self.are_within(metadata))
+        self.known.as_ref().is_some_and(|metadata| self.are_within(metadata))
             && self.missed == self.misplaced
     }
 
@@ -191,19 +175,23 @@ impl Survey {
     pub(crate) fn asks_for(
         &self,
         (placement, unregistered): (Placement, ShardCount),
-        key: &PartitionKey,
         item: &Surveyed<'_>,
     ) -> bool {
-        let home = placement.home(key, item.sort_key, unregistered);
+        let home = placement.home(item.key, item.sort_key, unregistered);
         // Until a key is found to be wider, its items add nothing to an absent metadata item.
         let is_plain = item.shard.get() <= unregistered.get()
             && item.width == unregistered
             && item.version.era() <= FIRST_ERA
             && home.is_none_or(|home| home == item.shard);
-        (!is_plain || self.is_lost(key)) && !self.keys.contains_key(key)
+        (!is_plain || self.is_lost(item.key)) && !self.keys.contains_key(item.key)
     }
 
-    pub(crate) fn know(&mut self, key: &PartitionKey, known: Known, unregistered: ShardCount) {
+    pub(crate) fn know(
+        &mut self,
+        key: &PartitionKey,
+        known: Option<ShardMetadata>,
+        unregistered: ShardCount,
+    ) {
         self.keys.entry(key.clone()).or_insert_with(|| KeyFindings {
             known,
             missed: 0,
@@ -219,13 +207,12 @@ impl Survey {
         &mut self,
         placement: Placement,
         always: Option<ShardCount>,
-        key: &PartitionKey,
         item: &Surveyed<'_>,
     ) {
         self.items += 1;
         self.foreign += u64::from(item.version == Version::NONE);
-        if let Some(findings) = self.keys.get_mut(key) {
-            findings.observe(placement, always, key, item);
+        if let Some(findings) = self.keys.get_mut(item.key) {
+            findings.observe(placement, always, item);
         }
     }
 
@@ -236,19 +223,16 @@ impl Survey {
     }
 
     /// The number of items read.
-    #[must_use]
     pub const fn items(&self) -> u64 {
         self.items
     }
 
     /// The number of items at places that this product does not read.
-    #[must_use]
     pub const fn unknown(&self) -> u64 {
         self.unknown
     }
 
     /// The number of items that another program stored.
-    #[must_use]
     pub const fn foreign(&self) -> u64 {
         self.foreign
     }
@@ -277,26 +261,21 @@ mod tests {
     /// The place, version, and write width of an item.
     type Row = (ShardNumber, Version, u32);
 
-    /// Observes items of one key.
-    fn survey(placement: Placement, known: &Known, items: &[Row]) -> Survey {
+    fn survey(placement: Placement, known: Option<&ShardMetadata>, items: &[Row]) -> Survey {
         let (mut survey, of) = (Survey::default(), key("2014-07-09"));
         for (serial, &(shard, version, width)) in (0..).zip(items) {
-            let item =
-                Surveyed { sort_key: &sort_key(serial), shard, version, width: count(width) };
-            if survey.asks_for((placement, ShardCount::ONE), &of, &item) {
-                survey.know(&of, known.clone(), ShardCount::ONE);
+            let (sort_key, width) = (&sort_key(serial), count(width));
+            let item = Surveyed { key: &of, sort_key, shard, version, width };
+            if survey.asks_for((placement, ShardCount::ONE), &item) {
+                survey.know(&of, known.cloned(), ShardCount::ONE);
             }
-            survey.observe(placement, None, &of, &item);
+            survey.observe(placement, None, &item);
         }
         survey
     }
 
-    fn findings(placement: Placement, known: &Known, items: &[Row]) -> KeyFindings {
+    fn findings(placement: Placement, known: Option<&ShardMetadata>, items: &[Row]) -> KeyFindings {
         survey(placement, known, items).keys().next().unwrap().1.clone()
-    }
-
-    fn is(metadata: &ShardMetadata) -> Known {
-        Known::Is(Box::new(metadata.clone()))
     }
 
     #[test]
@@ -330,18 +309,18 @@ mod tests {
                     written.push((home(placement, serial, width), version, width));
                 }
             }
-            let found = findings(placement, &Known::Absent, &written);
+            let found = findings(placement, None, &written);
             assert_eq!(found.width(), count(16), "three items tell, wherever they are");
             assert_eq!((found.misplaced(), found.is_whole()), (0, false));
             let unregistered = ShardMetadata::unregistered_with(count(16));
             let rebuilt = ShardMetadata { shard_history: found.history(), ..unregistered };
-            assert!(findings(placement, &is(&rebuilt), &written).is_whole());
+            assert!(findings(placement, Some(&rebuilt), &written).is_whole());
             assert!(found.are_covered_by(&rebuilt));
             for narrow in [
                 ShardMetadata { shard_history: ShardHistory::default(), ..rebuilt.clone() },
                 ShardMetadata { number_of_shards: count(2), read_shards: count(2), ..rebuilt },
             ] {
-                let found = findings(placement, &is(&narrow), &written);
+                let found = findings(placement, Some(&narrow), &written);
                 assert!(!found.is_whole() && !found.are_covered_by(&narrow), "{narrow:?}");
             }
         }
@@ -362,7 +341,7 @@ mod tests {
             (shard, Version::new(1, serial, 0), width)
         };
         let items: Vec<_> = (0..200).map(item).collect();
-        assert!(findings(Calculated, &is(&settled), &items).is_whole());
+        assert!(findings(Calculated, Some(&settled), &items).is_whole());
     }
 
     #[test]
@@ -370,20 +349,20 @@ mod tests {
         // A key that has grown and was shrunk to one shard again. Only the era of its items shows
         // that.
         let of_era = |era| ShardMetadata { era, ..ShardMetadata::unregistered() };
-        let found = |known: &Known| {
+        let found = |known: Option<&ShardMetadata>| {
             findings(Calculated, known, &[(ShardNumber::FIRST, Version::new(3, 1, 0), 1)])
         };
-        let lost = found(&Known::Absent);
+        let lost = found(None);
         assert_eq!((lost.era(), lost.width()), (3, ShardCount::ONE));
         assert!(!lost.are_covered_by(&of_era(1)) && lost.are_covered_by(&of_era(3)));
-        assert!(found(&is(&of_era(3))).is_whole() && !found(&is(&of_era(1))).is_whole());
+        assert!(found(Some(&of_era(3))).is_whole() && !found(Some(&of_era(1))).is_whole());
     }
 
     #[test]
     fn a_wrong_formula_invents_no_widths() {
         let items: Vec<_> =
             (0..500).map(|serial| (shard(serial % 10 + 1), Version::NONE, 10)).collect();
-        let found = findings(ModuloMd5, &Known::Absent, &items);
+        let found = findings(ModuloMd5, None, &items);
         assert_eq!((found.width(), found.history().entries().len()), (count(10), 1));
         assert!(found.misplaced() > 300);
     }
@@ -398,13 +377,13 @@ mod tests {
             (shard, Version::new(1, 1_000_000 + serial, 0), width)
         };
         let items: Vec<_> = (0..200).map(item).collect();
-        assert_eq!(findings(Calculated, &Known::Absent, &items).width(), count(4));
+        assert_eq!(findings(Calculated, None, &items).width(), count(4));
     }
 
     #[test]
     fn keys_of_one_shard_take_no_memory() {
         let items = [(ShardNumber::FIRST, Version::new(1, 1, 0), 1); 100];
-        let survey = survey(Calculated, &Known::Absent, &items);
+        let survey = survey(Calculated, None, &items);
         assert_eq!((survey.items(), survey.keys().len()), (100, 0));
     }
 }

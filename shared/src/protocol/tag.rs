@@ -29,14 +29,7 @@ use crate::values::value::Attributes;
 /// # Ok(()) });
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct ETag(Tag);
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Tag {
-    /// The product's own version, in its canonical text.
-    Version(Version),
-    Text(String),
-}
+pub struct ETag(String);
 
 impl ETag {
     /// The tag of a stored item.
@@ -47,39 +40,35 @@ impl ETag {
         let version = if version == Version::ADOPTED { Version::NONE } else { version };
         Self::of_version(version).unwrap_or_else(|| {
             let id: Uuid = content::id(attributes);
-            Self(Tag::Text(format!("{version}-{}", id.simple())))
+            Self(format!("{version}-{}", id.simple()))
         })
     }
 
     /// The tag of an item with this version. `None` if the version is not the product's own.
     pub(crate) fn of_version(version: Version) -> Option<Self> {
-        let is_own = version > Version::LOWEST && version != Version::ADOPTED;
-        is_own.then_some(Self(Tag::Version(version)))
+        is_own(version).then(|| Self(version.to_string()))
     }
 
     /// Accepts a client's text, which may be the tag of nothing.
     #[must_use]
     pub fn new(text: &str) -> Self {
-        let version = Version::parse(text).filter(|version| version.to_string() == text);
-        let own = version.and_then(Self::of_version);
-        own.unwrap_or_else(|| Self(Tag::Text(text.to_owned())))
+        Self(text.to_owned())
     }
 
-    /// The version, if the tag contains nothing else.
-    pub(crate) const fn version(&self) -> Option<Version> {
-        match &self.0 {
-            Tag::Version(version) => Some(*version),
-            Tag::Text(_) => None,
-        }
+    /// The version, if the tag contains nothing else. Another spelling of a version is none.
+    pub(crate) fn version(&self) -> Option<Version> {
+        Version::parse(&self.0).filter(|version| is_own(*version) && version.to_string() == self.0)
     }
+}
+
+/// Whether a version is the product's own, and so names one state of an item.
+fn is_own(version: Version) -> bool {
+    version > Version::LOWEST && version != Version::ADOPTED
 }
 
 impl fmt::Display for ETag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Tag::Version(version) => version.fmt(f),
-            Tag::Text(text) => f.write_str(text),
-        }
+        f.write_str(&self.0)
     }
 }
 

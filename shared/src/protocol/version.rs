@@ -14,12 +14,6 @@ use crate::protocol::layout::FIRST_ERA;
 ///
 /// A writer takes a version when it sends the write. A repetition in the same era keeps it if an
 /// attempt may still arrive, and so do the moves of a drain.
-///
-/// ```
-/// use dynamodb_write_sharding::Version;
-/// assert!(Version::new(2, 1, 0) > Version::new(1, 1_764_000_000_000_000, 0));
-/// assert!(Version::new(1, 2, 0) > Version::new(1, 1, 999_999_999));
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Version(u128);
 
@@ -61,7 +55,6 @@ impl Version {
         (self.0 % ERA / TIE_BREAKERS as u128) as u64
     }
 
-    /// When the version was taken, in epoch seconds.
     pub const fn epoch_seconds(self) -> u64 {
         self.epoch_micros() / 1_000_000
     }
@@ -71,7 +64,6 @@ impl Version {
         Self::new(self.era(), self.epoch_micros() + 1, tie_breaker)
     }
 
-    /// The lowest version of an era.
     pub const fn lowest_of(era: u64) -> Self {
         Self::new(era, 0, 0)
     }

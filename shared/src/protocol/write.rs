@@ -10,13 +10,11 @@ mod response;
 use crate::protocol::applied::Once;
 use crate::protocol::copies::Request;
 use crate::protocol::drain::Waits;
-use crate::protocol::layout::Places;
-use crate::protocol::progress::{self, Progress};
+use crate::protocol::progress::{self, Progress, Under};
 use crate::protocol::version::Version;
-use crate::protocol::view::{Moment, View};
+use crate::protocol::view::Moment;
 use crate::protocol::write_id::WriteId;
 
-/// The kind of a write.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Store the item unconditionally.
@@ -64,13 +62,10 @@ pub struct Update {
     pub once: Option<Once>,
 }
 
-/// The driver's next step.
 pub type Next = progress::Next<Request, Outcome>;
 
-/// How a write ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// The item is stored, or removed.
     Done,
     /// A create-only write found an item.
     Exists,
@@ -95,7 +90,6 @@ const UNANSWERED_ADDITION: &str =
     "an update in place got no response, so it is unknown whether it was applied";
 const SUPERSEDED_ATTEMPT: &str = "an attempt arrived late, below a later write of the item";
 
-/// One write with its attempts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Write {
     kind: Kind,
@@ -122,7 +116,6 @@ pub struct Write {
     stored: Option<Version>,
 }
 
-/// The stored copies of an item.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 struct Found {
     home: Option<Version>,
@@ -132,7 +125,6 @@ struct Found {
 }
 
 impl Write {
-    /// Begins a write.
     pub const fn new(kind: Kind, waits: Waits, tie_breaker: u32) -> Self {
         Self {
             kind,
@@ -165,8 +157,8 @@ impl Write {
         self.progress.is_over()
     }
 
-    /// The next step, under this view.
-    pub fn next(&mut self, view: &View, places: &Places, now: Moment) -> Next {
+    pub fn next(&mut self, under: Under<'_>) -> Next {
+        let (view, _, now) = under;
         let outcomes = (Outcome::Unknown(LATE_RESPONSE), Outcome::Lost);
         if let Some(next) = self.progress.next(view, now, outcomes) {
             return next;
@@ -184,7 +176,7 @@ impl Write {
         }
         // The result of a read counts under its own view only.
         self.found = self.found.take().filter(|(by, _)| *by == view.identity());
-        if self.to_mark.is_none() && self.reads_first(view, places, now) && self.found.is_none() {
+        if self.to_mark.is_none() && self.reads_first(under) && self.found.is_none() {
             return Next::Read;
         }
         if let Some(Update { expects: Some(version), .. }) = self.kind.update()
@@ -195,7 +187,7 @@ impl Write {
         }
         let version = self.progress.version(self.version, era, now);
         self.version = Some(version);
-        if let Some(request) = self.request(version, places, view, now) {
+        if let Some(request) = self.request(version, under) {
             return Next::Send(request);
         }
         // There is nothing to delete, and the view is within its lease.

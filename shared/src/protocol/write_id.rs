@@ -22,7 +22,6 @@ pub enum WriteRelation {
     Same,
     /// A request with the same idempotency key stored it, with a different content.
     OtherContent,
-    /// Another write stored it.
     Other,
 }
 
@@ -37,7 +36,6 @@ impl WriteId {
         Self(format!("{REQUEST_PREFIX}{}:{key}", content::id(&item.attributes).simple()))
     }
 
-    /// The stored form.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -14,8 +14,8 @@ use crate::protocol::names::{
     RESERVED_PREFIX, VERSION, WIDTH, WRITE_ID,
 };
 use crate::protocol::version::Version;
+use crate::table::Place;
 use crate::table::error::TableError;
-use crate::table::place::Place;
 use crate::values::key::{PartitionKey, ShardCount, SortKey, SortKeyType};
 use crate::values::value::{Item, Value};
 
@@ -262,33 +262,13 @@ mod tests {
     use super::*;
     use crate::values::key::tests::{count, key, shard, text};
 
-    fn stored(config: &TableConfig, item: Option<&Item>) -> SdkItem {
-        let (partition_key, sort_key) = (key("orders"), text("order-1"));
-        let (partition_key, sort_key) = (&partition_key, &sort_key);
-        let place = Place { partition_key, sort_key, shard: shard(2), width: count(4) };
-        let content = item.map(|item| Content { item, applied: None });
-        let written = (Version::new(3, 7, 9), Some("id"));
-        item_to_sdk(config, content, (place, "orders\u{1f}s2".to_owned()), written)
-    }
-
-    #[test]
-    fn an_item_is_read_as_it_was_stored() {
-        let config = TableConfig::new("items", "metadata");
-        let attributes = [("text".to_owned(), Value::S("grape".into()))].into();
-        let item = Item { partition_key: key("orders"), sort_key: text("order-1"), attributes };
-        let (version, write_id) = (Version::new(3, 7, 9), Some("id".to_owned()));
-        let stored = stored(&config, Some(&item));
-        let copy = Copy { version, is_tombstone: false, write_id, applied: None, late_until: None };
-        assert_eq!(copy_from_sdk(&stored).unwrap(), copy);
-        assert_eq!(width_from_sdk(&config, stored.get(WIDTH)).unwrap(), count(4));
-        let read = item_from_sdk(&config, &key("orders"), stored).unwrap();
-        assert_eq!((read.version, read.item), (version, Some(item)));
-    }
-
     #[test]
     fn a_tombstone_has_keys_and_no_attributes() {
         let config = TableConfig::new("items", "metadata");
-        let tombstone = stored(&config, None);
+        let (partition_key, sort_key) = (&key("orders"), &text("order-1"));
+        let place = Place { partition_key, sort_key, shard: shard(2), width: count(4) };
+        let written = (Version::new(3, 7, 9), Some("id"));
+        let tombstone = item_to_sdk(&config, None, (place, "orders\u{1f}s2".to_owned()), written);
         let mut names: Vec<&str> = tombstone.keys().map(String::as_str).collect();
         names.sort_unstable();
         let expected = ["_sh:d", "_sh:i", "_sh:k", "_sh:v", "_sh:w", "partition_key", "sort_key"];

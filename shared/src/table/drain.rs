@@ -2,16 +2,14 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use crate::protocol::copies::{Copy, Effect};
+use crate::protocol::copies::{Answer, Copy, Effect};
 use crate::protocol::drain;
 use crate::protocol::names::{LOGICAL_KEY, VERSION, WIDTH};
 use crate::protocol::version::Version;
 use crate::table::attributes::{self, SdkItem, number};
 use crate::table::condition::Expression;
 use crate::table::error::TableError;
-use crate::table::place::Place;
-use crate::table::writes::{LeaseLasts, Sent};
-use crate::table::{Table, Tables};
+use crate::table::{LeaseLasts, Place, Table, Tables};
 use crate::values::key::{PartitionKey, ShardNumber, SortKey};
 use crate::values::value::{value_size, write_units};
 
@@ -91,11 +89,8 @@ impl Tables {
         copy: &StoredCopy,
         home: Place<'_>,
         lasts: LeaseLasts,
-    ) -> Result<Sent, TableError> {
-        if copy.stored.is_empty() {
-            let why = "a copy of which only the version is remembered cannot be moved";
-            return Err(TableError::Rejected(why.into()));
-        }
+    ) -> Result<Answer, TableError> {
+        debug_assert!(!copy.stored.is_empty(), "only a deletion can do without the attributes");
         let mut stored = copy.stored.clone();
         let shard_key = self.shard_key(home.partition_key, home.shard)?;
         attributes::set_place(&self.config, &mut stored, home, shard_key);
@@ -115,7 +110,7 @@ impl Tables {
         copy: &StoredCopy,
         at: Place<'_>,
         lasts: LeaseLasts,
-    ) -> Result<Sent, TableError> {
+    ) -> Result<Answer, TableError> {
         // The attributes that the key gives a copy, or that a move changes.
         let not_compared: [&str; 4] =
             [&self.config.partition_key_name, &self.config.sort_key_name, LOGICAL_KEY, WIDTH];

@@ -4,8 +4,6 @@
 //! this for all. It is evidence for a decision and no part of the protocol: it may be lost, and it
 //! may be wrong.
 
-use std::fmt::Write as _;
-
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
 use sha2::{Digest, Sha256};
 
@@ -33,25 +31,15 @@ pub(crate) struct Evidence {
     /// Its write units a second; 0 if it has added them to this pool before.
     pub(crate) rate: u64,
     pub(crate) items: ThrottledItems,
-    pub(crate) generation: u64,
-    /// The number of partitions of the table, if it is known.
-    pub(crate) partitions: Option<u32>,
-    /// Milliseconds since 1970.
-    pub(crate) now: u64,
-    /// A pool that began before this time is discarded.
-    pub(crate) oldest: u64,
 }
 
-/// A shortage that an instance reports. Times are milliseconds since 1970.
+/// The pool of observations of a key under one generation.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Shortage {
+pub(crate) struct Pool<'a> {
+    pub(crate) key: &'a PartitionKey,
     pub(crate) generation: u64,
     /// The number of partitions of the table, if it is known.
     pub(crate) partitions: Option<u32>,
-    pub(crate) now: u64,
-    pub(crate) until: u64,
-    /// A report that is valid beyond this time was written by a wrong clock, and does not count.
-    pub(crate) latest: u64,
 }
 
 /// The observations of all instances.
@@ -69,15 +57,15 @@ pub(crate) struct Together {
     pub(crate) short_until: Option<u64>,
 }
 
-/// The key is hashed, because it may be as long as DynamoDB allows. Observations under another
-/// number of partitions are separate evidence, with an item of its own.
-fn item_key(key: &PartitionKey, partitions: Option<u32>) -> String {
-    let of_partitions = partitions.unwrap_or_default().to_be_bytes();
-    let digest = Sha256::new().chain_update(key.as_str()).chain_update(of_partitions).finalize();
-    digest.iter().take(16).fold("_sharding:evidence:".to_owned(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+impl Pool<'_> {
+    /// The key is hashed, because it may be as long as DynamoDB allows. Observations under another
+    /// number of partitions are separate evidence, with an item of its own.
+    fn item_key(&self) -> String {
+        let (key, partitions) = (self.key.as_str(), self.partitions.unwrap_or_default());
+        let hash = Sha256::new().chain_update(key).chain_update(partitions.to_be_bytes());
+        let half = hash.finalize().first_chunk::<16>().copied().unwrap_or_default();
+        format!("_sharding:evidence:{:032x}", u128::from_be_bytes(half))
+    }
 }
 
 fn together(item: &SdkItem, generation: u64) -> Together {
@@ -107,15 +95,16 @@ fn together(item: &SdkItem, generation: u64) -> Together {
 }
 
 impl Tables {
-    /// Adds to the other instances' observations of a key, or begins a new pool if theirs is old or
-    /// of an earlier generation. Returns the pool.
+    /// Adds to the other instances' observations of a key, or begins a new pool if theirs began
+    /// before `oldest` or is of an earlier generation. Returns the pool. Times are milliseconds
+    /// since 1970.
     pub(crate) async fn add_evidence(
         &self,
-        key: &PartitionKey,
+        pool: Pool<'_>,
         evidence: Evidence,
+        (now, oldest): (u64, u64),
     ) -> Result<Together, TableError> {
-        let Evidence { seen, rate, items, generation, partitions, now, oldest } = evidence;
-        let item = item_key(key, partitions);
+        let (Evidence { seen, rate, items }, generation) = (evidence, pool.generation);
         let hashes = (0..u64::BITS).filter(|hash| items.hashes >> hash & 1 == 1);
         let mut hashes: Vec<_> = hashes.map(|hash| hash.to_string()).collect();
         if hashes.is_empty() {
@@ -131,20 +120,20 @@ impl Tables {
             (ITEMS, AttributeValue::Ns(hashes)),
             (ADDED_ITEMS, number(items.attempts)),
         ];
-        let pool = |condition: &str| {
-            let pool = Expression::of(condition).name("#g", GENERATION).name("#b", BEGUN);
-            pool.value(":g", number(generation)).value(":o", number(oldest))
+        let stored = |condition: &str| {
+            let stored = Expression::of(condition).name("#g", GENERATION).name("#b", BEGUN);
+            stored.value(":g", number(generation)).value(":o", number(oldest))
         };
         let begun = [(GENERATION, number(generation)), (BEGUN, number(now))];
         let begun = begun.into_iter().chain(observed.clone());
-        let begun = pool("attribute_not_exists(#g) OR #g < :g OR #b < :o")
+        let begun = stored("attribute_not_exists(#g) OR #g < :g OR #b < :o")
             .update(begun.map(|(name, value)| (name, Some(value))));
-        let changes = [pool("#g = :g AND #b >= :o").adding(observed), begun];
+        let changes = [stored("#g = :g AND #b >= :o").adding(observed), begun];
         for change in changes.iter().cycle().take(2 * MAX_ATTEMPTS) {
-            if let Some(pool) =
-                unless_refused(self.update_evidence(&item, generation, change.clone()).await)?
+            if let Some(together) =
+                unless_refused(self.update_evidence(pool, change.clone()).await)?
             {
-                return Ok(pool);
+                return Ok(together);
             }
         }
         // Other instances know a later generation.
@@ -152,14 +141,13 @@ impl Tables {
     }
 
     /// Reports for all instances that the table is short of partitions for a key. `false` if
-    /// another instance has reported it already.
+    /// another instance has reported it already. A report that is valid beyond `latest` was written
+    /// by a wrong clock, and does not count. Times are milliseconds since 1970.
     pub(crate) async fn claim_shortage(
         &self,
-        key: &PartitionKey,
-        shortage: Shortage,
+        pool: Pool<'_>,
+        (now, until, latest): (u64, u64, u64),
     ) -> Result<bool, TableError> {
-        let Shortage { generation, partitions, now, until, latest } = shortage;
-        let item = item_key(key, partitions);
         let unclaimed =
             Expression::of("attribute_not_exists(#s) OR #s <= :n OR #s > :l OR #h < :h")
                 .name("#s", SHORT_UNTIL)
@@ -167,33 +155,27 @@ impl Tables {
                 .value(":n", number(now))
                 .value(":l", number(latest))
                 .value(":s", number(until))
-                .value(":h", number(generation));
+                .value(":h", number(pool.generation));
         let claimed = ("SET #s = :s, #h = :h".to_owned(), unclaimed);
-        let claimed = self.update_evidence(&item, generation, claimed).await;
+        let claimed = self.update_evidence(pool, claimed).await;
         Ok(unless_refused(claimed)?.is_some())
     }
 
-    /// Reads the pooled observations of a key under a generation, strongly consistent.
-    pub(crate) async fn get_evidence(
-        &self,
-        key: &PartitionKey,
-        generation: u64,
-        partitions: Option<u32>,
-    ) -> Result<Together, TableError> {
-        let item = self.get_metadata_item(&item_key(key, partitions)).await?.unwrap_or_default();
-        Ok(together(&item, generation))
+    /// Reads the pooled observations, strongly consistent.
+    pub(crate) async fn get_evidence(&self, pool: Pool<'_>) -> Result<Together, TableError> {
+        let item = self.get_metadata_item(&pool.item_key()).await?.unwrap_or_default();
+        Ok(together(&item, pool.generation))
     }
 
     async fn update_evidence(
         &self,
-        item: &str,
-        generation: u64,
+        pool: Pool<'_>,
         (update, condition): (String, Expression),
     ) -> Result<Together, TableError> {
         let request = self
-            .update(Table::Metadata, self.metadata_key(item), update, condition)
+            .update(Table::Metadata, self.metadata_key(&pool.item_key()), update, condition)
             .return_values(ReturnValue::AllNew);
         let answer = self.ask(Table::Metadata, request.send()).await?;
-        Ok(together(&answer.attributes.unwrap_or_default(), generation))
+        Ok(together(&answer.attributes.unwrap_or_default(), pool.generation))
     }
 }

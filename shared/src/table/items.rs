@@ -1,6 +1,6 @@
 //! Reads of the main table: one item at its places, and pages of one shard.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes, ReturnConsumedCapacity};
 
@@ -25,15 +25,16 @@ pub(crate) struct GetTarget<'a> {
     pub(crate) consistent: bool,
 }
 
-/// The copy at a place, with its attributes.
+/// An item as it is stored at a place.
 #[derive(Debug, Clone)]
-pub(crate) struct RawCopy {
-    pub(crate) copy: Copy,
-    item: SdkItem,
-}
+pub(crate) struct RawItem(SdkItem);
 
-/// The copies at the item's places, and the shards that were not read because capacity was missing.
-type Found<T> = (Vec<(ShardNumber, T)>, Vec<ShardNumber>);
+impl RawItem {
+    /// The item as the protocol sees it.
+    pub(crate) fn copy(&self) -> Result<Copy, TableError> {
+        attributes::copy_from_sdk(&self.0)
+    }
+}
 
 impl Tables {
     /// Queries one shard for its part of a page, on the table or on an index with the table's own
@@ -94,52 +95,26 @@ impl Tables {
         page.unwrap_or_default().into_iter().filter(move |item| self.counts(item, key, shard))
     }
 
-    /// Reads one item from one shard, or from several in one request. Returns its copies, which may
-    /// be tombstones, and the shards that were not read.
-    pub(crate) async fn get_copies(
-        &self,
-        target: GetTarget<'_>,
-        shards: &[ShardNumber],
-    ) -> Result<(Vec<Stored<Item>>, Vec<ShardNumber>), TableError> {
-        let (found, unprocessed) = self.get_all(target, shards).await?;
-        let items = found.into_iter().map(|(_, item)| item);
-        let copies =
-            items.map(|item| attributes::item_from_sdk(&self.config, target.partition_key, item));
-        Ok((copies.collect::<Result<_, _>>()?, unprocessed))
-    }
-
-    /// The copies at an item's places, strongly consistent; and each item as it is stored.
-    pub(crate) async fn get_raw_copies(
-        &self,
-        key: &PartitionKey,
-        sort_key: &SortKey,
-        shards: &[ShardNumber],
-    ) -> Result<Found<RawCopy>, TableError> {
-        let target = GetTarget { partition_key: key, sort_key, consistent: true };
-        let (found, unprocessed) = self.get_all(target, shards).await?;
-        let raw = |(shard, item): (ShardNumber, SdkItem)| {
-            Ok::<_, TableError>((shard, RawCopy { copy: attributes::copy_from_sdk(&item)?, item }))
-        };
-        Ok((found.into_iter().map(raw).collect::<Result<_, _>>()?, unprocessed))
-    }
-
     /// An item as the caller sees it.
     pub(crate) fn as_item(
         &self,
         key: &PartitionKey,
-        raw: RawCopy,
+        raw: RawItem,
     ) -> Result<Stored<Item>, TableError> {
-        attributes::item_from_sdk(&self.config, key, raw.item)
+        attributes::item_from_sdk(&self.config, key, raw.0)
     }
 
-    async fn get_all(
+    /// Reads one item from one shard, or from several in one request. Returns what is stored there,
+    /// which may be tombstones, and the shards that were not read because capacity was missing.
+    pub(crate) async fn get_copies(
         &self,
         target: GetTarget<'_>,
         shards: &[ShardNumber],
-    ) -> Result<Found<SdkItem>, TableError> {
+    ) -> Result<(Vec<(ShardNumber, RawItem)>, Vec<ShardNumber>), TableError> {
         if let [shard] = shards {
             let found = self.get_one(target, *shard).await?;
-            return Ok((found.into_iter().map(|item| (*shard, item)).collect(), Vec::new()));
+            let found = found.into_iter().map(|item| (*shard, RawItem(item)));
+            return Ok((found.collect(), Vec::new()));
         }
         let name = &self.config.partition_key_name;
         let (mut found, mut unprocessed) = (Vec::new(), Vec::new());
@@ -162,9 +137,9 @@ impl Tables {
                 .extend(left.values().flat_map(KeysAndAttributes::keys).filter_map(shard_of));
             let items = answer.responses.unwrap_or_default().into_values().flatten();
             let placed = items.filter_map(|item| Some((shard_of(&item)?, item)));
-            found.extend(
-                placed.filter(|(shard, item)| self.counts(item, target.partition_key, *shard)),
-            );
+            let ours =
+                placed.filter(|(shard, item)| self.counts(item, target.partition_key, *shard));
+            found.extend(ours.map(|(shard, item)| (shard, RawItem(item))));
         }
         Ok((found, unprocessed))
     }
@@ -186,24 +161,6 @@ impl Tables {
             + 2 * key.as_str().len();
         // The suffix of the shard key takes about two bytes, a version of 28 digits 15, a width 3.
         keys + LOGICAL_KEY.len() + VERSION.len() + WIDTH.len() + 2 + 15 + 3
-    }
-
-    pub(crate) fn shard_key(
-        &self,
-        key: &PartitionKey,
-        shard: ShardNumber,
-    ) -> Result<String, TableError> {
-        self.config.shard_keys.build(key, shard).map_err(|error| {
-            let why = format!("the partition key with its shard suffix: {error}");
-            TableError::Rejected(Cause::by(why, error))
-        })
-    }
-
-    pub(super) fn key(&self, shard_key: String, sort_key: &SortKey) -> SdkItem {
-        HashMap::from([
-            (self.config.partition_key_name.clone(), AttributeValue::S(shard_key)),
-            (self.config.sort_key_name.clone(), attributes::sort_key_to_sdk(sort_key)),
-        ])
     }
 }
 

@@ -267,17 +267,6 @@ mod tests {
     }
 
     #[test]
-    fn an_item_of_another_program_is_accepted() {
-        let mut foreign = item(&[(NUMBER_OF_SHARDS, 4), (LAST_UPDATED, 20)]);
-        let history = AttributeValue::Ss(vec!["20:4".into(), "10:1".into()]);
-        foreign.insert(SHARD_HISTORY.to_owned(), history);
-        let ShardMetadata { read_shards, era, generation, shard_history, .. } =
-            parse(&foreign).unwrap();
-        assert_eq!((read_shards, era, generation), (shards(4), FIRST_ERA, 0));
-        assert_eq!(shard_history.to_strings(), ["10:1", "20:4"]);
-    }
-
-    #[test]
     fn what_contradicts_itself_is_damaged() {
         let with =
             |name: &'static str, n| item(&[(NUMBER_OF_SHARDS, 2), (READ_SHARDS, 4), (name, n)]);

@@ -17,17 +17,19 @@ use crate::table::{PageCopy, Table, Tables};
 /// The prefix is reserved: no [`PartitionKey`](crate::values::key::PartitionKey) has it.
 pub(crate) const TABLE_KEY: &str = "_sharding:table";
 
+/// The attributes of the settings that all processes must share, and the variables of each.
+pub(crate) const SHARED_SETTINGS: [(&str, &str); 4] = [
+    (WRITES, "WRITES"),
+    (PLACEMENT, "SHARD_PLACEMENT"),
+    (LAYOUT, "ADOPT_SHARDS, SHARD_SEPARATOR"),
+    (KEYS, "PARTITION_KEY_NAME, SORT_KEY_NAME, SORT_KEY_TYPE"),
+];
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mode {
-    /// Which writes the table accepts, by the name in the configuration.
-    pub(crate) writes: String,
     pub(crate) protocol: u64,
-    /// How shards are stored: of a key's own, or with a separator and a number from the beginning.
-    pub(crate) layout: String,
-    /// How items are placed, by the name in the configuration.
-    pub(crate) placement: String,
-    /// The names and types of the main table's keys.
-    pub(crate) keys: String,
+    /// The values of [`SHARED_SETTINGS`].
+    pub(crate) settings: [String; 4],
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,16 +89,15 @@ impl Tables {
             number(name).and_then(|number| u32::try_from(number).ok()).unwrap_or_default()
         };
         let armed = armed_from(&item)?;
-        let (Some(writes), Some(protocol)) = (text(WRITES), number(PROTOCOL)) else {
+        let (Some(_), Some(protocol)) = (text(WRITES), number(PROTOCOL)) else {
             let why = format!("the item {TABLE_KEY} has no usable {WRITES} and {PROTOCOL}");
             return Err(TableError::Damaged(why));
         };
-        let [layout, placement, keys] =
-            [LAYOUT, PLACEMENT, KEYS].map(|name| text(name).unwrap_or_default());
+        let settings = SHARED_SETTINGS.map(|(name, _)| text(name).unwrap_or_default());
         let seed = number(SEED);
         let pages = if seed.is_some() { small(PAGES) } else { 0 };
         Ok(Some(TableItem {
-            mode: Mode { writes, protocol, layout, placement, keys },
+            mode: Mode { protocol, settings },
             armed,
             division: Division { pages, seed: seed.unwrap_or_default() },
             next_pages: Some(small(NEXT_PAGES)).filter(|pages| *pages > 0),
@@ -108,26 +109,24 @@ impl Tables {
 
     /// Stores the item. [`TableError::ConditionFailed`] if the table has one.
     pub(crate) async fn store_table_item(&self, table: &TableItem) -> Result<(), TableError> {
-        let Mode { writes, protocol, layout, placement, keys } = &table.mode;
-        let text = |text: &String| Some(AttributeValue::S(text.clone()));
+        let Mode { protocol, settings } = &table.mode;
+        let settings = SHARED_SETTINGS.iter().zip(settings);
+        let settings =
+            settings.map(|((name, _), value)| (*name, Some(AttributeValue::S(value.clone()))));
         let armed = table.armed.patterns().map(|(pattern, from)| {
             let unmarked = || AttributeValue::S(String::new());
             (pattern.to_string(), from.map_or_else(unmarked, number))
         });
         let absent = Expression::absent(&self.config.partition_key_name);
-        let stored = absent.update([
-            (WRITES, text(writes)),
+        let stored = absent.update(settings.chain([
             (PROTOCOL, Some(number(protocol))),
-            (LAYOUT, text(layout)),
-            (PLACEMENT, text(placement)),
-            (KEYS, text(keys)),
             (ARMED, Some(AttributeValue::M(armed.collect()))),
             (PAGES, Some(number(table.division.pages))),
             (NEXT_PAGES, table.next_pages.map(number)),
             (SEED, Some(number(table.division.seed))),
             (COPIES, Some(number(table.copies))),
             (REBUILDING, table.rebuilding.then_some(AttributeValue::Bool(true))),
-        ]);
+        ]));
         self.change_metadata(TABLE_KEY, stored).await
     }
 

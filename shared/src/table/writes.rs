@@ -12,26 +12,24 @@ use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure};
 
-use crate::protocol::applied::Once;
-use crate::protocol::copies::{Condition, Copy, Effect, Request};
+use crate::protocol::copies::{Answer, Effect, Request};
 use crate::protocol::merge::Stored;
 use crate::table::attributes::{self, Content, SdkItem};
 use crate::table::condition::Expression;
 use crate::table::error::TableError;
 use crate::table::items::GetTarget;
-use crate::table::place::Place;
 use crate::table::{Table, Tables, sending};
+use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::values::value::{Attributes, Item};
 
-/// The result of a request that did not fail.
-#[derive(Debug)]
-pub(crate) enum Sent {
-    /// The condition held, and the change is made.
-    Applied,
-    /// The condition did not hold. This copy is stored.
-    Refused(Option<Copy>),
-    /// The lease expired before the request was sent. Nothing was sent.
-    LeaseOver,
+/// Where a write finds or puts an item.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) partition_key: &'a PartitionKey,
+    pub(crate) sort_key: &'a SortKey,
+    pub(crate) shard: ShardNumber,
+    /// The write width under which the item is placed. Items and tombstones store it.
+    pub(crate) width: ShardCount,
 }
 
 pub(crate) type LeaseLasts = Arc<dyn Fn() -> bool + Send + Sync>;
@@ -86,12 +84,12 @@ macro_rules! send {
                 let check = CheckLease { lasts, ran_out: Arc::default() };
                 let sent = sending(request.customize().interceptor(check.clone()).send()).await;
                 if check.ran_out.load(Ordering::Acquire) {
-                    return Ok(Sent::LeaseOver);
+                    return Ok(Answer::Rejected);
                 }
                 sent
             }
         };
-        let Err(error) = sent else { return Ok(Sent::Applied) };
+        let Err(error) = sent else { return Ok(Answer::Applied) };
         match error.as_service_error() {
             Some($error::ConditionalCheckFailedException(failed)) => failed.item().cloned(),
             _ => return Err($tables.failed(Table::Main, error)),
@@ -101,16 +99,17 @@ macro_rules! send {
 
 impl Tables {
     /// Sends one conditional request about an item. `content` is the content of a put. With a
-    /// lease, the request is sent only if the lease is still valid once the request is signed.
-    /// [`TableError::Transient`] if there was no response: the request may have been applied, or
-    /// may be applied later. After all other errors it was not applied.
+    /// lease, the request is sent only if the lease is still valid once the request is signed;
+    /// otherwise the result is [`Answer::Rejected`]. [`TableError::Transient`] if there was no
+    /// response: the request may have been applied, or may be applied later. After all other errors
+    /// it was not applied.
     pub(crate) async fn send(
         &self,
         place: Place<'_>,
         request: &Request,
         content: Option<Content<'_>>,
         lasts: Option<LeaseLasts>,
-    ) -> Result<Sent, TableError> {
+    ) -> Result<Answer, TableError> {
         let condition = self.expression_of(request, place.shard);
         let (version, write_id, content) = match (&request.effect, content) {
             (Effect::Put { .. }, None) => {
@@ -132,7 +131,7 @@ impl Tables {
         if let (Some(model), Some(content)) = (&self.model, content) {
             let is_open = model.write(shard_key, content.item.write_units()).await;
             let full = TableError::Capacity(crate::policy::capacity::CapacityScope::KeyRange);
-            return if is_open { Ok(Sent::Applied) } else { Err(full) };
+            return if is_open { Ok(Answer::Applied) } else { Err(full) };
         }
         let at = (place, shard_key);
         let mut stored = attributes::item_to_sdk(&self.config, content, at, (version, write_id));
@@ -146,11 +145,12 @@ impl Tables {
     pub(crate) async fn add(
         &self,
         place: Place<'_>,
-        (once, condition): (Option<Once>, &Condition),
+        request: &Request,
         additions: &Attributes,
-    ) -> Result<(Sent, Option<Stored<Item>>), TableError> {
+    ) -> Result<(Answer, Option<Stored<Item>>), TableError> {
         let Place { partition_key, sort_key, shard, .. } = place;
-        let condition = self.expression(condition, shard);
+        let once = if let Effect::Add { once } = request.effect { once } else { None };
+        let condition = self.expression(&request.condition, shard);
         let (update, condition) = condition.addition(once, additions);
         let key = self.key(self.shard_key(partition_key, shard)?, sort_key);
         let request = self
@@ -161,7 +161,7 @@ impl Tables {
             Ok(done) => {
                 let item = done.attributes.unwrap_or_default();
                 let item = attributes::item_from_sdk(&self.config, partition_key, item)?;
-                return Ok((Sent::Applied, Some(item)));
+                return Ok((Answer::Applied, Some(item)));
             }
             Err(error) => match error.as_service_error() {
                 Some(UpdateItemError::ConditionalCheckFailedException(failed)) => {
@@ -172,7 +172,7 @@ impl Tables {
         };
         // If the server returns nothing, the caller reads all places of the item.
         if refused.is_none() {
-            return Ok((Sent::Refused(None), None));
+            return Ok((Answer::Refused(None), None));
         }
         Ok((self.conclude(place, refused).await?, None))
     }
@@ -183,7 +183,7 @@ impl Tables {
         stored: SdkItem,
         condition: Expression,
         lasts: Option<LeaseLasts>,
-    ) -> Result<Sent, TableError> {
+    ) -> Result<Answer, TableError> {
         let put = self.client.put_item().table_name(&self.config.table_name).set_item(Some(stored));
         let refused = send!(self, put, PutItemError, condition, lasts);
         self.conclude(at, refused).await
@@ -194,7 +194,7 @@ impl Tables {
         at: Place<'_>,
         condition: Expression,
         lasts: Option<LeaseLasts>,
-    ) -> Result<Sent, TableError> {
+    ) -> Result<Answer, TableError> {
         let key = self.key(self.shard_key(at.partition_key, at.shard)?, at.sort_key);
         let delete =
             self.client.delete_item().table_name(&self.config.table_name).set_key(Some(key));
@@ -204,7 +204,11 @@ impl Tables {
 
     /// DynamoDB returns the copy that refused a condition. Not every server that implements its
     /// protocol does, so this reads the copy if necessary.
-    async fn conclude(&self, at: Place<'_>, refused: Option<SdkItem>) -> Result<Sent, TableError> {
+    async fn conclude(
+        &self,
+        at: Place<'_>,
+        refused: Option<SdkItem>,
+    ) -> Result<Answer, TableError> {
         let Place { partition_key, sort_key, shard, .. } = at;
         let stored = if refused.is_none() {
             let target = GetTarget { partition_key, sort_key, consistent: true };
@@ -213,6 +217,6 @@ impl Tables {
             refused
         };
         let ours = stored.filter(|it| self.counts(it, partition_key, shard));
-        Ok(Sent::Refused(ours.as_ref().map(attributes::copy_from_sdk).transpose()?))
+        Ok(Answer::Refused(ours.as_ref().map(attributes::copy_from_sdk).transpose()?))
     }
 }

@@ -13,9 +13,12 @@ pub(crate) fn digest(attributes: &Attributes) -> [u8; 32] {
 }
 
 pub(crate) fn id(attributes: &Attributes) -> Uuid {
-    let mut half = [0; 16];
-    half.copy_from_slice(&digest(attributes)[..16]);
-    Uuid::from_bytes(half)
+    Uuid::from_bytes(first(&digest(attributes)))
+}
+
+/// The first bytes of a digest.
+pub(crate) fn first<const N: usize>(digest: &[u8]) -> [u8; N] {
+    std::array::from_fn(|at| digest.get(at).copied().unwrap_or_default())
 }
 
 pub(crate) fn add(digest: &mut Sha256, kind: u8, bytes: &[u8]) {

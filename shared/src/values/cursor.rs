@@ -11,14 +11,11 @@ use sha2::{Digest, Sha256};
 
 use crate::values::content;
 use crate::values::key::{SortKey, SortKeyType};
-use crate::values::placement::first_u64;
 use crate::values::query::PageQuery;
 
 /// The kinds of cursors, by their positions.
 const AFTER: u8 = 1;
 const BEFORE: u8 = 2;
-const FIRST: u8 = 3;
-const LAST: u8 = 4;
 const CHECKSUM: usize = 8;
 /// The longest possible cursor: 1,024 bytes of sort key and its frame, in base64.
 pub const MAX_CURSOR_CHARS: usize = 1_400;
@@ -41,26 +38,32 @@ pub enum CursorError {
 
 /// The position of a page in its query's order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Position {
-    /// It begins after this sort key.
-    After(SortKey),
-    /// It ends before this sort key.
-    Before(SortKey),
-    /// The first page. It follows, in reverse, a page that ends before the first item.
-    First,
-    /// The last page. It precedes a page that begins after the last item.
-    Last,
+pub struct Position {
+    /// The page begins after this sort key, or ends before it. `None` for the first page, or for the
+    /// last one.
+    pub place: Option<SortKey>,
+    /// It ends there.
+    pub is_before: bool,
+}
+
+impl Position {
+    /// It begins after this sort key, or is the first page.
+    pub const fn after(place: Option<SortKey>) -> Self {
+        Self { place, is_before: false }
+    }
+
+    /// It ends before this sort key, or is the last page.
+    pub const fn before(place: Option<SortKey>) -> Self {
+        Self { place, is_before: true }
+    }
 }
 
 /// Encodes the cursor of a page of a query.
 pub fn encode(query: &PageQuery, position: &Position) -> String {
-    let (format, at) = match position {
-        Position::After(at) => (AFTER, at.to_string()),
-        Position::Before(at) => (BEFORE, at.to_string()),
-        Position::First => (FIRST, String::new()),
-        Position::Last => (LAST, String::new()),
-    };
-    let body = [[format].as_slice(), &query_binding(query), at.as_bytes()].concat();
+    let format = if position.is_before { BEFORE } else { AFTER };
+    // No sort key is empty.
+    let place = position.place.as_ref().map_or_else(String::new, ToString::to_string);
+    let body = [[format].as_slice(), &query_binding(query), place.as_bytes()].concat();
     URL_SAFE_NO_PAD.encode([body.as_slice(), &checksum(&body)].concat())
 }
 
@@ -82,25 +85,20 @@ pub fn decode(
         return Err(CursorError::Broken);
     }
     let (format, rest) = body.split_first().ok_or(CursorError::Broken)?;
-    if !(AFTER..=LAST).contains(format) {
+    if ![AFTER, BEFORE].contains(format) {
         return Err(CursorError::Version);
     }
-    let (binding, position) = rest.split_first_chunk::<CHECKSUM>().ok_or(CursorError::Broken)?;
+    let (binding, place) = rest.split_first_chunk::<CHECKSUM>().ok_or(CursorError::Broken)?;
     if *binding != query_binding(query) {
         return Err(CursorError::OtherQuery);
     }
-    let at = || SortKey::parse(key_type, std::str::from_utf8(position).ok()?).ok();
-    let position = match *format {
-        AFTER => at().map(Position::After),
-        BEFORE => at().map(Position::Before),
-        FIRST => position.is_empty().then_some(Position::First),
-        _ => position.is_empty().then_some(Position::Last),
-    };
-    position.ok_or(CursorError::Broken)
+    let place = std::str::from_utf8(place).map_err(|_| CursorError::Broken)?;
+    let place = (!place.is_empty()).then(|| SortKey::parse(key_type, place)).transpose();
+    Ok(Position { place: place.map_err(|_| CursorError::Broken)?, is_before: *format == BEFORE })
 }
 
 fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
-    first_u64(&Sha256::new_with_prefix(b"cursor").chain_update(bytes).finalize()).to_be_bytes()
+    content::first(&Sha256::new_with_prefix(b"cursor").chain_update(bytes).finalize())
 }
 
 /// The query that a cursor is bound to: everything that determines which items the scan returns,
@@ -118,7 +116,7 @@ fn query_binding(query: &PageQuery) -> [u8; CHECKSUM] {
     if let Some(prefix) = &query.prefix {
         part(b'p', prefix);
     }
-    first_u64(&digest.finalize()).to_be_bytes()
+    content::first(&digest.finalize())
 }
 
 #[cfg(test)]
@@ -133,7 +131,7 @@ mod tests {
 
     #[test]
     fn the_ends_have_cursors() {
-        for end in [Position::First, Position::Last] {
+        for end in [Position::after(None), Position::before(None)] {
             let cursor = encode(&PageQuery::new(key("k")), &end);
             assert_eq!(
                 (decoded("k", &cursor), decoded("k2", &cursor)),
@@ -145,7 +143,7 @@ mod tests {
     #[test]
     fn the_longest_cursor_stays_under_two_kilobytes() {
         let (partition_key, position) =
-            ("k".repeat(2_040), Position::Before(text(&"s".repeat(1_024))));
+            ("k".repeat(2_040), Position::before(Some(text(&"s".repeat(1_024)))));
         let cursor = encode(&PageQuery::new(key(&partition_key)), &position);
         assert!(cursor.len() <= MAX_CURSOR_CHARS, "{}", cursor.len());
         assert_eq!(decoded(&partition_key, &cursor), Ok(position));
@@ -160,8 +158,7 @@ mod tests {
             at in any::<prop::sample::Index>(),
             to in "[A-Za-z0-9_-]",
         ) {
-            let at_key = if back { Position::Before } else { Position::After };
-            let position = at_key(text(&position));
+            let position = Position { place: Some(text(&position)), is_before: back };
             let good = encode(&PageQuery::new(key(&k)), &position);
             prop_assert_eq!(decoded(&k, &good), Ok(position));
             prop_assert_eq!(decoded(&format!("{k}2"), &good), Err(CursorError::OtherQuery));

@@ -48,16 +48,15 @@ impl IdempotencyKey {
         attributes: &Attributes,
         equals_before: usize,
     ) -> String {
-        let (mut digest, content) = (Sha256::new(), content::digest(attributes));
+        let (mut digest, of_item) = (Sha256::new(), content::digest(attributes));
         for part in
-            [b"sort key".as_slice(), self.0.as_bytes(), partition_key.as_str().as_bytes(), &content]
+            [b"sort key".as_slice(), self.0.as_bytes(), partition_key.as_str().as_bytes(), &of_item]
         {
             digest.update((part.len() as u64).to_be_bytes());
             digest.update(part);
         }
         digest.update((equals_before as u64).to_be_bytes());
-        let mut bytes = [0; 16];
-        bytes.copy_from_slice(&digest.finalize()[..16]);
+        let mut bytes: [u8; 16] = content::first(&digest.finalize());
         let own_time = Uuid::try_parse(&self.0).ok().filter(|own| own.get_version_num() == 7);
         match own_time {
             Some(own) => {

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::fmt;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::values::number::{Number, NumberError};
@@ -242,23 +241,20 @@ impl fmt::Display for ShardNumber {
 
 /// The number of shards of a key: a width, at least 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ShardCount(NonZeroU32);
+pub struct ShardCount(u32);
 
 impl ShardCount {
     /// The width of a key that was never scaled.
-    pub const ONE: Self = Self(NonZeroU32::MIN);
+    pub const ONE: Self = Self(1);
 
     /// `None` for 0, because a key has at least one shard.
     pub const fn new(count: u32) -> Option<Self> {
-        match NonZeroU32::new(count) {
-            Some(n) => Some(Self(n)),
-            None => None,
-        }
+        if count == 0 { None } else { Some(Self(count)) }
     }
 
     /// The count, at least 1.
     pub const fn get(self) -> u32 {
-        self.0.get()
+        self.0
     }
 
     /// Every shard of this width: 1 to the count, inclusive.
@@ -298,20 +294,6 @@ impl Default for Separator {
 }
 
 /// Builds and parses the values of the table's partition-key attribute.
-///
-/// ```
-/// use dynamodb_write_sharding::internal::{Separator, ShardKeys};
-/// use dynamodb_write_sharding::{PartitionKey, ShardNumber};
-/// let day = PartitionKey::new("2014-07-09")?;
-/// let shard = |number| ShardNumber::new(number).unwrap();
-/// let keys = ShardKeys::default();
-/// assert_eq!(keys.build(&day, shard(1))?, "2014-07-09");
-/// assert_eq!(keys.build(&day, shard(200))?, "2014-07-09\u{1f}s200");
-/// let adopted = ShardKeys::Suffixed(Separator::default());
-/// assert_eq!(adopted.build(&day, shard(1))?, "2014-07-09.1");
-/// assert_eq!(adopted.parse("2014-07-09.1"), Some((day, shard(1))));
-/// # Ok::<(), dynamodb_write_sharding::KeyError>(())
-/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ShardKeys {
     /// The first shard is the key itself. The others have a suffix that no key contains.
@@ -331,7 +313,7 @@ impl ShardKeys {
         if self.is_key_itself(shard) {
             return Ok(key.as_str().to_owned());
         }
-        self.check_up_to(key, shard)?;
+        self.check(key, shard.get())?;
         Ok(match self {
             Self::KeyFirst => format!("{key}{SUFFIX}{shard}"),
             Self::Suffixed(separator) => format!("{key}{}{shard}", separator.as_str()),
@@ -343,16 +325,12 @@ impl ShardKeys {
         *self == Self::KeyFirst && shard == ShardNumber::FIRST
     }
 
-    /// Checks that every shard key up to a width fits, and can be told from other keys.
+    /// Checks that every shard key up to a shard fits, and can be told from other keys.
     ///
     /// # Errors
     /// [`KeyError::TooLong`] if a shard key would exceed 2,048 bytes; `allowed` counts the partition
     /// key alone. [`KeyError::HasSuffixMark`].
-    pub fn check(&self, key: &PartitionKey, width: ShardCount) -> Result<(), KeyError> {
-        self.check_up_to(key, ShardNumber(width.get()))
-    }
-
-    fn check_up_to(&self, key: &PartitionKey, shard: ShardNumber) -> Result<(), KeyError> {
+    pub fn check(&self, key: &PartitionKey, shard: u32) -> Result<(), KeyError> {
         let bytes = key.as_str().len();
         let allowed = match self {
             Self::KeyFirst => MAX_SHARDED_KEY_BYTES,
@@ -383,7 +361,7 @@ impl ShardKeys {
             }
         };
         let key = PartitionKey::new(key).ok()?;
-        self.check_up_to(&key, shard).ok()?;
+        self.check(&key, shard.get()).ok()?;
         Some((key, shard))
     }
 }
@@ -419,19 +397,13 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_products_own_prefix_is_reserved() {
-        assert_eq!(PartitionKey::new("_sharding:table"), Err(KeyError::Reserved));
-        assert!(PartitionKey::new("_sharding").is_ok() && PartitionKey::new("a_sharding:").is_ok());
-    }
-
-    #[test]
     fn the_suffix_counts_towards_the_length() {
-        let check = |bytes, width| suffixed(".").check(&key(&"k".repeat(bytes)), count(width));
+        let check = |bytes, width| suffixed(".").check(&key(&"k".repeat(bytes)), width);
         let too_long = |bytes, allowed| Err(KeyError::TooLong { bytes, allowed });
         assert_eq!((check(2_045, 99), check(2_045, 100)), (Ok(()), too_long(2_045, 2_044)));
         // The first layout leaves room for every width, so a key need not be shorter to grow.
         for width in [1, 10_000] {
-            let check = |text: &str| ShardKeys::default().check(&key(text), count(width));
+            let check = |text: &str| ShardKeys::default().check(&key(text), width);
             assert_eq!(check(&"k".repeat(2_040)), Ok(()));
             assert_eq!(check(&"k".repeat(2_041)), too_long(2_041, 2_040));
             assert_eq!(check("a\u{1f}s2"), Err(KeyError::HasSuffixMark));

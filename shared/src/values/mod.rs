@@ -3,6 +3,8 @@
 
 pub(crate) mod content;
 pub mod cursor;
+#[cfg(feature = "dynamo")]
+pub mod dynamo;
 pub(crate) mod idempotency;
 pub(crate) mod key;
 pub(crate) mod number;

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use md5::Md5;
 use sha2::{Digest, Sha256};
 
+use crate::values::content;
 use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 
 /// The rule that assigns a table's items to shards. A table has one rule, fixed at deployment.
@@ -34,9 +35,9 @@ pub enum Placement {
     CodePoints,
 }
 
+#[doc(hidden)]
 impl Placement {
     /// Every placement with its name in the configuration.
-    #[doc(hidden)]
     pub const NAMES: [(&'static str, Self); 5] = [
         ("calculated", Self::Calculated),
         ("random", Self::Random),
@@ -46,7 +47,6 @@ impl Placement {
     ];
 
     /// Whether items have no home: they are found by reading all shards, and only appended.
-    #[doc(hidden)]
     pub const fn is_append_only(self) -> bool {
         matches!(self, Self::Random)
     }
@@ -57,17 +57,6 @@ impl Placement {
     }
 
     /// The shard of a sort key under one width. `None` for random placement, which has no home.
-    ///
-    /// ```
-    /// use dynamodb_write_sharding::{PartitionKey, Placement, ShardCount, SortKey, SortKeyType};
-    /// // The row that the blog publishes: shard 6 of 10.
-    /// let path = PartitionKey::new("/shared/firetvGen2.txt")?;
-    /// let time = SortKey::parse(SortKeyType::String, "123456789101")?;
-    /// let home = Placement::ModuloMd5.home(&path, &time, ShardCount::new(10).unwrap());
-    /// assert_eq!(home.map(|shard| shard.get()), Some(6));
-    /// # Ok::<(), dynamodb_write_sharding::KeyError>(())
-    /// ```
-    #[doc(hidden)]
     pub fn home(
         self,
         key: &PartitionKey,
@@ -99,7 +88,6 @@ impl Placement {
 
     /// Every shard that an item may be on: its homes under each width, or for random placement all
     /// shards of the widest.
-    #[doc(hidden)]
     pub fn candidates(
         self,
         key: &PartitionKey,
@@ -121,11 +109,7 @@ fn key_hash(key: &PartitionKey, sort_key: &SortKey) -> u64 {
     digest.update((key.as_str().len() as u64).to_be_bytes());
     digest.update(key.as_str());
     digest.update(sort_key.canonical().as_bytes());
-    first_u64(&digest.finalize())
-}
-
-pub(crate) fn first_u64(digest: &[u8]) -> u64 {
-    digest.iter().take(8).fold(0, |acc, byte| acc << 8 | u64::from(*byte))
+    u64::from_be_bytes(content::first(&digest.finalize()))
 }
 
 /// Jump consistent hash: the zero-based bucket of `key` among `buckets`.
@@ -173,6 +157,12 @@ mod tests {
         for (hash, buckets, expected) in rows {
             assert_eq!(jump_hash(hash, buckets), expected, "{hash} among {buckets}");
         }
+    }
+
+    #[test]
+    fn md5_gives_the_row_that_the_blog_publishes() {
+        let (path, time) = (key("/shared/firetvGen2.txt"), text("123456789101"));
+        assert_eq!(Placement::ModuloMd5.home(&path, &time, count(10)), Some(shard(6)));
     }
 
     #[test]

@@ -25,13 +25,6 @@ pub struct WarmThroughput {
 impl WarmThroughput {
     /// The approximate number of partitions: the write units divided by 1,000 and rounded up, at
     /// least one.
-    ///
-    /// ```
-    /// use dynamodb_write_sharding::WarmThroughput;
-    /// assert_eq!(WarmThroughput { write_units: 4_000, read_units: 12_000 }.partitions(), 4);
-    /// assert_eq!(WarmThroughput { write_units: 4_001, read_units: 12_000 }.partitions(), 5);
-    /// assert_eq!(WarmThroughput::default().partitions(), 1);
-    /// ```
     pub fn partitions(self) -> u32 {
         u32::try_from(self.write_units.div_ceil(PARTITION_WRITE_UNITS)).unwrap_or(u32::MAX).max(1)
     }
@@ -61,6 +54,8 @@ mod tests {
         let table = WarmThroughput { write_units: 40_000, read_units: 12_000 };
         let index = WarmThroughput { write_units: 4_000, read_units: 30_000 };
         assert_eq!(table.lowest(index), WarmThroughput { write_units: 4_000, read_units: 12_000 });
+        let partitions = |write_units| WarmThroughput { write_units, ..table }.partitions();
+        assert_eq!([0, 4_000, 4_001].map(partitions), [1, 4, 5]);
         assert_eq!(table.to_string(), "40000 write units and 12000 read units a second");
     }
 }

@@ -76,14 +76,6 @@ impl Attributes {
 
     /// Their size in bytes, as it counts towards the 400 KB of an item. (DynamoDB developer guide,
     /// "Item sizes and formats".)
-    ///
-    /// ```
-    /// use dynamodb_write_sharding::{Attributes, Value};
-    ///
-    /// let fruit =
-    ///     Attributes::from([("name", Value::S("grape".into())), ("ripe", Value::Bool(true))]);
-    /// assert_eq!(fruit.size(), 4 + 5 + 4 + 1);
-    /// ```
     pub fn size(&self) -> usize {
         self.iter().map(|(name, value)| name.len() + value_size(value)).sum()
     }
@@ -152,15 +144,6 @@ pub struct Item {
 
 impl Item {
     /// The approximate write units of storing the item once: its size in KB, rounded up.
-    ///
-    /// ```
-    /// use dynamodb_write_sharding::{Attributes, Item, PartitionKey, SortKey, SortKeyType, Value};
-    /// let attributes = Attributes::from([("text".to_owned(), Value::S("x".repeat(1_500)))]);
-    /// let sort_key = SortKey::parse(SortKeyType::String, "order-1").unwrap();
-    /// let item =
-    ///     Item { partition_key: PartitionKey::new("2014-07-09").unwrap(), sort_key, attributes };
-    /// assert_eq!(item.write_units(), 2);
-    /// ```
     pub fn write_units(&self) -> u64 {
         write_units(2 * self.partition_key.as_str().len() + self.attributes.size())
     }
@@ -178,9 +161,7 @@ pub(crate) fn value_size(value: &Value) -> usize {
         Value::B(bytes) => bytes.len(),
         Value::Bool(_) | Value::Null => 1,
         Value::L(list) => 3 + list.iter().map(|value| 1 + value_size(value)).sum::<usize>(),
-        Value::M(map) => {
-            3 + map.iter().map(|(name, value)| 1 + name.len() + value_size(value)).sum::<usize>()
-        }
+        Value::M(map) => 3 + map.len() + map.size(),
         Value::Ss(set) => set.iter().map(String::len).sum(),
         Value::Ns(set) => set.iter().map(|number| number_size(number)).sum(),
         Value::Bs(set) => set.iter().map(Vec::len).sum(),
@@ -192,4 +173,20 @@ fn number_size(number: &str) -> usize {
     let mantissa = number.split(['e', 'E']).next().unwrap_or(number);
     let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
     1 + digits.trim_matches('0').len().div_ceil(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::key::tests::{key, text};
+
+    #[test]
+    fn names_and_values_count_towards_the_size() {
+        let name = Value::S("grape".into());
+        let attributes = Attributes::from([("name", name), ("ripe", Value::Bool(true))]);
+        assert_eq!(attributes.size(), 4 + 5 + 4 + 1);
+        let attributes = Attributes::from([("text", Value::S("x".repeat(1_500)))]);
+        let item = Item { partition_key: key("2014-07-09"), sort_key: text("1"), attributes };
+        assert_eq!(item.write_units(), 2);
+    }
 }

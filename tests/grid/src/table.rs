@@ -67,9 +67,9 @@ impl PartitionModel for Shared {
             let key = StoredKey::new(shard_key);
             let now = model.origin.elapsed();
             let mut partitions = model.partitions.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_open = partitions.is_open(&key, None, Access::Write, now);
+            let is_open = partitions.is_open(&key, Access::Write, now);
             if is_open {
-                partitions.charge(&key, None, Access::Write, units as f64);
+                partitions.charge(&key, Access::Write, units as f64);
             }
             let counter = if is_open { &model.accepted } else { &model.throttled };
             counter.fetch_add(1, Ordering::Relaxed);
@@ -123,8 +123,6 @@ impl Table {
             partitions: scenario.partitions,
             write_units: PARTITION_WRITE_UNITS as f64 / scale,
             provisioned_write_units: scenario.provisioned.map(|share| share / scale),
-            split_after: None,
-            doubles_after: None,
             ..PartitionLimits::default()
         };
         let engine = Engine::in_memory().expect("SQLite opens a database in memory");

@@ -4,9 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sharding::internal::protocol::armed::{
-    Armed, ArmedView, MayGrow, Standing, counts_from, removable_from,
-};
+use sharding::internal::protocol::armed::{Armed, ArmedView, MayGrow, counts_from, removable_from};
 use sharding::internal::protocol::copies::{Condition, Effect, Request};
 use sharding::internal::protocol::version::Version;
 use sharding::maintenance::KeyPattern;
@@ -31,7 +29,7 @@ impl Turn<'_> {
             return Some(());
         }
         let key = Self::partition_key();
-        if !self.rules.growth_waits && self.state.armed.standing(&key) != Standing::NotArmed {
+        if self.weakened.growth_waits && self.state.armed.matches(&key) {
             return Some(());
         }
         let now = self.now();
@@ -47,18 +45,16 @@ impl Turn<'_> {
 
     fn read_patterns(&mut self) {
         let (armed, asked_at) = (self.state.armed.clone(), self.asks_at(None));
-        self.log(format_args!("reads the patterns: {armed:?}"));
         self.me_mut().armed = Some(Arc::new(ArmedView { armed, asked_at }));
     }
 
     fn is_leased(&self, view: &ArmedView) -> bool {
-        !self.rules.patterns_are_leased || view.is_valid(self.now(), PATTERN_LEASE)
+        self.weakened.patterns_are_leased || view.is_valid(self.now(), PATTERN_LEASE)
     }
 
     /// The operator stores a pattern without a time.
     pub(crate) fn arm(&mut self) -> Option<()> {
         self.state.armed = Armed::default().with(KeyPattern::All, None);
-        self.log(format_args!("stores a pattern without a time"));
         self.go_to(Step::Arming)
     }
 
@@ -66,12 +62,11 @@ impl Turn<'_> {
     pub(crate) fn set_time(&mut self) -> Option<()> {
         let wait = PATTERN_LEASE + Duration::from_secs(u64::from(self.scenario.validity));
         let mut from = counts_from(self.now(), wait);
-        if !self.rules.counts_once_visible {
+        if self.weakened.counts_once_visible {
             // The time was taken first, and storing the pattern took as long as the wait.
             from -= wait.as_secs() + 1;
         }
         self.state.armed = Armed::default().with(KeyPattern::All, Some(from));
-        self.log(format_args!("lets the pattern count from {from}"));
         self.finish()
     }
 
@@ -80,9 +75,8 @@ impl Turn<'_> {
         let by = removable_from(self.now(), PATTERN_LEASE);
         let counts =
             self.state.armed.patterns().any(|(_, from)| from.is_some_and(|from| from <= by));
-        if !(counts && self.rules.disarmed_before_it_counts) {
+        if !counts || self.weakened.disarmed_before_it_counts {
             self.state.armed = Armed::default();
-            self.log(format_args!("removes the pattern"));
         }
         self.finish()
     }
@@ -99,8 +93,7 @@ impl Turn<'_> {
     /// Between the two it may have been frozen.
     pub(crate) fn send_plain(&mut self, value: Value) -> Option<()> {
         let view = self.me().armed.clone()?;
-        if view.matches(&Self::partition_key()) {
-            self.log(format_args!("does not write an armed key"));
+        if view.armed.matches(&Self::partition_key()) {
             return self.finish();
         }
         if !self.is_leased(&view) {
@@ -109,7 +102,6 @@ impl Turn<'_> {
         self.invoke(self.key(), Kind::Write(value));
         let any = Condition::AbsentOrBelow(Version::new(u64::from(u32::MAX), 0, 0));
         let effect = Effect::Put { version: Version::NONE, write_id: None };
-        self.log(format_args!("writes {value} without a version"));
         let request = Request::unmarked(effect, any);
         self.send(ShardNumber::FIRST, self.key(), Content::of(Some(value)), request);
         self.go_to(Step::PlainSent)
@@ -117,7 +109,6 @@ impl Turn<'_> {
 
     /// Another program gets the response to its write.
     pub(crate) fn plain_written(&mut self) -> Option<()> {
-        self.log(format_args!("has written"));
         self.respond(self.key(), Outcome::Done);
         self.finish()
     }

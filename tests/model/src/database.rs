@@ -15,27 +15,18 @@ impl Turn<'_> {
     /// Applies a request in flight. If its sender still waits, it gets the response.
     pub(crate) fn apply(&mut self, request: usize) {
         let request = self.state.requests.remove(request);
-        let note = if request.awaited { "" } else { ", but its sender no longer waits" };
-        let sender = self.scenario.cast.get(request.from);
-        let sender = sender.map_or("an earlier".to_owned(), |sender| format!("{}'s", sender.name));
-        self.story.log(format_args!("{sender} request is applied{note}"));
         let copy = if let Body::Page { copy, .. } = request.body { Some(copy) } else { None };
         let answer = match request.body {
             Body::Item { place, key, content, request } => {
                 self.apply_to_item(place, key, content, &request)
             }
             Body::Metadata { generation, new }
-                if !self.rules.generation || self.state.metadata.generation == generation =>
+                if self.weakened.generation || self.state.metadata.generation == generation =>
             {
-                self.story.log(format_args!("metadata: {}", super::layout_text(&new.layout())));
                 self.state.metadata = new;
                 Answer::Applied
             }
-            Body::Metadata { .. } => {
-                let generation = self.state.metadata.generation;
-                self.story.log(format_args!("rejected: the generation is {generation}"));
-                Answer::Refused(None)
-            }
+            Body::Metadata { .. } => Answer::Refused(None),
             Body::Page { copy, layout } => self.apply_to_page(copy, layout),
         };
         if !request.awaited {
@@ -72,7 +63,7 @@ impl Turn<'_> {
         let cell = &mut row[index(place)];
         let existing = cell.as_ref().map(|stored| &stored.copy);
         if !self.model.holds(&request.condition, existing) || !request.marks.allow(existing) {
-            return self.story.rejected(place, cell.as_ref());
+            return Answer::Refused(existing.cloned());
         }
         let copy = |version: &Version, write_id: &Option<String>, is_tombstone| Copy {
             version: *version,
@@ -86,7 +77,8 @@ impl Turn<'_> {
                 Some(Stored { copy: copy(version, write_id, false), value })
             }
             Effect::Bury { version, write_id, .. } => {
-                let write_id = if self.rules.tombstones_keep_write_id { write_id } else { &None };
+                let write_id =
+                    if self.weakened.tombstones_keep_write_id { &None } else { write_id };
                 Some(Stored { copy: copy(version, write_id, true), value: None })
             }
             Effect::Remove => None,
@@ -99,7 +91,6 @@ impl Turn<'_> {
                 Stored { copy, value }
             }),
         };
-        self.story.applied(place, cell.as_ref());
         self.state.note_replaced(value, base);
         Answer::Applied
     }
@@ -107,19 +98,17 @@ impl Turn<'_> {
 
 impl ProtocolModel {
     fn holds(&self, condition: &Condition, existing: Option<&Copy>) -> bool {
-        if self.rules.era_first {
+        if !self.weakened.era_first {
             return condition.holds(existing);
         }
-        let condition = match condition {
-            Condition::AbsentOrBelow(version) => Condition::AbsentOrBelow(without_era(*version)),
-            Condition::Buries { version, write_id } => {
-                Condition::Buries { version: without_era(*version), write_id: write_id.clone() }
-            }
-            Condition::Unchanged(version) => Condition::Unchanged(version.map(without_era)),
-            Condition::AtLeast { from, once } => {
-                Condition::AtLeast { from: without_era(*from), once: *once }
-            }
-        };
+        let mut condition = condition.clone();
+        match &mut condition {
+            Condition::AbsentOrBelow(version)
+            | Condition::Buries { version, .. }
+            | Condition::Unchanged(Some(version))
+            | Condition::AtLeast { from: version, .. } => *version = without_era(*version),
+            Condition::Unchanged(None) => {}
+        }
         let existing =
             existing.map(|copy| Copy { version: without_era(copy.version), ..copy.clone() });
         condition.holds(existing.as_ref())
@@ -127,10 +116,10 @@ impl ProtocolModel {
 
     /// Compares two copies as a reader does: the greater one is the item.
     pub(crate) fn compare(&self, one: &Copy, other: &Copy) -> Ordering {
-        if self.rules.era_first {
-            one.version.cmp(&other.version)
-        } else {
+        if self.weakened.era_first {
             without_era(one.version).cmp(&without_era(other.version))
+        } else {
+            one.version.cmp(&other.version)
         }
     }
 }

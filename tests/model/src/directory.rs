@@ -16,7 +16,7 @@ use super::invariants::{
 };
 use super::program::Cast;
 use super::program::Op::{self, Create, Put};
-use super::scenario::{OTHER_JUMP, Scenario};
+use super::scenario::{Late, OTHER_JUMP, Scenario};
 use super::state::{EPOCH, Page};
 
 /// A complete copy of the page, written when the metadata item was `item`.
@@ -35,12 +35,15 @@ fn agreed(name: &'static str, metadata: ShardMetadata) -> Scenario {
 }
 
 pub(crate) fn listing() -> Vec<Scenario> {
-    [growing(), growing_with_incomplete_pages(), left_behind(), draining()].concat()
-}
-
-fn growing() -> Vec<Scenario> {
     let grows = |name| agreed(name, one_shard());
+    let grows_further = |name| agreed(name, widths(&[2]));
     let mortal = || scaler(2).prompt().mortal();
+    let growing = after(one_shard(), EPOCH, &[close(2)]);
+    let shrinking = after(widths(&[2]), EPOCH, &[close(1)]);
+    let shrunk = after(shrinking.clone(), EPOCH, &[Change::Open]);
+    // One copy of the page does not show the mark yet.
+    let half_marked =
+        |name| drains(name, marked()).pages([page(&marked()), page(&widths(&[2]))]).horizon(4);
     vec![
         grows("pages: grow | put | get").cast([
             scaler(2).prompt(),
@@ -68,18 +71,12 @@ fn growing() -> Vec<Scenario> {
                 writer([Put('a'), GET]).prompt().reads_copy(1),
             ])
             .showing([TAKEN_OVER]),
-    ]
-}
-
-/// A copy of the page is missing or incomplete.
-fn growing_with_incomplete_pages() -> Vec<Scenario> {
-    let grows = |name| agreed(name, widths(&[2]));
-    vec![
-        grows("pages: one missing | grow | put | get")
+        // A copy of the page is missing or incomplete.
+        grows_further("pages: one missing | grow | put | get")
             .pages([MISSING, page(&widths(&[2]))])
             .items([(0, 2, 2, 'x')])
             .cast([scaler(4).prompt(), writer([Put('a')]), reader([GET]).reads_copy(1)]),
-        grows("pages: add a copy | grow | put | get")
+        grows_further("pages: add a copy | grow | put | get")
             .pages([page(&widths(&[2]))])
             .cast([
                 Cast::new("operator", [Op::AddCopy, Op::Fill]).prompt(),
@@ -89,7 +86,7 @@ fn growing_with_incomplete_pages() -> Vec<Scenario> {
             ])
             .horizon(1)
             .showing([OPENED, FILLED]),
-        grows("pages: more pages | grow | put | get")
+        grows_further("pages: more pages | grow | put | get")
             .cast([
                 Cast::new("operator", [Op::AddCopy, Op::Fill, Op::Move, Op::Move]).prompt(),
                 scaler(4).prompt(),
@@ -98,19 +95,10 @@ fn growing_with_incomplete_pages() -> Vec<Scenario> {
             ])
             .horizon(1)
             .showing([OPENED, MOVED]),
-    ]
-}
-
-/// Scenarios after an actor died between writing the metadata item and the page, or between two
-/// copies.
-fn left_behind() -> Vec<Scenario> {
-    let growing = after(one_shard(), EPOCH, &[close(2)]);
-    let shrinking = after(widths(&[2]), EPOCH, &[close(1)]);
-    let shrunk = after(shrinking.clone(), EPOCH, &[Change::Open]);
-    vec![
+        // An actor died between writing the metadata item and the page, or between two copies.
         Scenario::new("pages: a late close | put | put", growing.clone())
             .pages([page(&growing), page(&one_shard())])
-            .late_page(1, &growing)
+            .in_flight(Late::page(1, &growing))
             .cast([writer([Put('a')]).prompt(), other([Put('b')]).reads_copy(1)])
             .validity(2)
             .showing([OPENED, LATE_PAGE]),
@@ -120,7 +108,7 @@ fn left_behind() -> Vec<Scenario> {
             .showing([REPAIRED]),
         Scenario::new("pages: a late open | grow again | put | put", just_grown())
             .pages([page(&just_grown()), page(&growing)])
-            .late_page(1, &just_grown())
+            .in_flight(Late::page(1, &just_grown()))
             .cast([scaler(4).prompt(), writer([Put('a')]).reads_copy(1), other([Put('b')])])
             .horizon(1)
             .showing([OPENED, LATE_PAGE]),
@@ -130,14 +118,7 @@ fn left_behind() -> Vec<Scenario> {
             .cast([drainer().prompt(), writer([Op::Look, Op::Append('a')]).reads_copy(1)])
             .horizon(8)
             .showing([DRAINED]),
-    ]
-}
-
-fn draining() -> Vec<Scenario> {
-    // One copy of the page does not show the mark yet.
-    let half_marked =
-        |name| drains(name, marked()).pages([page(&marked()), page(&widths(&[2]))]).horizon(4);
-    vec![
+        // Draining.
         half_marked("pages: settle | delete get")
             .cast([drainer().prompt(), writer([DELETE, GET]).reads_copy(1)]),
         half_marked("pages: settle | look and delete, get")

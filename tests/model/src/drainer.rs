@@ -19,7 +19,7 @@ use super::{APPEND_LEASE, LEASE, Turn, WAIT_FOR_READS};
 impl Turn<'_> {
     pub(crate) fn waits_of_writers(&self) -> Waits {
         let waits = self.waits();
-        if self.rules.wait_before_a_look {
+        if !self.weakened.wait_before_a_look {
             return waits;
         }
         Waits { signatures: Duration::ZERO, ..waits }
@@ -64,18 +64,17 @@ impl Turn<'_> {
             return self.begin_purge(&metadata);
         }
         let Some(drain) = metadata.draining() else {
-            return self.change(&metadata, &Change::MarkDrain, Changing::Mark);
+            return self.change(&metadata, &Change::MarkDrain, Changing::Again);
         };
         if let Some(from) = may_finish_at(&drain, &self.waits()) {
-            if now < from && self.rules.wait_for_signatures {
+            if now < from && !self.weakened.wait_for_signatures {
                 return None;
             }
             if self.all_misplaced(&metadata).is_empty() {
-                self.log(format_args!("finds all old places empty"));
                 let pass = Pass::begin(&metadata, self.scenario.append_only);
                 return self.end_drain(&pass, &metadata);
             }
-        } else if self.rules.wait_before_a_drain
+        } else if !self.weakened.wait_before_a_drain
             && may_begin_at(&metadata.layout(), &self.waits()).is_some_and(|from| now < from)
         {
             return None;
@@ -88,7 +87,7 @@ impl Turn<'_> {
     fn end_drain(&mut self, pass: &Pass<Key>, metadata: &ShardMetadata) -> Option<()> {
         let change = pass.end(&metadata.draining()?, self.scenario.append_only);
         let is_end = matches!(change, Change::FinishDrain { .. });
-        self.change(metadata, &change, if is_end { Changing::Finish } else { Changing::Emptied })
+        self.change(metadata, &change, if is_end { Changing::Again } else { Changing::Emptied })
     }
 
     /// Begins to delete the tombstones of a settled key, or goes on with the purge of an actor that
@@ -101,7 +100,7 @@ impl Turn<'_> {
             return self.finish();
         }
         let now = self.now().epoch_seconds();
-        if self.rules.tombstones_grow_old && !may_purge(metadata, &self.waits(), now) {
+        if !self.weakened.tombstones_grow_old && !may_purge(metadata, &self.waits(), now) {
             return None;
         }
         self.change(metadata, &Change::BeginPurge, Changing::BeginPurge)
@@ -114,7 +113,7 @@ impl Turn<'_> {
                 let home = self.home(&self.state.metadata, key);
                 let stored = self.state.copy(key, home)?;
                 let is_young = is_young(&stored.copy, &self.waits(), now);
-                let stays = is_young && self.rules.tombstones_grow_old;
+                let stays = is_young && !self.weakened.tombstones_grow_old;
                 (stored.copy.is_tombstone && !stays).then_some((home, key, stored.copy.version))
             })
             .collect();
@@ -123,7 +122,7 @@ impl Turn<'_> {
 
     pub(crate) fn begin_pass(&mut self, marked: Arc<ShardMetadata>, resumes: bool) -> Option<()> {
         self.read_item(None);
-        let step = if resumes && !self.rules.own_pass {
+        let step = if resumes && self.weakened.own_pass {
             // It trusts the previous actor, and at once deletes every old copy whose item is at
             // home.
             let at_home = |(_, key, stored): &(ShardNumber, Key, Stored)| {
@@ -159,7 +158,7 @@ impl Turn<'_> {
                     let mut request = copy_home(&stored.copy);
                     if let Effect::Put { version, .. } = &mut request.effect
                         && *version == Version::ADOPTED
-                        && !self.rules.adopted_are_lowest
+                        && self.weakened.adopted_are_lowest
                     {
                         *version = Version::lowest_of(marked.era);
                     }
@@ -178,22 +177,17 @@ impl Turn<'_> {
                         Some(at) => {
                             let place = todo[at];
                             let read = self.misplaced(&marked, place);
-                            self.log(format_args!("reads the items to move from shard {place}"));
                             DrainStep::Copying { todo: todo[at + 1..].to_vec(), read, sent: false }
                         }
-                        None => {
-                            self.log(format_args!("has read all shards, and waits for reads"));
-                            DrainStep::WaitingForReads
-                        }
+                        None => DrainStep::WaitingForReads,
                     }
                 }
             },
             DrainStep::WaitingForReads => {
                 let wait = pass.wait_for_reads(&self.waits(), self.now());
-                if self.rules.wait_for_reads && wait > Duration::ZERO {
+                if !self.weakened.wait_for_reads && wait > Duration::ZERO {
                     return None;
                 }
-                self.log(format_args!("has waited for reads"));
                 DrainStep::Deleting { todo: pass.take(usize::MAX), sent: false }
             }
             DrainStep::Deleting { todo, sent: false } => {
@@ -221,15 +215,12 @@ impl Turn<'_> {
     ) -> bool {
         while let Some(view) = self.view() {
             match may_move(pass.generation(), &view, LEASE, self.now()) {
-                MayMove::Over if self.rules.moves_keep_lease => {
-                    self.log(format_args!("may move nothing more"));
+                MayMove::Over if !self.weakened.moves_keep_lease => {
                     self.finish();
                     return false;
                 }
-                MayMove::Look if self.rules.moves_keep_lease => self.read_item(None),
+                MayMove::Look if !self.weakened.moves_keep_lease => self.read_item(None),
                 MayMove::Yes | MayMove::Look | MayMove::Over => {
-                    let text = super::request_text(&request);
-                    self.log(format_args!("sends to shard {place} {text}"));
                     self.send(place, key, content, request);
                     pass.sent();
                     return true;
@@ -249,14 +240,14 @@ impl Turn<'_> {
         let under_way = self.state.requests.iter().filter(|request| request.from == self.actor);
         // It gives up only once, to keep the state space finite.
         let home = self.home(&self.state.metadata, key);
-        if !*sent || under_way.count() > 1 || self.state.copy(key, home).is_some() {
+        let gives_up = *sent && self.scenario.cast[self.actor].gives_up;
+        if !gives_up || under_way.count() > 1 || self.state.copy(key, home).is_some() {
             return None;
         }
         *sent = false;
-        if !self.rules.unanswered_is_ambiguous {
+        if self.weakened.unanswered_is_ambiguous {
             pass.answered();
         }
-        self.log(format_args!("gets no response"));
         self.abandon();
         self.go_to(Step::Draining(pass, marked, step))
     }
@@ -290,7 +281,6 @@ impl Turn<'_> {
         if self.all_misplaced(&marked).is_empty() {
             return self.end_drain(&pass, &marked);
         }
-        self.log(format_args!("finds another copy"));
         let step = self.copying(&marked);
         self.go_to(Step::Draining(pass, marked, step))
     }
@@ -299,10 +289,9 @@ impl Turn<'_> {
     pub(crate) fn purge(&mut self, mut tombstones: Vec<(ShardNumber, Key, Version)>) -> Option<()> {
         let Some((place, key, version)) = tombstones.pop() else {
             let metadata = Arc::clone(&self.state.metadata);
-            let purged = self.change(&metadata, &Change::Purged, Changing::Purged);
+            let purged = self.change(&metadata, &Change::Purged, Changing::Again);
             return purged.or_else(|| self.finish());
         };
-        self.log(format_args!("deletes the tombstone on shard {place}"));
         self.send(place, key, Content::default(), delete(version));
         self.go_to(Step::Purging(tombstones))
     }

@@ -8,16 +8,13 @@ use sharding::internal::protocol::copies::{Answer, Copy, Effect, Request};
 use sharding::internal::protocol::expressed::{
     self, Action, Base, ExpressedWrite, NewVersion, Operation,
 };
-use sharding::internal::protocol::layout::Places;
-use sharding::internal::protocol::progress;
+use sharding::internal::protocol::progress::{self, Under};
 use sharding::internal::protocol::version::Version;
-use sharding::internal::protocol::view::{Moment, View};
 use sharding::internal::protocol::write::{self, Write};
 
-use super::monitor::{Kind, Outcome as Reported};
-use super::program::Op;
+use super::monitor::Kind;
 use super::state::{Content, Key, Stored, Value, Writing, index};
-use super::{Rules, Turn};
+use super::{Turn, Weakened};
 
 /// The state machine of a write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -97,11 +94,11 @@ impl Machine {
         }
     }
 
-    pub(crate) fn next(&mut self, view: &View, places: &Places, now: Moment) -> Next {
+    pub(crate) fn next(&mut self, under: Under<'_>) -> Next {
         match self {
-            Self::Plain(write) => step(write.next(view, places, now), Asked::Plain, Ended::Plain),
+            Self::Plain(write) => step(write.next(under), Asked::Plain, Ended::Plain),
             Self::Expressed(expressed) => step(
-                expressed.write.next(view, places, now),
+                expressed.write.next(under),
                 |request| expressed.asked(request),
                 Ended::Expressed,
             ),
@@ -109,42 +106,27 @@ impl Machine {
     }
 
     /// Takes the copies at the item's places.
-    pub(crate) fn read(
-        &mut self,
-        copies: Vec<(ShardNumber, Stored)>,
-        places: &Places,
-        view: &View,
-        now: Moment,
-    ) {
+    pub(crate) fn read(&mut self, copies: Vec<(ShardNumber, Stored)>, under: Under<'_>) {
         let read: Vec<(ShardNumber, Copy)> =
             copies.iter().map(|(place, stored)| (*place, stored.copy.clone())).collect();
         match self {
-            Self::Plain(write) => write.read(&read, places, view, now),
+            Self::Plain(write) => write.read(&read, under),
             Self::Expressed(expressed) => {
-                expressed.write.read(&read, places, view, now);
+                expressed.write.read(&read, under);
                 expressed.copies = copies;
             }
         }
     }
 
-    pub(crate) fn answered(
-        &mut self,
-        asked: &Asked,
-        answer: Answer,
-        places: &Places,
-        view: &View,
-        now: Moment,
-    ) {
+    pub(crate) fn answered(&mut self, asked: &Asked, answer: Answer, under: Under<'_>) {
         match (self, asked) {
             (Self::Plain(write), Asked::Plain(request)) => {
-                write.answered(request, answer, places, view, now);
+                write.answered(request, answer, under);
             }
             (Self::Expressed(expressed), Asked::Expressed { request, .. }) => {
-                expressed.write.answered(request, answer, places, view, now);
+                expressed.write.answered(request, answer, under);
             }
-            (Self::Plain(_), Asked::Expressed { .. }) | (Self::Expressed(_), Asked::Plain(_)) => {
-                unreachable!("each sends its own requests")
-            }
+            _ => unreachable!("each sends its own requests"),
         }
     }
 }
@@ -185,7 +167,7 @@ impl Turn<'_> {
         expects: Expects,
     ) -> Option<()> {
         self.ensure_armed()?;
-        self.invoke(self.key(), kind(value, operation, expects));
+        self.invoke(self.key(), does(value, operation, expects));
         let write = ExpressedWrite::new(operation, self.waits_of_writers(), self.tie_breaker());
         let expressed = Expressed { write, expects, copies: Vec::new(), pulled: None };
         let (write, content) = (Machine::Expressed(expressed), Content::of(Some(value)));
@@ -196,18 +178,18 @@ impl Turn<'_> {
     pub(crate) fn as_sent(&self, expressed: &mut Expressed, mut asked: Asked) -> Asked {
         let Asked::Expressed { request, .. } = &mut asked else { return asked };
         if let Base::OfEra(_, below) = request.base
-            && !self.rules.expressions_need_their_era
+            && self.weakened.expressions_need_their_era
         {
             request.base = below.map_or(Base::Item, Base::AbsentOrBelow);
         }
         if let (Base::Exactly(_), Action::Update(new @ NewVersion::Is(_))) =
             (request.base, &mut request.action)
             && let NewVersion::Is(version) = *new
-            && !self.rules.expressions_leave_earlier_eras
+            && self.weakened.expressions_leave_earlier_eras
         {
             *new = NewVersion::StepAbove(version);
         }
-        if self.rules.pulls_have_own_version {
+        if !self.weakened.pulls_have_own_version {
             return asked;
         }
         if let Action::Pull(_, version) = request.action {
@@ -235,21 +217,21 @@ impl Turn<'_> {
         let cell = &mut Arc::make_mut(&mut self.state.table[usize::from(key)])[index(place)];
         let existing = cell.as_ref().map(|stored| &stored.copy);
         let is_pull = matches!(request.action, Action::Pull(..));
-        if !self.rules.our_part_holds(request, existing)
+        if !self.weakened.our_part_holds(request, existing)
             || !(is_pull || expects.holds(existing, request.base))
         {
-            return self.story.rejected(place, cell.as_ref());
+            return Answer::Refused(existing.cloned());
         }
         let base = cell.as_ref().and_then(|stored| stored.value).filter(|_| !is_pull);
         let stores = |version: Version, is_tombstone, write_id| {
-            let late_until = request.late_until;
+            let late_until = request.marks.late_until;
             let copy = Copy { version, is_tombstone, write_id, applied: None, late_until };
             Stored { copy, value: value.filter(|_| !is_tombstone) }
         };
         *cell = match &request.action {
             Action::Put(version) => Some(stores(*version, false, None)),
             Action::Bury { version, write_id, .. } => {
-                let keeps = self.rules.tombstones_keep_write_id;
+                let keeps = !self.weakened.tombstones_keep_write_id;
                 Some(stores(*version, true, write_id.clone().filter(|_| keeps)))
             }
             Action::Remove | Action::Nothing => None,
@@ -272,45 +254,18 @@ impl Turn<'_> {
                 value,
             }),
         };
-        self.story.applied(place, cell.as_ref());
         self.state.note_replaced(value, base);
         Answer::Applied
     }
-
-    /// The outcome that the caller gets. If it contradicts the client's condition, the monitor
-    /// allows it in no order.
-    pub(crate) fn reported(&mut self, outcome: expressed::Outcome) -> Option<Reported> {
-        let Op::Express(value, operation, expects) = self.op()? else { return None };
-        match outcome {
-            expressed::Outcome::Applied { on_item } => {
-                Some(match kind(value, operation, expects) {
-                    Kind::Swap(_) if !on_item => Reported::Absent,
-                    Kind::Swap(_) | Kind::Take => self.replaced_by(value),
-                    Kind::Write(_) | Kind::CreateOnly(_) | Kind::Delete | Kind::Read => {
-                        Reported::Done
-                    }
-                })
-            }
-            expressed::Outcome::Refused { on_item: true } => Some(Reported::Exists),
-            expressed::Outcome::Refused { on_item: false } => Some(Reported::Absent),
-            expressed::Outcome::Unknown => None,
-            expressed::Outcome::Lost => {
-                self.state.broken.lost = true;
-                None
-            }
-        }
-    }
 }
 
-impl Rules {
+impl Weakened {
     fn our_part_holds(&self, request: &expressed::Request, stored: Option<&Copy>) -> bool {
         match (&request.action, request.base) {
-            (Action::Bury { .. } | Action::Remove, _) if !self.expressed_deletions_have_base => {
-                true
-            }
-            (Action::Pull(..), _) if !self.pulls_need_home_unchanged => true,
+            (Action::Bury { .. } | Action::Remove, _) if self.expressed_deletions_have_base => true,
+            (Action::Pull(..), _) if self.pulls_need_home_unchanged => true,
             (Action::Update(_), Base::AbsentOrItem | Base::Item | Base::OfEra(..))
-                if !self.expressions_refuse_tombstones =>
+                if self.expressions_refuse_tombstones =>
             {
                 let shown = stored.map(|copy| Copy { is_tombstone: false, ..copy.clone() });
                 request.holds(shown.as_ref())
@@ -321,7 +276,7 @@ impl Rules {
 }
 
 /// What the write does to the register.
-const fn kind(value: Value, operation: Operation, expects: Expects) -> Kind {
+pub(crate) const fn does(value: Value, operation: Operation, expects: Expects) -> Kind {
     match (operation, expects) {
         (Operation::Put | Operation::Update { creates: true }, Expects::Anything) => {
             Kind::Write(value)

@@ -12,11 +12,12 @@ use super::program::Op::{Create, CreateAgain, Put};
 use super::scenario::{Late, MODULO, Scenario};
 
 pub(crate) fn expressing() -> Vec<Scenario> {
-    [with_one_place(), with_several_places(), growing(), draining(), with_late_requests()].concat()
-}
-
-fn with_one_place() -> Vec<Scenario> {
+    let grows = |name| Scenario::new(name, one_shard()).late_writes_may_lose().showing([OPENED]);
+    let late = |name, metadata, request| {
+        with_x(name, metadata).in_flight(request).late_writes_may_lose().showing([LATE_REQUEST])
+    };
     vec![
+        // One place.
         with_x("expressed: update get | take | put", one_shard())
             .cast([writer([update('a'), GET]).sending(2), other([TAKE, Put('b')])]),
         Scenario::new("expressed: put new get | upsert take", one_shard())
@@ -31,11 +32,7 @@ fn with_one_place() -> Vec<Scenario> {
             .cast([writer([Create('a'), CreateAgain('a')]), other([TAKE, GET])])
             .late_writes_may_lose()
             .horizon(1),
-    ]
-}
-
-fn with_several_places() -> Vec<Scenario> {
-    vec![
+        // Several places.
         with_x("expressed: at an old place | update | strip get", widths(&[2]))
             .cast([writer([update('a')]), other([strip('b'), GET])]),
         with_x("expressed: at an old place | take | put delete", widths(&[2]))
@@ -51,12 +48,7 @@ fn with_several_places() -> Vec<Scenario> {
         Scenario::new("expressed: an old tombstone | put new | strip, upsert", widths(&[2]))
             .tombstone(1, FIRST_ERA)
             .cast([writer([put_new('a')]), other([strip('b'), upsert('c')])]),
-    ]
-}
-
-fn growing() -> Vec<Scenario> {
-    let grows = |name| Scenario::new(name, one_shard()).late_writes_may_lose().showing([OPENED]);
-    vec![
+        // Growing.
         grows("expressed: grow | update | update take")
             .cast([scaler(2), writer([update('a')]), other([update('b'), TAKE])])
             .items([(0, 1, FIRST_ERA, 'x')]),
@@ -65,11 +57,7 @@ fn growing() -> Vec<Scenario> {
             writer([put_new('a')]),
             other([put_new('b')]),
         ]),
-    ]
-}
-
-fn draining() -> Vec<Scenario> {
-    vec![
+        // Draining.
         drains("expressed: settle | update take", widths(&[2]))
             .cast([drainer().prompt(), writer([update('a'), TAKE]).prompt()])
             .validity(2)
@@ -89,14 +77,7 @@ fn draining() -> Vec<Scenario> {
             .cast([drainer().prompt(), writer([TAKE])])
             .validity(3)
             .horizon(8),
-    ]
-}
-
-fn with_late_requests() -> Vec<Scenario> {
-    let late = |name, metadata, request| {
-        with_x(name, metadata).in_flight(request).late_writes_may_lose().showing([LATE_REQUEST])
-    };
-    vec![
+        // Late requests.
         late("expressed: late put | update get | get", just_grown(), Late::put(1, 'l'))
             .cast([writer([update('a'), GET]), reader([GET])]),
         late("expressed: late pull | take | put new get", just_grown(), Late::pull((1, 2), 'x'))

@@ -21,11 +21,13 @@ pub const I6: &str = "I6 nothing acknowledged is lost";
 
 /// A property that some state of a scenario must have, so that it is not vacuous.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shown(pub(crate) &'static str, fn(&ProtocolModel, &State) -> bool);
+pub(crate) struct Shown(&'static str, fn(&ProtocolModel, &State) -> bool);
 
 pub(crate) const OPENED: Shown = Shown("an era was opened", is_opened);
 pub(crate) const TAKEN_OVER: Shown =
-    Shown("a dead actor's closing was opened by another", taken_over);
+    Shown("a dead actor's closing was opened by another", |model, state| {
+        state.actors.iter().any(|actor| actor.step == Step::Dead) && is_opened(model, state)
+    });
 pub(crate) const LATE_REQUEST: Shown =
     Shown("a request was applied after its sender had given up", |_, state| {
         let is_late =
@@ -48,7 +50,13 @@ pub(crate) const MET_LATER: Shown =
         publishes(state, |then| matches!(then, Then::Write(_, Some(_))))
     });
 pub(crate) const LATE_PAGE: Shown =
-    Shown("an entry in flight was older than the stored one", late_page);
+    Shown("an entry in flight was older than the stored one", |_, state| {
+        state.requests.iter().any(|request| {
+            let Body::Page { copy, layout } = &request.body else { return false };
+            let existing = state.pages.get(*copy as usize).and_then(|page| page.entry.as_ref());
+            existing.is_some_and(|existing| existing.generation > layout.generation)
+        })
+    });
 /// A page was filled and marked.
 pub(crate) const FILLED: Shown = Shown("a copy of a page became complete", |model, state| {
     let complete = |pages: &[Page]| pages.iter().filter(|page| page.is_complete).count();
@@ -94,16 +102,7 @@ fn nothing_is_lost(model: &ProtocolModel, state: &State) -> bool {
             || model.is_late(state, &layout, key, newest.as_ref())
     };
     let right = |key: Key| may_find(Op::Get(key), key) && may_find(Op::Query, key);
-    let already_broken = state.broken.read || state.broken.create || state.broken.scan;
-    !state.broken.lost && (already_broken || (0..model.scenario().sort_keys()).all(right))
-}
-
-fn taken_over(model: &ProtocolModel, state: &State) -> bool {
-    let scaled = |(actor, cast): (&std::sync::Arc<super::state::Actor>, &super::program::Cast)| {
-        actor.step == Step::Dead && matches!(cast.program[usize::from(actor.op)], Op::Scale(_))
-    };
-    let died = state.actors.iter().zip(&model.scenario().cast).any(scaled);
-    died && is_opened(model, state)
+    !state.broken.lost && (0..model.scenario().sort_keys()).all(right)
 }
 
 fn is_opened(model: &ProtocolModel, state: &State) -> bool {
@@ -115,13 +114,4 @@ fn publishes(state: &State, goes_on: fn(&Then) -> bool) -> bool {
     state.actors.iter().any(|actor| {
         if let Step::Publishing(_, then) = &actor.step { goes_on(then) } else { false }
     })
-}
-
-fn late_page(_: &ProtocolModel, state: &State) -> bool {
-    let is_late = |body: &Body| {
-        let Body::Page { copy, layout } = body else { return false };
-        let existing = state.pages.get(*copy as usize).and_then(|page| page.entry.as_ref());
-        existing.is_some_and(|existing| existing.generation > layout.generation)
-    };
-    state.requests.iter().any(|request| is_late(&request.body))
 }

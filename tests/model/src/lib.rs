@@ -19,7 +19,7 @@
 //! actor that changes the metadata item writes the new layout to every copy. Without a directory,
 //! or without a complete page, actors read the metadata item.
 //!
-//! The driver weakens a [rule](Rules) from outside: it changes the inputs of the code, or its
+//! The driver weakens a [rule](Weakened) from outside: it changes the inputs of the code, or its
 //! requests. [`scenarios`] are explored completely. [`limits`] show what the protocol does not
 //! promise.
 
@@ -53,14 +53,14 @@ use sharding::internal::protocol::view::MAX_LEASE;
 use stateright::{Model, Property};
 
 pub use invariants::{I1, I2, I3, I4, I5, I6};
-pub use rules::Rules;
+pub use rules::Weakened;
 pub use scenario::Scenario;
 pub use scenarios::{limits, scenario, scenarios};
 pub use state::State;
 
+use monitor::Kind;
 use scenario::{LATE, Late};
-use state::{Broken, DrainStep, Key, Step, Value};
-use story::{Story, layout_text, request_text, shards_text, stored_text, value_text};
+use state::{Broken, Key, Reading, Step, Value};
 use turn::Turn;
 
 /// The lease of views.
@@ -77,10 +77,10 @@ const LONGEST_READ: Duration = Duration::from_secs(1);
 /// exactly that time.
 const WAIT_FOR_READS: Duration = Duration::from_secs(2);
 
-/// A scenario under some rules.
+/// A scenario, and which rules are weakened.
 #[derive(Clone, Debug)]
 pub struct ProtocolModel {
-    rules: Rules,
+    weakened: Weakened,
     scenario: Scenario,
     /// For each value, the operation that stores it: the actor and its step, and the operation's
     /// number. A request in flight from the beginning has no actor.
@@ -107,9 +107,9 @@ pub enum Action {
 }
 
 impl ProtocolModel {
-    /// A scenario under these rules.
+    /// A scenario with these rules weakened.
     #[must_use]
-    pub fn new(rules: Rules, scenario: Scenario) -> Self {
+    pub fn new(weakened: Weakened, scenario: Scenario) -> Self {
         let mut writers = BTreeMap::new();
         for (actor, cast) in scenario.cast.iter().enumerate() {
             for (op, value) in (0..).zip(cast.program.iter().map(|op| op.value())) {
@@ -119,10 +119,12 @@ impl ProtocolModel {
                 });
             }
         }
-        if let Some(Late { value: Some(value), kind: Some(_), .. }) = scenario.in_flight {
+        if let Some(Late { kind: Some(Kind::Write(value) | Kind::CreateOnly(value)), .. }) =
+            scenario.in_flight
+        {
             writers.insert(value, (None, LATE));
         }
-        Self { rules, scenario, writers }
+        Self { weakened, scenario, writers }
     }
 
     /// The scenario.
@@ -131,24 +133,16 @@ impl ProtocolModel {
         &self.scenario
     }
 
-    /// Describes an action in a state, in one line.
-    #[must_use]
-    pub fn narrate(&self, before: &State, action: Action) -> String {
-        let mut turn = Turn::new(self, before, action, Story::open());
-        turn.perform(action);
-        format!("t={} {}", turn.state.now, turn.story)
-    }
-
     fn places(&self, layout: &Layout, key: Key) -> Places {
         let home = |width| self.scenario.home(key, width);
-        if self.rules.closing_is_place && self.rules.history_is_place {
+        if !self.weakened.closing_is_place && !self.weakened.history_is_place {
             return layout.places(home);
         }
         let mut known = layout.clone();
-        if !self.rules.closing_is_place {
+        if self.weakened.closing_is_place {
             known.closing = None;
         }
-        if !self.rules.history_is_place {
+        if self.weakened.history_is_place {
             known.widths = BTreeSet::from([known.number_of_shards]);
         }
         known.places(home)
@@ -188,43 +182,23 @@ impl Model for ProtocolModel {
             if actor.inbox.is_some() {
                 actions.push(Action::Receive(index));
             }
-            match &actor.step {
-                Step::Dead => continue,
-                Step::Sent(..) | Step::Appending { .. } => actions.push(Action::GiveUp(index)),
-                Step::Draining(_, _, DrainStep::Deleting { sent: true, .. })
-                | Step::Changing(..)
-                | Step::PlainSent
-                | Step::Publishing(..) => {}
-                Step::Draining(_, _, DrainStep::Copying { sent: true, .. }) => {
-                    if self.scenario.cast[index].gives_up {
-                        actions.push(Action::GiveUp(index));
-                    }
-                }
-                Step::Fetching { todo, .. } | Step::Reading(state::Reading { todo, .. })
-                    if !todo.is_empty() =>
-                {
-                    actions.extend(todo.iter().map(|shard| Action::Read(index, *shard)));
-                }
-                Step::Idle
-                | Step::Asking(..)
-                | Step::Fetching { .. }
-                | Step::Prepared(..)
-                | Step::Reading(_)
-                | Step::Watching { .. }
-                | Step::Waiting { .. }
-                | Step::Draining(..)
-                | Step::Arming
-                | Step::Plain(..)
-                | Step::Purging(..) => actions.push(Action::Step(index)),
+            if let Step::Fetching { todo, .. } | Step::Reading(Reading { todo, .. }) = &actor.step
+                && !todo.is_empty()
+            {
+                actions.extend(todo.iter().map(|shard| Action::Read(index, *shard)));
+            } else {
+                // `next_state` drops what is not possible.
+                actions.extend([Action::Step(index), Action::GiveUp(index)]);
             }
-            if self.scenario.cast[index].may_crash && actor.step != Step::Idle {
+            let may_crash = self.scenario.cast[index].may_crash;
+            if may_crash && !matches!(actor.step, Step::Idle | Step::Dead) {
                 actions.push(Action::Crash(index));
             }
         }
     }
 
     fn next_state(&self, last_state: &State, action: Action) -> Option<State> {
-        let mut turn = Turn::new(self, last_state, action, Story::silent());
+        let mut turn = Turn::new(self, last_state, action);
         turn.perform(action)?;
         Some(turn.state)
     }

@@ -8,15 +8,15 @@ use sharding::internal::protocol::directory::{Publication, supersedes};
 use sharding::internal::protocol::layout::Layout;
 use sharding::internal::protocol::view::{Moment, View};
 
+use super::Turn;
 use super::state::{Body, Page, Step, Then};
-use super::{Turn, layout_text};
 
 impl Turn<'_> {
     /// The view of an actor that asks at this instant: its copy of the page, or else the first one,
     /// joined with the view that it has. If neither copy is complete, or the table has no
     /// directory, the metadata item.
     pub(crate) fn seen(&self, asked_at: Moment) -> View {
-        let is_trusted = |page: &&Page| page.is_complete || !self.rules.missing_is_not_empty;
+        let is_trusted = |page: &&Page| page.is_complete || self.weakened.missing_is_not_empty;
         let copies = [self.scenario.cast[self.actor].copy, 0];
         let read = |copy: &usize| {
             let page = self.state.pages.get(*copy)?;
@@ -37,14 +37,13 @@ impl Turn<'_> {
     /// The actor gets a view from the metadata item.
     pub(crate) fn read_item(&mut self, since: Option<Moment>) {
         let view = View { layout: self.state.metadata.layout(), asked_at: self.asks_at(since) };
-        self.log(format_args!("reads the metadata item: {}", layout_text(&view.layout)));
         self.me_mut().view = Some(Arc::new(view));
     }
 
     /// The actor writes a layout to every copy of the page, and goes on once all copies have it. A
     /// key that has never grown is not listed.
     pub(crate) fn publish(&mut self, layout: Layout, then: Then) -> Option<()> {
-        let counts_again = self.rules.copies_counted_again || matches!(then, Then::Mark);
+        let counts_again = !self.weakened.copies_counted_again || matches!(then, Then::Mark);
         let pages = if counts_again { &self.state.pages } else { &self.scenario.pages };
         let copies = u32::try_from(pages.len()).unwrap_or(u32::MAX);
         if copies == 0 || !layout.is_listed(ShardCount::ONE) {
@@ -54,9 +53,8 @@ impl Turn<'_> {
         let mut publication = Publication::new(layout, copies);
         (0..self.state.first_written).for_each(|copy| publication.note_written(copy));
         let write = |copy: &u32| Body::Page { copy: *copy, layout: Arc::clone(&entry) };
-        self.post(publication.missing().iter().map(write), self.valid_until());
-        self.log(format_args!("writes it to every copy of the page"));
-        if self.rules.all_copies_first {
+        self.post(publication.missing.iter().map(write), self.valid_until());
+        if !self.weakened.all_copies_first {
             return self.go_to(Step::Publishing(Box::new(publication), then));
         }
         self.abandon();
@@ -65,15 +63,12 @@ impl Turn<'_> {
 
     pub(crate) fn apply_to_page(&mut self, copy: u32, layout: Arc<Layout>) -> Answer {
         let Some(page) = self.state.pages.get_mut(copy as usize) else { return Answer::Rejected };
-        if self.rules.entries_go_up && !supersedes(&layout, page.entry.as_deref()) {
-            self.story.log(format_args!(
-                "rejected: copy {copy} of the page has an equal or higher generation"
-            ));
+        if !self.weakened.entries_go_up && !supersedes(&layout, page.entry.as_deref()) {
             return Answer::Refused(None);
         }
-        let stays =
-            self.rules.entries_stay || !layout.settled || layout.number_of_shards > ShardCount::ONE;
-        self.story.log(format_args!("copy {copy} of the page: {}", layout_text(&layout)));
+        let stays = !self.weakened.entries_stay
+            || !layout.settled
+            || layout.number_of_shards > ShardCount::ONE;
         page.entry = stays.then_some(layout);
         Answer::Applied
     }
@@ -82,12 +77,11 @@ impl Turn<'_> {
     pub(crate) fn page_written(&mut self, copy: u32) -> Option<()> {
         let Step::Publishing(publication, then) = &mut self.me_mut().step else { return None };
         publication.note_written(copy);
-        if publication.missing().is_empty() {
-            let then = then.clone();
-            self.go_on(then)
-        } else {
-            None
+        if !publication.missing.is_empty() {
+            return None;
         }
+        let then = then.clone();
+        self.go_on(then)
     }
 
     fn go_on(&mut self, then: Then) -> Option<()> {
@@ -100,7 +94,6 @@ impl Turn<'_> {
             Then::Purge => self.find_tombstones(),
             Then::Mark => {
                 self.state.pages.iter_mut().for_each(|page| page.is_complete = true);
-                self.log(format_args!("marks every copy of the page as complete"));
                 self.finish()
             }
             Then::Finish => self.finish(),
@@ -108,7 +101,6 @@ impl Turn<'_> {
     }
 
     pub(crate) fn add_copy(&mut self) -> Option<()> {
-        self.log(format_args!("adds a copy of the page"));
         self.state.pages.push(Page { entry: None, is_complete: false, is_moved: false });
         self.finish()
     }
@@ -117,11 +109,10 @@ impl Turn<'_> {
     pub(crate) fn move_page(&mut self) -> Option<()> {
         let first = self.scenario.pages.len();
         let copy = self.state.pages.iter().take(first).position(|page| !page.is_moved)?;
-        if self.rules.moved_before_unwritten {
+        if !self.weakened.moved_before_unwritten {
             self.state.pages[copy] = Page { entry: None, is_complete: true, is_moved: true };
-            self.log(format_args!("moves copy {copy} of the page"));
         }
-        if copy + 1 == first || !self.rules.moved_before_unwritten {
+        if copy + 1 == first || self.weakened.moved_before_unwritten {
             self.state.first_written = u32::try_from(first).unwrap_or(u32::MAX);
         }
         self.finish()
@@ -129,8 +120,6 @@ impl Turn<'_> {
 
     /// The actor fills every copy of the page from the metadata item.
     pub(crate) fn fill(&mut self) -> Option<()> {
-        let layout = self.state.metadata.layout();
-        self.log(format_args!("reads the metadata item: {}", layout_text(&layout)));
-        self.publish(layout, Then::Mark)
+        self.publish(self.state.metadata.layout(), Then::Mark)
     }
 }

@@ -78,7 +78,7 @@ impl Op {
 }
 
 /// An actor of a scenario.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Cast {
     pub(crate) name: &'static str,
     pub(crate) program: Vec<Op>,
@@ -100,21 +100,7 @@ pub(crate) struct Cast {
 
 impl Cast {
     pub(crate) fn new<const N: usize>(name: &'static str, program: [Op; N]) -> Self {
-        Self {
-            name,
-            program: program.to_vec(),
-            key: 0,
-            attempts: 1,
-            ahead: 0,
-            may_crash: false,
-            prompt: false,
-            gives_up: false,
-            copy: 0,
-        }
-    }
-
-    pub(crate) fn writing_key(self, key: Key) -> Self {
-        Self { key, ..self }
+        Self { name, program: program.to_vec(), attempts: 1, ..Self::default() }
     }
 
     pub(crate) fn sending(self, attempts: u8) -> Self {
@@ -127,10 +113,6 @@ impl Cast {
 
     pub(crate) fn prompt(self) -> Self {
         Self { prompt: true, ..self }
-    }
-
-    pub(crate) fn impatient(self) -> Self {
-        Self { gives_up: true, ..self }
     }
 
     pub(crate) fn reads_copy(self, copy: usize) -> Self {

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 
 use sharding::ShardNumber;
 use sharding::internal::protocol::layout::Layout;
-use sharding::internal::protocol::read::{ReadEnd, knows_era, read_end};
+use sharding::internal::protocol::view::{ReadEnd, knows_era, read_end};
 
 use super::monitor::{Kind, Outcome};
 use super::program::Op;
@@ -25,7 +25,6 @@ impl Turn<'_> {
         }
         let todo = self.model.shards_to_read(op, &view.layout);
         let newest = vec![None; usize::from(self.scenario.sort_keys())];
-        self.log(format_args!("begins to read {}", super::shards_text(&todo)));
         self.go_to(Step::Reading(Reading { began: self.state.now, from, todo, newest }))
     }
 
@@ -36,7 +35,6 @@ impl Turn<'_> {
         for key in self.model.keys_of(op, reading.from) {
             let is_shown = self.model.is_shown(op, &view.layout, key, place);
             let found = self.state.copy(key, place).filter(|_| is_shown);
-            self.log(format_args!("reads shard {place}: {}", super::stored_text(found)));
             self.model.keep_newest(&mut reading.newest[usize::from(key)], found, place);
         }
         self.go_to(Step::Reading(reading))
@@ -51,7 +49,7 @@ impl Turn<'_> {
         let now = self.now();
         let began = (self.at(reading.began), LONGEST_READ);
         let end = |newer| read_end(began, (&view, LEASE), newer, now);
-        let mut ending = if self.rules.read_end { end(None) } else { ReadEnd::Correct };
+        let mut ending = if self.weakened.read_end { ReadEnd::Correct } else { end(None) };
         let eras = reading.newest.iter().flatten().map(|(stored, _)| stored.copy.version.era());
         let era = eras.max().unwrap_or(0);
         // A read that took too long always fails.
@@ -68,12 +66,10 @@ impl Turn<'_> {
             ReadEnd::Look => None,
             ReadEnd::Again => {
                 let todo = self.model.shards_to_read(op, &self.view()?.layout);
-                self.log(format_args!("reads again: {}", super::shards_text(&todo)));
                 let newest = vec![None; reading.newest.len()];
                 self.go_to(Step::Reading(Reading { todo, newest, ..reading }))
             }
             ReadEnd::TooLong => {
-                self.log(format_args!("has read for too long, and fails"));
                 for key in self.model.keys_of(op, reading.from) {
                     self.cancel(key);
                 }
@@ -92,7 +88,6 @@ impl Turn<'_> {
                 self.cancel(key);
                 continue;
             }
-            self.log(format_args!("returns {}", super::value_text(value)));
             self.respond(key, Outcome::Found(value));
             page_ends_with = value.filter(|_| op == Op::Scan).map(|_| key);
         }
@@ -117,7 +112,7 @@ impl ProtocolModel {
 
     /// Whether a read includes a copy at this place.
     fn is_shown(&self, op: Op, layout: &Layout, key: Key, place: ShardNumber) -> bool {
-        let everything = matches!(op, Op::Get(_)) || !self.rules.query_ignores_misplaced;
+        let everything = matches!(op, Op::Get(_)) || self.weakened.query_ignores_misplaced;
         everything || self.places(layout, key).contains(place)
     }
 

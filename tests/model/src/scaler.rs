@@ -19,7 +19,6 @@ impl Turn<'_> {
         changing: Changing,
     ) -> Option<()> {
         let new = Arc::new(old.apply(change, self.now().epoch_seconds())?);
-        self.log(format_args!("sends: {change:?}"));
         let is_a_writers = matches!(
             &changing,
             Changing::Close { writing: Some(_), .. } | Changing::Open { writing: Some(_) }
@@ -46,7 +45,6 @@ impl Turn<'_> {
         if metadata.number_of_shards == count(to)
             || self.change(&metadata, &change, changing).is_none()
         {
-            self.log(format_args!("has nothing to change"));
             return self.finish();
         }
         Some(())
@@ -55,7 +53,6 @@ impl Turn<'_> {
     /// An observer reads that the key is closing.
     pub(crate) fn watch(&mut self) -> Option<()> {
         self.state.metadata.closing()?;
-        self.log(format_args!("finds the key closing"));
         let generation = self.state.metadata.generation;
         self.go_to(Step::Watching { writing: None, generation, since: self.state.now })
     }
@@ -75,7 +72,6 @@ impl Turn<'_> {
                 return self.next_write(writing.clone());
             }
             if shown.generation != generation {
-                self.log(format_args!("finds another closing, and waits again"));
                 let (writing, generation) = (Some(writing.clone()), shown.generation);
                 return self.go_to(Step::Watching { writing, generation, since: self.state.now });
             }
@@ -84,14 +80,13 @@ impl Turn<'_> {
             return None;
         }
         let item = Arc::clone(&self.state.metadata);
-        if !self.rules.closes_again {
+        if self.weakened.closes_again {
             return self.change(&item, &Change::Open, Changing::Open { writing });
         }
         if item.closing().is_some() && item.generation == generation {
             let changing = Changing::Close { sent: self.state.now, writing };
             return self.change(&item, &Change::CloseAgain, changing);
         }
-        self.log(format_args!("finds that another actor was first"));
         self.give_way(writing)
     }
 
@@ -110,7 +105,7 @@ impl Turn<'_> {
         closed: &ShardMetadata,
         since: u8,
     ) -> Option<()> {
-        if self.rules.wait_before_open && !self.has_waited(since) {
+        if !self.weakened.wait_before_open && !self.has_waited(since) {
             return None;
         }
         self.change(closed, &Change::Open, Changing::Open { writing })
@@ -128,13 +123,10 @@ impl Turn<'_> {
             let layout = new.layout();
             return self.publish(layout, Then::Changed(changing, new));
         }
-        self.log(format_args!("was rejected: another actor has changed the metadata"));
         match changing {
-            Changing::Mark
-            | Changing::BeginPurge
-            | Changing::Purged
-            | Changing::BeginDrain { .. }
-            | Changing::Finish => self.go_to(Step::Idle),
+            Changing::Again | Changing::BeginPurge | Changing::BeginDrain { .. } => {
+                self.go_to(Step::Idle)
+            }
             Changing::Close { writing, .. } | Changing::Open { writing } => self.give_way(writing),
             Changing::Emptied => self.finish(),
         }
@@ -144,23 +136,16 @@ impl Turn<'_> {
     pub(crate) fn changed(&mut self, changing: Changing, new: Arc<ShardMetadata>) -> Option<()> {
         match changing {
             Changing::Close { sent, writing } => {
-                self.log(format_args!("has closed"));
-                let since = if self.rules.wait_from_response { self.state.now } else { sent };
+                let since = if self.weakened.wait_from_response { sent } else { self.state.now };
                 self.go_to(Step::Waiting { writing, closed: new, since })
             }
             Changing::Open { writing } => {
-                self.log(format_args!("has opened"));
                 let Some(writing) = writing else { return self.finish() };
                 self.look(None);
                 self.next_write(writing)
             }
             Changing::BeginDrain { resumes } => self.begin_pass(new, resumes),
-            Changing::Purged => self.finish(),
-            Changing::Mark | Changing::Emptied => self.go_to(Step::Idle),
-            Changing::Finish => {
-                self.log(format_args!("has settled the key"));
-                self.go_to(Step::Idle)
-            }
+            Changing::Again | Changing::Emptied => self.go_to(Step::Idle),
             Changing::BeginPurge => self.find_tombstones(),
         }
     }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use sharding::internal::protocol::applied::Applied;
 use sharding::internal::protocol::armed::Armed;
-use sharding::internal::protocol::copies::{Condition, Copy, Effect, Request};
+use sharding::internal::protocol::copies::{Condition, Copy, Effect, Marks, Request};
 use sharding::internal::protocol::expressed;
 use sharding::internal::{
     protocol::drain::copy_home, protocol::layout::FIRST_ERA, protocol::metadata::ShardMetadata,
     protocol::version::Version, protocol::write_id::WriteId,
 };
-use sharding::{Attributes, IdempotencyKey, Item, PartitionKey, ShardCount, ShardNumber, SortKey};
+use sharding::{ShardCount, ShardNumber};
 
 use super::expressing::{Asked, Expects};
 use super::invariants::Shown;
@@ -23,7 +23,7 @@ use super::state::{
     Value, index, shard,
 };
 
-/// The record of applied updates of an item that has seen none, and would remember any.
+/// The record of applied updates of an item that has seen none.
 const NOTHING_APPLIED: Applied =
     Applied { began: EPOCH * 1_000, known_since: 0, young: BTreeSet::new(), old: BTreeSet::new() };
 
@@ -46,12 +46,8 @@ pub struct Scenario {
     pub(crate) metadata: ShardMetadata,
     /// The copies of the key's page at the beginning; none in a table without a directory.
     pub(crate) pages: Vec<Page>,
-    /// An entry on its way to a copy of the page at the beginning, from an actor that is gone.
-    late_page: Option<Body>,
-    /// The items at the beginning: sort key, shard, era, value.
-    items: Vec<(Key, u32, u64, Value)>,
-    /// A tombstone of the first sort key at the beginning: shard, era.
-    tombstone: Option<(u32, u64)>,
+    /// The copies at the beginning: sort key, shard, era, and value; `None` in a tombstone.
+    items: Vec<(Key, u32, u64, Option<Value>)>,
     /// A request in flight at the beginning, whose sender is gone.
     pub(crate) in_flight: Option<Late>,
     homes: Vec<Homes>,
@@ -62,8 +58,6 @@ pub struct Scenario {
     /// place, after a creation has read that place. It may be read, and then lose. A read that
     /// returns such a write is not checked.
     pub(crate) late_writes_may_lose: bool,
-    /// The items at the beginning record the updates that were applied to them.
-    remembers: bool,
     /// The number of ticks for which a signed request is accepted.
     pub(crate) validity: u8,
     /// The last tick.
@@ -72,24 +66,32 @@ pub struct Scenario {
     pub(crate) shows: Vec<Shown>,
 }
 
-/// A write to the first sort key from before the scenario, which may still be applied. Its outcome
-/// is unknown.
+/// A request from before the scenario, which may still be applied: about the first sort key, or an
+/// entry for a copy of the page.
 #[derive(Clone, Debug)]
 pub(crate) struct Late {
-    place: u32,
-    /// `None` for a drain's move, and for a pull.
+    /// The write that it is of, whose outcome is unknown. A move of a drain and a pull are none.
     pub(crate) kind: Option<Kind>,
-    pub(crate) value: Option<Value>,
-    request: Asked,
+    body: Body,
 }
 
 impl Late {
+    fn of_item(place: u32, kind: Option<Kind>, value: Option<Value>, request: Asked) -> Self {
+        let (place, content) = (shard(place), Content::of(value));
+        Self { kind, body: Body::Item { place, key: 0, content, request } }
+    }
+
+    /// The entry for a copy of the page from when the metadata item was `item`.
+    pub(crate) fn page(copy: u32, item: &ShardMetadata) -> Self {
+        Self { kind: None, body: Body::Page { copy, layout: Arc::new(item.layout()) } }
+    }
+
     /// A put in the first era.
     pub(crate) fn put(place: u32, value: Value) -> Self {
         let version = late_version(FIRST_ERA);
         let effect = Effect::Put { version, write_id: None };
         let request = Asked::Plain(Request::unmarked(effect, Condition::AbsentOrBelow(version)));
-        Self { place, kind: Some(Kind::Write(value)), value: Some(value), request }
+        Self::of_item(place, Some(Kind::Write(value)), Some(value), request)
     }
 
     /// The first request of a creation in the first era, which its client repeats.
@@ -97,20 +99,20 @@ impl Late {
         let write_id = Some(write_id(value).as_str().to_owned());
         let effect = Effect::Put { version: late_version(FIRST_ERA), write_id };
         let request = Asked::Plain(Request::unmarked(effect, Condition::Unchanged(None)));
-        Self { place, kind: Some(Kind::CreateOnly(value)), value: Some(value), request }
+        Self::of_item(place, Some(Kind::CreateOnly(value)), Some(value), request)
     }
 
     /// A drain's copy of an item of the first era that existed before the scenario.
     pub(crate) fn copy(place: u32, value: Value) -> Self {
-        let request = Asked::Plain(copy_home(&earlier_item(FIRST_ERA, value).copy));
-        Self { place, kind: None, value: Some(value), request }
+        let request = Asked::Plain(copy_home(&earlier(FIRST_ERA, Some(value)).copy));
+        Self::of_item(place, None, Some(value), request)
     }
 
     /// A deletion in the first era.
     pub(crate) fn delete(place: u32) -> Self {
         let condition = Condition::AbsentOrBelow(late_version(FIRST_ERA));
         let request = Asked::Plain(Request::unmarked(Effect::Remove, condition));
-        Self { place, kind: Some(Kind::Delete), value: None, request }
+        Self::of_item(place, Some(Kind::Delete), None, request)
     }
 
     /// A pull, in the second era, of an item of the first era to a home with nothing.
@@ -118,12 +120,11 @@ impl Late {
         let request = expressed::Request {
             action: expressed::Action::Pull(shard(from), late_version(2)),
             base: expressed::Base::Absent,
-            late_until: None,
-            lost_until: u64::MAX,
+            marks: Marks::NONE,
         };
-        let pulled = Some(Box::new(earlier_item(FIRST_ERA, value)));
+        let pulled = Some(Box::new(earlier(FIRST_ERA, Some(value))));
         let request = Asked::Expressed { request, expects: Expects::Item, pulled };
-        Self { place, kind: None, value: None, request }
+        Self::of_item(place, None, None, request)
     }
 }
 
@@ -139,15 +140,12 @@ impl Scenario {
             cast: Vec::new(),
             metadata,
             pages: Vec::new(),
-            late_page: None,
             items: Vec::new(),
-            tombstone: None,
             in_flight: None,
             homes: vec![JUMP],
             append_only: false,
             armed: Armed::all(),
             late_writes_may_lose: false,
-            remembers: false,
             validity: 1,
             horizon: 2,
             shows: Vec::new(),
@@ -162,17 +160,15 @@ impl Scenario {
         Self { pages: pages.into(), ..self }
     }
 
-    pub(crate) fn late_page(self, copy: u32, item: &ShardMetadata) -> Self {
-        let layout = Arc::new(item.layout());
-        Self { late_page: Some(Body::Page { copy, layout }), ..self }
-    }
-
     pub(crate) fn items<const N: usize>(self, items: [(Key, u32, u64, Value); N]) -> Self {
+        let items = items.map(|(key, place, era, value)| (key, place, era, Some(value)));
         Self { items: items.into(), ..self }
     }
 
-    pub(crate) fn tombstone(self, place: u32, era: u64) -> Self {
-        Self { tombstone: Some((place, era)), ..self }
+    /// Besides, there is a tombstone of the first sort key.
+    pub(crate) fn tombstone(mut self, place: u32, era: u64) -> Self {
+        self.items.push((0, place, era, None));
+        self
     }
 
     pub(crate) fn in_flight(self, late: Late) -> Self {
@@ -195,10 +191,6 @@ impl Scenario {
         Self { late_writes_may_lose: true, ..self }
     }
 
-    pub(crate) fn remembers(self) -> Self {
-        Self { remembers: true, ..self }
-    }
-
     pub(crate) fn validity(self, validity: u8) -> Self {
         Self { validity, ..self }
     }
@@ -219,12 +211,6 @@ impl Scenario {
         self.name
     }
 
-    /// The names of the properties that some state must have, so that the scenario is not vacuous.
-    #[must_use]
-    pub fn shows(&self) -> Vec<&'static str> {
-        self.shows.iter().map(|shown| shown.0).collect()
-    }
-
     pub(crate) fn sort_keys(&self) -> Key {
         u8::try_from(self.homes.len()).unwrap_or(u8::MAX)
     }
@@ -237,13 +223,7 @@ impl Scenario {
         let row = |key: Key| {
             let mut row: Row = [const { None }; PLACES];
             for (_, place, era, value) in self.items.iter().filter(|item| item.0 == key) {
-                let mut stored = earlier_item(*era, *value);
-                stored.copy.applied = self.remembers.then(|| Box::new(NOTHING_APPLIED));
-                row[*place as usize] = Some(stored);
-            }
-            if let Some((place, era)) = self.tombstone.filter(|_| key == 0) {
-                let copy = Copy { is_tombstone: true, ..earlier_item(era, ' ').copy };
-                row[place as usize] = Some(Stored { copy, value: None });
+                row[*place as usize] = Some(earlier(*era, *value));
             }
             row
         };
@@ -255,20 +235,15 @@ impl Scenario {
         };
         let mut monitors: Vec<Monitor> =
             (0..).zip(&table).map(newest).map(Monitor::starting_with).collect();
-        let late = |body| InFlight {
+        if let Some(Late { kind: Some(kind), .. }) = self.in_flight {
+            monitors[0].invoke(LATE, kind);
+        }
+        let late = |Late { body, .. }| InFlight {
             from: self.cast.len(),
             awaited: false,
             valid_until: self.validity,
             body,
         };
-        let item = self.in_flight.clone().map(|Late { place, kind, value, request }| {
-            if let Some(kind) = kind {
-                monitors[0].invoke(LATE, kind);
-            }
-            Body::Item { place: shard(place), key: 0, content: Content::of(value), request }
-        });
-        let requests: Vec<InFlight> =
-            self.late_page.clone().into_iter().chain(item).map(late).collect();
         let actor =
             Arc::new(Actor { op: 0, view: None, armed: None, step: Step::Idle, inbox: None });
         State {
@@ -278,7 +253,7 @@ impl Scenario {
             pages: self.pages.clone(),
             first_written: 0,
             table,
-            requests,
+            requests: self.in_flight.clone().map(late).into_iter().collect(),
             actors: vec![actor; self.cast.len()],
             monitors: monitors.into_iter().map(Arc::new).collect(),
             replaced: Vec::new(),
@@ -287,22 +262,21 @@ impl Scenario {
     }
 }
 
-/// An item from before the scenario. In era 0, another program stored it, without a version.
-fn earlier_item(era: u64, value: Value) -> Stored {
-    let version =
-        if era == 0 { Version::NONE } else { Version::new(era, (EPOCH - 10) * 1_000_000, 0) };
-    let copy =
-        Copy { version, is_tombstone: false, write_id: None, applied: None, late_until: None };
-    Stored { copy, value: Some(value) }
+/// An item or a tombstone from before the scenario. In era 0, another program stored it, without a
+/// version.
+fn earlier(era: u64, value: Option<Value>) -> Stored {
+    let is_tombstone = value.is_none();
+    let (version, applied) = if era == 0 {
+        (Version::NONE, None)
+    } else {
+        let applied = (!is_tombstone).then(|| Box::new(NOTHING_APPLIED));
+        (Version::new(era, (EPOCH - 10) * 1_000_000, 0), applied)
+    };
+    let copy = Copy { version, is_tombstone, write_id: None, applied, late_until: None };
+    Stored { copy, value }
 }
 
 /// The write id of a creation that its client may repeat.
 pub(crate) fn write_id(value: Value) -> WriteId {
-    let item = Item {
-        partition_key: PartitionKey::new("p").expect("it is short"),
-        sort_key: SortKey::String("s".into()),
-        attributes: Attributes::new(),
-    };
-    let key = IdempotencyKey::new(&value.to_string()).expect("values are letters");
-    WriteId::of_request(&key, &item)
+    WriteId::random([value as u8; 16])
 }

@@ -200,17 +200,15 @@ pub(crate) enum Then {
 }
 
 /// The update of the metadata that an actor has sent. A write may wait for it. `Close` also takes a
-/// closing over.
+/// closing over. After `Again`, an actor that drains reads the metadata again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Changing {
     Close { sent: u8, writing: Option<Writing> },
     Open { writing: Option<Writing> },
-    Mark,
+    Again,
     BeginDrain { resumes: bool },
     Emptied,
     BeginPurge,
-    Purged,
-    Finish,
 }
 
 /// The progress of an actor's pass. `sent` means that the first element of the list is in flight.

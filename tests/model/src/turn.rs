@@ -1,12 +1,11 @@
 //! A turn: one action on a state, and what the actor that takes it knows.
 
-use std::fmt;
 use std::sync::Arc;
 
 use sharding::ShardNumber;
 use sharding::internal::protocol::applied::{Once, UpdateId};
-use sharding::internal::protocol::copies::{Answer, Request};
-use sharding::internal::protocol::layout::{Layout, Places};
+use sharding::internal::protocol::copies::Request;
+use sharding::internal::protocol::layout::Layout;
 use sharding::internal::protocol::view::{Moment, View};
 use sharding::internal::protocol::write::{self, Update};
 
@@ -15,28 +14,24 @@ use super::monitor::{Kind, Outcome};
 use super::program::Op;
 use super::scenario::write_id;
 use super::state::{self, Actor, Body, Content, InFlight, Key, State, Step, Value, Writing};
-use super::{Action, ProtocolModel, Rules, Scenario, Story, layout_text};
+use super::{Action, ProtocolModel, Scenario, Weakened};
 
 /// An action in progress. What an actor does returns `None` if it is not possible now; then the
 /// state counts as unchanged.
 pub(crate) struct Turn<'a> {
     pub(crate) model: &'a ProtocolModel,
-    pub(crate) rules: &'a Rules,
+    pub(crate) weakened: &'a Weakened,
     pub(crate) scenario: &'a Scenario,
     /// The state that the action changes.
     pub(crate) state: State,
     /// The actor that acts, or whose request is applied.
     pub(crate) actor: usize,
-    pub(crate) story: Story,
+    /// What callers got.
+    pub(crate) outcomes: Vec<Outcome>,
 }
 
 impl<'a> Turn<'a> {
-    pub(crate) fn new(
-        model: &'a ProtocolModel,
-        before: &State,
-        action: Action,
-        story: Story,
-    ) -> Self {
+    pub(crate) fn new(model: &'a ProtocolModel, before: &State, action: Action) -> Self {
         let actor = match action {
             Action::Tick => 0,
             Action::Apply(request) => before.requests[request].from,
@@ -46,8 +41,8 @@ impl<'a> Turn<'a> {
             | Action::Read(actor, _)
             | Action::Crash(actor) => actor,
         };
-        let (rules, scenario) = (&model.rules, &model.scenario);
-        Self { model, rules, scenario, state: before.clone(), actor, story }
+        let (weakened, scenario) = (&model.weakened, &model.scenario);
+        Self { model, weakened, scenario, state: before.clone(), actor, outcomes: Vec::new() }
     }
 
     pub(crate) fn perform(&mut self, action: Action) -> Option<()> {
@@ -56,7 +51,6 @@ impl<'a> Turn<'a> {
                 self.state.now += 1;
                 let now = self.state.now;
                 self.state.requests.retain(|request| request.valid_until >= now);
-                self.story.log(format_args!("-- a second passes"));
             }
             Action::Apply(request) => self.apply(request),
             Action::Step(_) => self.step()?,
@@ -70,7 +64,6 @@ impl<'a> Turn<'a> {
                 self.abandon();
                 self.me_mut().step = Step::Dead;
                 self.me_mut().view = None;
-                self.log(format_args!("dies"));
             }
         }
         Some(())
@@ -83,7 +76,6 @@ impl<'a> Turn<'a> {
             Step::Asking(writing, layout) => {
                 let view = View { layout: Layout::clone(&layout), asked_at: self.now() };
                 self.me_mut().view = Some(Arc::new(view));
-                self.log(format_args!("gets the metadata"));
                 self.next_write(writing)
             }
             Step::Fetching { writing, todo, copies } => self.judge(writing, &todo, copies),
@@ -159,7 +151,7 @@ impl<'a> Turn<'a> {
         if self.me().step == Step::PlainSent {
             return self.plain_written();
         }
-        self.answered(Some(answer))
+        self.write_answered(Some(answer))
     }
 
     /// The actor gives up waiting for its write's response, and repeats the write or goes on with
@@ -174,31 +166,18 @@ impl<'a> Turn<'a> {
         if attempts <= 1 && usize::from(self.me().op) + 1 >= operations {
             return None;
         }
-        self.answered(None)
-    }
-
-    fn answered(&mut self, answer: Option<Answer>) -> Option<()> {
-        if matches!(self.me().step, Step::Appending { .. }) {
-            self.append_answered(answer)
-        } else {
-            self.write_answered(answer)
-        }
+        self.write_answered(None)
     }
 
     /// The actor gets a view, requested now or, if that is later, at `since`.
     pub(crate) fn look(&mut self, since: Option<Moment>) {
         let view = self.seen(self.asks_at(since));
-        self.log(format_args!("looks: {}", layout_text(&view.layout)));
         self.me_mut().view = Some(Arc::new(view));
     }
 
     pub(crate) fn asks_at(&self, since: Option<Moment>) -> Moment {
         let beginning = state::moment(u64::from(self.state.now) * 1_000, self.ahead());
         since.map_or(beginning, |since| since.max(beginning))
-    }
-
-    pub(crate) fn log(&self, line: fmt::Arguments<'_>) {
-        self.story.log(format_args!("{} {line}", self.scenario.cast[self.actor].name));
     }
 
     pub(crate) fn me(&self) -> &Actor {
@@ -234,10 +213,6 @@ impl<'a> Turn<'a> {
 
     fn ahead(&self) -> i8 {
         self.scenario.cast[self.actor].ahead
-    }
-
-    pub(crate) fn places(&self, layout: &Layout, key: Key) -> Places {
-        self.model.places(layout, key)
     }
 
     /// The last tick at which a request that is signed now is accepted.
@@ -309,6 +284,7 @@ impl<'a> Turn<'a> {
         let (op, operation) = (self.op(), self.operation());
         let monitor = Arc::make_mut(&mut self.state.monitors[usize::from(key)]);
         monitor.respond(operation, outcome);
+        self.outcomes.push(outcome);
         let (broken, is_broken) = (&mut self.state.broken, monitor.is_broken());
         match op {
             Some(Op::Scan) => broken.scan |= is_broken,

@@ -6,10 +6,11 @@ use sharding::ShardNumber;
 use sharding::internal::protocol::append::{Append, AppendNext};
 use sharding::internal::protocol::applied::Applied;
 use sharding::internal::protocol::copies::{Answer, Condition, Effect, Request};
+use sharding::internal::protocol::expressed;
 use sharding::internal::protocol::write::{Kind, Outcome, Write};
 use sharding::internal::{protocol::version::Version, protocol::view::View};
 
-use super::expressing::{Asked, Ended, Machine, Next};
+use super::expressing::{Asked, Ended, Machine, Next, does};
 use super::monitor::{Kind as Does, Outcome as Reported};
 use super::program::Op;
 use super::state::{Body, Content, Step, Stored, Then, Value, Writing};
@@ -46,8 +47,8 @@ impl Turn<'_> {
     /// The view as the write sees it: it hides what a weakened rule ignores.
     fn as_writers_see(&self, view: &Arc<View>, is_over: bool) -> Arc<View> {
         let hides_closing =
-            !self.rules.writers_pause || (is_over && !self.rules.closing_confirms_nothing);
-        let hides_settling = !self.rules.deletions_after_a_settle_stay;
+            self.weakened.writers_pause || (is_over && self.weakened.closing_confirms_nothing);
+        let hides_settling = self.weakened.deletions_after_a_settle_stay;
         if !hides_closing && !hides_settling {
             return Arc::clone(view);
         }
@@ -62,20 +63,19 @@ impl Turn<'_> {
         let key = self.key();
         loop {
             let Some(view) = self.view() else {
-                if self.rules.aged_from_asking {
-                    self.look(None);
-                    continue;
+                if self.weakened.aged_from_asking {
+                    return self.ask(writing);
                 }
-                return self.ask(writing);
+                self.look(None);
+                continue;
             };
-            let places = self.places(&view.layout, key);
+            let places = self.model.places(&view.layout, key);
             let seen = self.as_writers_see(&view, writing.write.is_over());
-            return match writing.write.next(&seen, &places, self.now()) {
-                Next::Look(_) | Next::Verify(_) if !self.rules.aged_from_asking => {
+            return match writing.write.next((&seen, &places, self.now())) {
+                Next::Look(_) | Next::Verify(_) if self.weakened.aged_from_asking => {
                     self.ask(writing)
                 }
                 Next::Verify(since) => {
-                    self.log(format_args!("has read a copy of a later era"));
                     let layout = self.state.metadata.layout();
                     self.publish(layout, Then::Write(writing, Some(since)))
                 }
@@ -84,18 +84,16 @@ impl Turn<'_> {
                     continue;
                 }
                 Next::Pause => {
-                    self.log(format_args!("waits for the next era"));
                     let (writing, generation) = (Some(writing), view.layout.generation);
                     self.go_to(Step::Watching { writing, generation, since: self.state.now })
                 }
                 Next::Read if self.reads_nothing() => {
-                    writing.write.read(Vec::new(), &places, &view, self.now());
+                    writing.write.read(Vec::new(), (&view, &places, self.now()));
                     continue;
                 }
                 Next::Read => {
-                    self.log(format_args!("begins to read"));
                     let todo = match self.op() {
-                        Some(Op::Swap(..)) if !self.rules.update_reads_all_places => {
+                        Some(Op::Swap(..)) if self.weakened.update_reads_all_places => {
                             vec![places.home]
                         }
                         Some(_) | None => places.all().into_iter().collect(),
@@ -103,7 +101,6 @@ impl Turn<'_> {
                     self.go_to(Step::Fetching { writing, todo, copies: Vec::new() })
                 }
                 Next::Send(request) => {
-                    self.log(format_args!("prepares {}", super::story::asked_text(&request)));
                     self.go_to(Step::Prepared(writing, request, self.valid_until()))
                 }
                 Next::Done(outcome) => self.end_write(outcome),
@@ -113,19 +110,17 @@ impl Turn<'_> {
 
     fn ask(&mut self, writing: Writing) -> Option<()> {
         let layout = self.state.metadata.layout();
-        self.log(format_args!("asks: {}", super::layout_text(&layout)));
         self.go_to(Step::Asking(writing, Arc::new(layout)))
     }
 
     fn reads_nothing(&self) -> bool {
         let creates = matches!(self.op(), Some(Op::Create(..) | Op::CreateAgain(..)));
-        creates && !self.rules.create_reads
+        creates && self.weakened.create_reads
     }
 
     /// Reads a place for a write.
     pub(crate) fn fetch(&mut self, place: ShardNumber) -> Option<()> {
         let stored = self.state.copy(self.key(), place).cloned();
-        self.log(format_args!("reads shard {place}: {}", super::stored_text(stored.as_ref())));
         let Step::Fetching { todo, copies, .. } = &mut self.me_mut().step else { return None };
         todo.retain(|other| *other != place);
         copies.extend(stored.map(|stored| (place, stored)));
@@ -144,10 +139,9 @@ impl Turn<'_> {
         if !todo.is_empty() {
             return None;
         }
-        let places = self.places(&view.layout, key);
+        let places = self.model.places(&view.layout, key);
         let (seen, now) = (self.as_writers_see(&view, false), self.now());
-        writing.write.read(copies.clone(), &places, &seen, now);
-        self.log(format_args!("has read all places"));
+        writing.write.read(copies.clone(), (&seen, &places, now));
         if let Machine::Plain(write) = &mut writing.write
             && write.examines()
         {
@@ -176,9 +170,9 @@ impl Turn<'_> {
         valid_until: u8,
     ) -> Option<()> {
         let (key, view, op) = (self.key(), self.view()?, self.op()?);
-        let places = self.places(&view.layout, key);
+        let places = self.model.places(&view.layout, key);
         if self.state.now > valid_until {
-            writing.write.answered(&request, Answer::Rejected, &places, &view, self.now());
+            writing.write.answered(&request, Answer::Rejected, (&view, &places, self.now()));
             return self.next_write(writing);
         }
         let (content, sent) = match (&mut writing.write, request.clone()) {
@@ -186,7 +180,7 @@ impl Turn<'_> {
                 (writing.content.clone(), self.as_sent(expressed, asked))
             }
             (Machine::Plain(_), Asked::Plain(sent)) => {
-                let sent = self.weakened(op, sent);
+                let sent = self.as_sent_plainly(op, sent);
                 let content = match sent.effect {
                     Effect::Put { .. } => writing.content.clone(),
                     Effect::Add { .. } => Content::of(writing.content.value),
@@ -196,28 +190,27 @@ impl Turn<'_> {
             }
             (Machine::Plain(_), Asked::Expressed { .. }) => return None,
         };
-        self.log(format_args!("sends it to shard {}", places.home));
         self.post([Body::Item { place: places.home, key, content, request: sent }], valid_until);
         self.go_to(Step::Sent(writing, request))
     }
 
     /// The request of a write without what a weakened rule drops.
-    fn weakened(&self, op: Op, mut sent: Request) -> Request {
-        if !self.rules.tombstones && matches!(sent.effect, Effect::Bury { .. }) {
+    fn as_sent_plainly(&self, op: Op, mut sent: Request) -> Request {
+        if self.weakened.tombstones && matches!(sent.effect, Effect::Bury { .. }) {
             sent.effect = Effect::Remove;
         }
-        if !self.rules.repetitions_are_marked {
+        if self.weakened.repetitions_are_marked {
             sent = Request::unmarked(sent.effect, sent.condition);
         }
         if let Condition::AtLeast { from, once } = &mut sent.condition {
-            once.take_if(|_| !self.rules.additions_are_noted);
-            if !self.rules.additions_need_their_era {
+            once.take_if(|_| self.weakened.additions_are_noted);
+            if self.weakened.additions_need_their_era {
                 *from = Version::LOWEST;
             }
         }
         if let (Op::Swap(_), Effect::Put { version, .. }) = (op, &sent.effect)
             && matches!(sent.condition, Condition::Unchanged(_))
-            && !self.rules.update_needs_home_unchanged
+            && self.weakened.update_needs_home_unchanged
         {
             sent.condition = Condition::AbsentOrBelow(*version);
         }
@@ -226,19 +219,24 @@ impl Turn<'_> {
 
     /// Processes the response to a write; `None` if the sender has given up.
     pub(crate) fn write_answered(&mut self, answer: Option<Answer>) -> Option<()> {
-        let Step::Sent(mut writing, request) = self.me().step.clone() else { return None };
+        let Step::Sent(mut writing, request) = self.me().step.clone() else {
+            return self.append_answered(answer);
+        };
         let (key, view) = (self.key(), self.view()?);
-        let places = self.places(&view.layout, key);
+        let places = self.model.places(&view.layout, key);
         let gave_up = answer.is_none();
         let answer = match answer {
             Some(answer) => answer,
-            None if request.removes() && !self.rules.deletes_once => Answer::Rejected,
-            None if !self.rules.refused_repetition_is_unknown => Answer::Rejected,
+            None if request.removes() && self.weakened.deletes_once => Answer::Rejected,
+            None if self.weakened.refused_repetition_is_unknown => Answer::Rejected,
             None => Answer::Unanswered,
         };
-        let now = if self.rules.lease_at_acknowledgement { self.now() } else { view.asked_at };
-        self.log(format_args!("gets {} response", if gave_up { "no" } else { "its" }));
-        writing.write.answered(&request, answer, &places, &self.as_writers_see(&view, false), now);
+        let now = if self.weakened.lease_at_acknowledgement { view.asked_at } else { self.now() };
+        writing.write.answered(
+            &request,
+            answer,
+            (&self.as_writers_see(&view, false), &places, now),
+        );
         writing.attempts -= u8::from(gave_up);
         self.abandon();
         if gave_up && writing.attempts == 0 {
@@ -248,11 +246,28 @@ impl Turn<'_> {
         }
     }
 
+    /// The caller gets an outcome, unless it is unknown. If the outcome contradicts the client's
+    /// condition, the monitor allows it in no order.
     fn end_write(&mut self, outcome: Ended) -> Option<()> {
-        self.log(format_args!("gets: {outcome:?}"));
         let reported = match outcome {
-            Ended::Expressed(outcome) => self.reported(outcome),
-            Ended::Plain(outcome) => self.reported_plainly(outcome),
+            Ended::Plain(Outcome::Done) => Some(self.made(true)),
+            Ended::Expressed(expressed::Outcome::Applied { on_item }) => Some(self.made(on_item)),
+            Ended::Plain(Outcome::Declined)
+            | Ended::Expressed(expressed::Outcome::Refused { on_item: false }) => {
+                Some(Reported::Absent)
+            }
+            Ended::Plain(Outcome::Exists)
+            | Ended::Expressed(expressed::Outcome::Refused { on_item: true }) => {
+                Some(Reported::Exists)
+            }
+            Ended::Plain(Outcome::Unknown(_)) | Ended::Expressed(expressed::Outcome::Unknown) => {
+                None
+            }
+            Ended::Plain(Outcome::Lost | Outcome::KeyReused)
+            | Ended::Expressed(expressed::Outcome::Lost) => {
+                self.state.broken.lost = true;
+                None
+            }
         };
         if let Some(reported) = reported {
             self.respond(self.key(), reported);
@@ -260,29 +275,26 @@ impl Turn<'_> {
         self.finish()
     }
 
-    fn reported_plainly(&mut self, outcome: Outcome) -> Option<Reported> {
-        match outcome {
-            Outcome::Done => Some(match self.op() {
-                Some(Op::Swap(value) | Op::Add(value, _) | Op::AddAgain(value)) => {
-                    self.replaced_by(value)
-                }
-                Some(_) | None => Reported::Done,
-            }),
-            Outcome::Declined => Some(Reported::Absent),
-            Outcome::Exists => Some(Reported::Exists),
-            Outcome::Unknown(_) => None,
-            Outcome::Lost | Outcome::KeyReused => {
-                self.state.broken.lost = true;
-                None
+    /// The outcome of a write that was made: for an update, the value that it replaced. If it was
+    /// never applied, no order allows the outcome.
+    fn made(&self, on_item: bool) -> Reported {
+        let (value, does) = match self.op() {
+            Some(Op::Express(value, operation, expects)) => {
+                (value, does(value, operation, expects))
             }
+            Some(Op::Swap(value) | Op::Add(value, _) | Op::AddAgain(value)) => {
+                (value, Does::Swap(value))
+            }
+            Some(_) | None => return Reported::Done,
+        };
+        match does {
+            Does::Swap(_) if !on_item => Reported::Absent,
+            Does::Swap(_) | Does::Take => {
+                let replaced = self.state.replaced.iter().find(|(by, _)| *by == value);
+                replaced.map_or(Reported::Exists, |(_, value)| Reported::Swapped(*value))
+            }
+            Does::Write(_) | Does::CreateOnly(_) | Does::Delete | Does::Read => Reported::Done,
         }
-    }
-
-    /// The value that an acknowledged write replaced. If it was never applied, no order allows the
-    /// outcome.
-    pub(crate) fn replaced_by(&self, value: Value) -> Reported {
-        let replaced = self.state.replaced.iter().find(|(by, _)| *by == value);
-        replaced.map_or(Reported::Exists, |(_, value)| Reported::Swapped(*value))
     }
 
     pub(crate) fn begin_append(&mut self, value: Value) -> Option<()> {
@@ -295,11 +307,11 @@ impl Turn<'_> {
     fn next_append(&mut self, append: Append, attempts: u8) -> Option<()> {
         let (key, now) = (self.key(), self.now());
         let view = self.view().filter(|view| view.is_valid(now, APPEND_LEASE));
-        let home =
-            view.as_ref().map_or(ShardNumber::FIRST, |view| self.places(&view.layout, key).home);
+        let home = view
+            .as_ref()
+            .map_or(ShardNumber::FIRST, |view| self.model.places(&view.layout, key).home);
         match append.next(view.as_deref(), home, now) {
             AppendNext::Send(place, request) => {
-                self.log(format_args!("appends on shard {place}"));
                 self.send(place, key, Content::of(self.op()?.value()), request);
                 self.go_to(Step::Appending { append, attempts, place, view })
             }
@@ -308,7 +320,7 @@ impl Turn<'_> {
     }
 
     /// Processes the response to an append; `None` if the sender has given up.
-    pub(crate) fn append_answered(&mut self, answer: Option<Answer>) -> Option<()> {
+    fn append_answered(&mut self, answer: Option<Answer>) -> Option<()> {
         let Step::Appending { mut append, mut attempts, place, view } = self.me().step.clone()
         else {
             return None;

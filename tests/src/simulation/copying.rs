@@ -22,10 +22,9 @@ pub(super) async fn raise_copies(actor: Actor, seed: u64) {
         }
         let lasts = if rng.random() { rng.random_range(1..120) } else { 60_000 };
         let raising = actor.table.raise_directory_copies(copies, Deadline::now() + PATIENCE);
-        match timeout(Duration::from_millis(lasts), Box::pin(raising)).await {
-            Ok(Ok(())) => actor.world.count(|totals| totals.raised += 1),
-            Ok(Err(error)) => actor.world.check_error(0, "raising the copies", &error),
-            Err(_) => {}
+        let raised = timeout(Duration::from_millis(lasts), Box::pin(raising)).await;
+        if let Ok(Err(error)) = raised {
+            actor.world.check_error(0, "raising the copies", &error);
         }
     }
 }

@@ -37,9 +37,6 @@ pub enum Shrinking {
     AsBuilt,
     /// Without the wait for reads that began before the copies.
     WithoutWaitingForReads,
-    /// Without the wait for requests that were sent earlier, both before a drain moves items and
-    /// before it ends.
-    WithoutWaitingForRequests,
 }
 
 impl Shrinking {
@@ -48,9 +45,6 @@ impl Shrinking {
     const REQUESTS: Duration = Duration::from_secs(4 + FaultRates::LATEST.as_secs() + 10);
     /// The longest time of a read: its deadline, a freeze, and the difference of the clocks.
     const READS: Duration = Duration::from_secs(6 + 4 + 10);
-    /// The wait for reads in a build without the wait for requests. It is short, so that it does
-    /// not hide the fault.
-    const SHORT_READS: Duration = Duration::from_secs(4);
     const MARGIN: Duration = Duration::from_secs(1);
 
     /// The duration of a run after the load.
@@ -58,9 +52,7 @@ impl Shrinking {
         match self {
             Self::Never => Duration::ZERO,
             Self::AsBuilt => CALM,
-            Self::WithoutWaitingForReads | Self::WithoutWaitingForRequests => {
-                Duration::from_secs(CALM.as_secs() / 2)
-            }
+            Self::WithoutWaitingForReads => Duration::from_secs(CALM.as_secs() / 2),
         }
     }
 
@@ -68,14 +60,12 @@ impl Shrinking {
         let seed = plan.seed;
         // The lease of appends. If it is shorter, more drains finish.
         of_table.append_lease = Duration::from_secs(if seed % 4 < 2 { 60 } else { 5 });
-        let (wait_for_reads, wait_for_requests) = match self {
-            Self::Never | Self::AsBuilt => (Self::READS, Self::REQUESTS),
-            Self::WithoutWaitingForReads => (Duration::ZERO, Self::REQUESTS),
-            Self::WithoutWaitingForRequests => (Self::SHORT_READS, Duration::ZERO),
+        of_table.longest_read = Self::READS - Self::MARGIN;
+        of_table.drain = DrainPace {
+            wait_for_requests: Self::REQUESTS,
+            wait_for_reads: if self.is_broken() { Duration::ZERO } else { Self::READS },
+            units_per_second: 800,
         };
-        let longest_wait = if wait_for_reads.is_zero() { Self::READS } else { wait_for_reads };
-        of_table.longest_read = longest_wait - Self::MARGIN;
-        of_table.drain = DrainPace { wait_for_requests, wait_for_reads, units_per_second: 800 };
         if plan.minutes_late {
             of_table.longest_read = TableConfig::new("", "").longest_read;
             of_table.drain = DrainPace { units_per_second: 800, ..DrainPace::default() };
@@ -83,21 +73,17 @@ impl Shrinking {
     }
 
     pub(super) const fn rates_of_drainers(self) -> FaultRates {
-        match self {
-            Self::Never | Self::AsBuilt => FaultRates::DRAINING,
-            // A drain lasts longer if one of its moves had no response.
-            Self::WithoutWaitingForReads => FaultRates { late_writes: 100, ..FaultRates::DRAINING },
-            Self::WithoutWaitingForRequests => FaultRates::DRAINING_LATE,
-        }
+        // A drain lasts longer if one of its moves had no response.
+        let late_writes = if self.is_broken() { 100 } else { FaultRates::DRAINING.late_writes };
+        FaultRates { late_writes, ..FaultRates::DRAINING }
     }
 
     pub(super) const fn rates_of_readers(self) -> FaultRates {
-        let is_slow = matches!(self, Self::WithoutWaitingForReads);
-        if is_slow { FaultRates::READING_SLOWLY } else { FaultRates::READING }
+        if self.is_broken() { FaultRates::READING_SLOWLY } else { FaultRates::READING }
     }
 
-    const fn is_broken(self) -> bool {
-        matches!(self, Self::WithoutWaitingForReads | Self::WithoutWaitingForRequests)
+    pub(super) const fn is_broken(self) -> bool {
+        matches!(self, Self::WithoutWaitingForReads)
     }
 }
 
@@ -110,8 +96,7 @@ pub(super) async fn drain(actor: Actor, seed: u64) {
     sleep(HOT + Duration::from_secs(2)).await;
     while actor.goes_on() {
         // The next step follows soon, so that late requests arrive during it.
-        let is_soon = world.is_moving() || plan.shrinking == Shrinking::WithoutWaitingForRequests;
-        let pause = if is_soon {
+        let pause = if world.is_moving() {
             50..400
         } else if plan.minutes_late {
             2_000..16_000
@@ -130,7 +115,7 @@ pub(super) async fn drain(actor: Actor, seed: u64) {
             }
         };
         match metadata.draining() {
-            Some(drain) if is_cut_off(plan, &metadata, drain, &mut rng) => {
+            Some(drain) if is_cut_off(plan, drain, &mut rng) => {
                 let to = metadata.read_shards.get().max(metadata.number_of_shards.get() + 1);
                 grow(&actor, which, to).await;
             }
@@ -147,23 +132,11 @@ pub(super) async fn drain(actor: Actor, seed: u64) {
     }
 }
 
-/// Whether a growth cuts a drain off now: one drain in four, at any time. In a build without the
-/// wait for requests, the growth comes after all deletions of a shrink were sent and while some are
-/// in flight: then their target places become homes again.
-fn is_cut_off(plan: Plan, metadata: &ShardMetadata, drain: Drain, rng: &mut StdRng) -> bool {
-    match plan.shrinking {
-        Shrinking::Never | Shrinking::WithoutWaitingForReads => false,
-        Shrinking::AsBuilt => {
-            // So rarely that most drains whose requests arrive minutes late end.
-            let calls = if plan.minutes_late { 400 } else { 40 };
-            drain.began % 4 == 3 && rng.random_range(0..calls) == 0
-        }
-        Shrinking::WithoutWaitingForRequests => {
-            drain.emptied_at.is_some()
-                && metadata.read_shards > metadata.number_of_shards
-                && rng.random()
-        }
-    }
+/// Whether a growth cuts a drain off now: one drain in four, at any time.
+fn is_cut_off(plan: Plan, drain: Drain, rng: &mut StdRng) -> bool {
+    // So rarely that most drains whose requests arrive minutes late end.
+    let calls = if plan.minutes_late { 400 } else { 40 };
+    plan.shrinking == Shrinking::AsBuilt && drain.began % 4 == 3 && rng.random_range(0..calls) == 0
 }
 
 /// Begins a change of a key. Another instance may be first; then the change is rejected. Some

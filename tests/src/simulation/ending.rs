@@ -7,18 +7,18 @@ use sharding::internal::{Deadline, TableEngine};
 use sharding::maintenance::{DrainRefused, Drained};
 use tokio::time::{Instant, sleep};
 
-use super::crowd::CROWD;
 use super::failure::{Classified, ErrorClass, Failure, Finding};
 use super::faults::FaultRates;
 use super::network::Instance;
 use super::reading::{self, scan};
 use super::world::{Actor, World};
-use super::{
-    COOLDOWN_SECONDS, DRAINERS, KEYS, READERS, Shrinking, WRITERS, key, sort_key, table, value_of,
-};
+use super::{COOLDOWN_SECONDS, KEYS, Shrinking, key, sort_key, table, value_of};
 
 /// The time limit of one request.
 const SOON: Duration = Duration::from_secs(30);
+/// The number of the first instance that starts at the beginning or at the end. It is above that of
+/// any other, and a part of the known seeds of broken builds.
+const FIRST_NEWCOMER: usize = 73;
 /// How long a step is repeated, in the time of the run. Partitions may be so small that a drain
 /// takes minutes.
 const PATIENCE: Duration = Duration::from_secs(3_600);
@@ -70,8 +70,7 @@ pub(super) async fn finish(actors: &[Actor], world: &World) -> Result<(), Failur
 /// Compares every copy of every page with the items, and checks that no entry is behind afterwards.
 async fn repair_directory(fresh: &TableEngine, world: &World) -> Result<(), Failure> {
     let compare = async || fresh.repair_directory(soon()).await;
-    let behind = patiently(world, 0, "comparing the directory", &compare).await?;
-    world.count(|totals| totals.repaired += behind);
+    patiently(world, 0, "comparing the directory", &compare).await?;
     match patiently(world, 0, "comparing the directory again", compare).await? {
         0 => Ok(()),
         behind => {
@@ -83,7 +82,7 @@ async fn repair_directory(fresh: &TableEngine, world: &World) -> Result<(), Fail
 
 /// The table of an instance that starts at the end, without faults, or at the beginning.
 pub(super) fn newcomer(world: &World, number: usize) -> TableEngine {
-    let number = WRITERS + READERS + DRAINERS + CROWD + number;
+    let number = FIRST_NEWCOMER + number;
     let newcomer = Instance::new((number, number as u64), &world.network, FaultRates::NONE);
     newcomer.heal();
     table(&newcomer, world.plan, number as u64)
@@ -201,6 +200,5 @@ async fn check_metadata(fresh: &TableEngine, world: &World, which: usize) -> Res
             format!("I5: two changes within a cooldown: {:?}", metadata.shard_history.to_strings());
         return Err(world.violation(which, Finding::new(what)));
     }
-    world.count(|totals| totals.widest = totals.widest.max(metadata.read_shards.get()));
     Ok(())
 }

@@ -52,10 +52,6 @@ impl FaultRates {
     pub(super) const READING_SLOWLY: Self = Self { slow_reads: 400, ..Self::SERVING };
     /// An instance that drains: thousands of requests, one after another.
     pub(super) const DRAINING: Self = Self { any: 10, late_writes: 10, ..Self::NONE };
-    /// An instance whose moves often arrive late, even after the next drain of the same items has
-    /// begun.
-    pub(super) const DRAINING_LATE: Self =
-        Self { late_writes: 300, latest: Duration::from_secs(40), ..Self::DRAINING };
     /// An instance whose writes may arrive until their signatures have expired.
     pub(super) const MINUTES_LATE: Self =
         Self { any: 20, late_writes: 60, throttles: 50, latest: Self::MINUTES, ..Self::NONE };

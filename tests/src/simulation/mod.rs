@@ -2,10 +2,8 @@
 //! one engine with partition limits and a network that loses, delays and repeats requests. Time is
 //! paused, so a seed determines the run.
 
-mod adopting;
 mod contending;
 mod copying;
-mod crowd;
 mod disturbing;
 mod drains;
 mod ending;
@@ -36,7 +34,7 @@ use local::{clients_over, in_process_clients};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sharding::internal::{Environment, TableEngine};
-use sharding::{Attributes, PartitionKey, ShardCount, Value, Writes, create_tables};
+use sharding::{PartitionKey, ShardCount, Writes, create_tables};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -47,7 +45,6 @@ pub use totals::Totals;
 
 use contending::contend;
 use copying::raise_copies;
-use crowd::CROWD;
 use disturbing::disturb;
 use drains::drain;
 use ending::{finish, newcomer, soon};
@@ -60,7 +57,7 @@ use updating::{check_counters, update};
 use world::{Actor, World};
 use writing::write;
 
-use crate::{partition_key, sort_key};
+use crate::{partition_key, sort_key, value_of};
 
 /// The configuration of one run.
 #[derive(Debug, Clone, Copy, Default)]
@@ -74,8 +71,6 @@ pub struct Plan {
     pub shrinking: Shrinking,
     /// Whether keys that may shrink are also settled.
     pub settling: bool,
-    /// Whether another program has stored items before the run.
-    pub adopting: bool,
     /// Whether the table is append-only: instances without a view write to shard 1, and no item is
     /// put, deleted, created or settled.
     pub appends: bool,
@@ -84,8 +79,6 @@ pub struct Plan {
     /// Whether requests arrive late by up to 14 minutes, in a run of an hour with the waits of the
     /// product.
     pub minutes_late: bool,
-    /// Whether 64 instances more write to one key while the metadata table answers late.
-    pub crowded: bool,
     /// Whether tables are restored at the end to a backup from the run, and rebuilt.
     pub restoring: bool,
     /// Whether there are also clients of endpoints, and how these are built.
@@ -119,7 +112,7 @@ impl Plan {
     /// In half of the runs, each page of the directory has two copies from the beginning. In the
     /// others, the first writer creates the page.
     const fn begins_with_copies(self) -> bool {
-        self.crowded || self.seed / 2 % 2 == 1
+        self.seed / 2 % 2 == 1
     }
 
     /// In a third of the runs, copies are added during the run.
@@ -128,9 +121,7 @@ impl Plan {
     }
 
     fn lasts(self) -> Duration {
-        let crowd = if self.crowded { crowd::LASTS } else { Duration::ZERO };
-        let calm = if self.minutes_late { CALM_OF_MINUTES } else { self.shrinking.calm() };
-        HOT + calm.max(crowd)
+        HOT + if self.minutes_late { CALM_OF_MINUTES } else { self.shrinking.calm() }
     }
 }
 
@@ -176,13 +167,6 @@ fn key(index: usize) -> PartitionKey {
     partition_key(&format!("hot/{index}"))
 }
 
-fn value_of(attributes: &Attributes) -> Option<u64> {
-    match attributes.get("value") {
-        Some(Value::N(number)) => number.parse().ok(),
-        _ => None,
-    }
-}
-
 fn table(instance: &Arc<Instance>, plan: Plan, seed: u64) -> TableEngine {
     let client = clients_over(http_client(Connection(Arc::clone(instance)))).dynamodb;
     let mut environment = Environment::seeded(InstanceClock(Arc::clone(instance)), seed);
@@ -203,8 +187,7 @@ async fn simulate(plan: Plan) -> Result<Totals, Failure> {
     let partitions = [4, 16, 64][rng.random_range(0..3)];
     let limits = PartitionLimits {
         partitions,
-        // The widths of a crowded key change by hand.
-        write_units: if plan.crowded { 1_000.0 } else { 15.0 },
+        write_units: 15.0,
         read_units: 2_000.0,
         ..PartitionLimits::default()
     };
@@ -212,9 +195,6 @@ async fn simulate(plan: Plan) -> Result<Totals, Failure> {
     let client = in_process_clients(&InProcess::new(engine.clone())).dynamodb;
     create_tables(&client, &crate::config()).await.map_err(Failure::harness)?;
     let world = Arc::new(World::new(engine.clone(), plan));
-    if plan.adopting {
-        adopting::store_and_arm(&engine, &world).await?;
-    }
     if plan.endpoint.is_some() {
         // An endpoint claims its table when it starts.
         newcomer(&world, 3).claim_mode(soon()).await.map_err(Failure::harness)?;
@@ -242,7 +222,7 @@ async fn simulate(plan: Plan) -> Result<Totals, Failure> {
     work.spawn(disturb(actors.clone(), rng.random()));
     let backup = if plan.restoring {
         sleep(rng.random_range(HOT / 16..HOT)).await;
-        Some(back_up(&engine, &world)?)
+        Some(back_up(&engine, &world))
     } else {
         None
     };
@@ -259,7 +239,7 @@ async fn simulate(plan: Plan) -> Result<Totals, Failure> {
     world.verdict()
 }
 
-/// The instances: writers, readers and drainers, in this order, and then the crowd or the endpoints.
+/// The instances: writers, readers, drainers and endpoints, in this order.
 fn instances(drainers: usize, world: &World, rng: &mut StdRng) -> Vec<Arc<Instance>> {
     let plan = world.plan;
     let of_run = (0..WRITERS + READERS + drainers).map(|index| match index {
@@ -270,11 +250,9 @@ fn instances(drainers: usize, world: &World, rng: &mut StdRng) -> Vec<Arc<Instan
         _ if index >= WRITERS && drainers > 0 => plan.shrinking.rates_of_readers(),
         _ => FaultRates::SERVING,
     });
-    let crowd = if plan.crowded { CROWD + 1 } else { 0 };
     let endpoints = if plan.endpoint.is_some() { ENDPOINTS } else { 0 };
     let of_endpoints = [FaultRates::LATE, FaultRates::SERVING, FaultRates::SERVING];
     of_run
-        .chain(std::iter::repeat_n(FaultRates::SERVING, crowd))
         .chain(of_endpoints.into_iter().take(endpoints))
         .enumerate()
         .map(|(index, rates)| Instance::new((index, rng.random()), &world.network, rates))
@@ -294,14 +272,9 @@ fn start_actors(
             work.spawn(write(actor, seed));
         } else if index < WRITERS + READERS {
             work.spawn(read(actor, seed));
-        } else if plan.endpoint.is_some() && index + ENDPOINTS >= actors.len() {
-            // An endpoint has clients of its own.
-        } else if plan.shrinking != Shrinking::Never {
+        } else if plan.endpoint.is_none() || index + ENDPOINTS < actors.len() {
+            // The others are endpoints, which have clients of their own.
             work.spawn(drain(actor, seed));
-        } else if index + 1 < actors.len() {
-            work.spawn(crowd::write(actor, seed));
-        } else {
-            work.spawn(crowd::change(actor, seed));
         }
     }
     if plan.minutes_late {

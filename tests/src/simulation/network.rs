@@ -41,11 +41,10 @@ impl Network {
         }
     }
 
-    /// Begins a stretch in which these requests to the metadata table are slow, and returns their
-    /// delay.
-    pub(super) fn slow_down(&self, rng: &mut StdRng, slow: Slow, length: Duration) -> Duration {
+    /// Begins a stretch in which these requests to the metadata table are slow.
+    pub(super) fn slow_down(&self, rng: &mut StdRng, slow: Slow, length: Duration) {
         self.record.fault(|_| {});
-        self.slow_metadata.begin(rng, slow, length)
+        self.slow_metadata.begin(rng, slow, length);
     }
 }
 

@@ -2,7 +2,6 @@
 //! changes of the keys, and the counts.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -34,13 +33,10 @@ struct State {
 /// A write of an item that reached the table.
 #[derive(Debug)]
 struct Arrival {
-    at: Duration,
-    instance: usize,
-    is_late: bool,
     shard_key: String,
     sort_key: String,
-    what: String,
-    response: String,
+    /// When it arrived, from which instance, its request and its response.
+    line: String,
 }
 
 /// The last known metadata of a key.
@@ -49,12 +45,6 @@ struct Key {
     generation: u64,
     era: u64,
     width: u64,
-    stopped_at: u64,
-    is_draining: bool,
-    /// The instance that made the current close.
-    closer: Option<usize>,
-    /// The instance that works on the current drain.
-    drainer: Option<usize>,
 }
 
 impl Record {
@@ -74,26 +64,24 @@ impl Record {
         let written = if operation == "PutItem" { &request["Item"] } else { &request["Key"] };
         if request["TableName"] == "items" {
             let text = |name: &str| written[name]["S"].as_str().unwrap_or_default().to_owned();
-            let arrival = Arrival {
-                at,
-                instance,
-                is_late,
-                shard_key: text("partition_key"),
-                sort_key: text("sort_key"),
-                what: write_text(operation, &request),
-                response: response_text(response),
-            };
-            locked(&self.state).arrivals.push(arrival);
+            let (at, late) = (at.as_secs_f64(), if is_late { ", late" } else { "" });
+            let line = format!(
+                "{at:>9.3} s  instance {instance}{late}  {operation} {}: {}",
+                String::from_utf8_lossy(body),
+                response_text(response)
+            );
+            let (shard_key, sort_key) = (text("partition_key"), text("sort_key"));
+            locked(&self.state).arrivals.push(Arrival { shard_key, sort_key, line });
         } else if response.status == 200 {
             let key = json!({"partition_key": written["partition_key"]});
             let get =
                 json!({"TableName": request["TableName"], "ConsistentRead": true, "Key": key});
-            self.changed(instance, &ask(engine, "GetItem", &get).unwrap_or_default()["Item"]);
+            self.changed(&ask(engine, "GetItem", &get)["Item"]);
         }
     }
 
     /// Records new metadata of a key.
-    fn changed(&self, instance: usize, metadata: &Value) {
+    fn changed(&self, metadata: &Value) {
         let number =
             |name: &str| metadata[name]["N"].as_str().and_then(|number| number.parse::<u64>().ok());
         let Some(name) = metadata["partition_key"]["S"].as_str() else { return };
@@ -111,27 +99,10 @@ impl Record {
         if generation == key.generation {
             return;
         }
-        if key.era > 0 && era > key.era {
-            *(if width > key.width { &mut totals.growths } else { &mut totals.lowered }) += 1;
-            totals.opened_by_others +=
-                u64::from(key.closer.is_some_and(|closer| closer != instance));
+        if key.era > 0 && era > key.era && width > key.width {
+            totals.growths += 1;
         }
-        key.closer = number("closing").map(|_| instance);
-        let stopped_at = number("drain_stopped_at").unwrap_or(0);
-        totals.cut_off +=
-            u64::from(key.is_draining && key.closer.is_some() && stopped_at > key.stopped_at);
-        // "began busy_until emptied_at": `-` before any instance has begun.
-        let drain = metadata["drain"]["S"].as_str();
-        key.drainer = match drain.and_then(|drain| drain.split(' ').nth(1)) {
-            None | Some("-" | "0") => None,
-            Some(_) => {
-                totals.taken_over +=
-                    u64::from(key.drainer.is_some_and(|drainer| drainer != instance));
-                Some(instance)
-            }
-        };
-        (key.generation, key.era, key.width, key.stopped_at) = (generation, era, width, stopped_at);
-        key.is_draining = drain.is_some();
+        (key.generation, key.era, key.width) = (generation, era, width);
     }
 
     /// The metadata was replaced by an earlier state: pages may lack entries until they are rebuilt.
@@ -192,38 +163,8 @@ impl Record {
         let state = locked(&self.state);
         let of_item =
             state.arrivals.iter().filter(|it| it.sort_key == sort_key && is_of_key(&it.shard_key));
-        of_item.map(|arrival| format!("\n  {arrival}")).collect()
+        of_item.map(|arrival| format!("\n  {}", arrival.line)).collect()
     }
-}
-
-impl fmt::Display for Arrival {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { at, instance, is_late, shard_key, what, response, .. } = self;
-        let late = if *is_late { ", late" } else { "" };
-        write!(
-            f,
-            "{:>9.3} s  instance {instance}  {shard_key}  {what}{late}: {response}",
-            at.as_secs_f64()
-        )
-    }
-}
-
-/// The effect and the condition of a write.
-fn write_text(operation: &str, request: &Value) -> String {
-    let item = &request["Item"];
-    let stored = match (operation, item["_sh:d"].is_null()) {
-        ("PutItem", true) => format!("put {}", item["value"]["N"].as_str().unwrap_or("?")),
-        ("PutItem", false) => "tombstone".to_owned(),
-        ("UpdateItem", _) => {
-            format!("update {}", request["UpdateExpression"].as_str().unwrap_or_default())
-        }
-        _ => "remove".to_owned(),
-    };
-    let version =
-        item["_sh:v"]["N"].as_str().map(|version| format!(" {version}")).unwrap_or_default();
-    let condition = request["ConditionExpression"].as_str().unwrap_or("always");
-    let values = &request["ExpressionAttributeValues"];
-    format!("{stored}{version} if {condition} {values}")
 }
 
 fn response_text(response: &Response) -> String {

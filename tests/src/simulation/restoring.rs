@@ -7,7 +7,6 @@ use std::time::Duration;
 use embedded_dynamodb::Engine;
 use serde_json::{Value, json};
 use sharding::internal::Deadline;
-use sharding::maintenance::Survey;
 use sharding::{Conditions, ETags, ShardCount, WriteErrorKind};
 use tokio::time::sleep;
 
@@ -16,7 +15,7 @@ use super::failure::{Failure, Finding};
 use super::reading::{scan, split};
 use super::world::World;
 use super::{KEYS, MAX_SHARDS, key, sort_key};
-use crate::valued_item;
+use crate::{survey, valued_item};
 
 /// The time for which nothing is sent before a rebuild: until every view has expired.
 const QUIET: Duration = Duration::from_secs(70);
@@ -39,55 +38,45 @@ enum Restored {
 }
 
 /// Sends a request to the engine, past the network and its faults.
-pub(super) fn ask(engine: &Engine, operation: &str, request: &Value) -> Result<Value, Failure> {
-    let target = format!("DynamoDB_20120810.{operation}");
-    let response = engine.respond("/", Some(&target), request.to_string().as_bytes());
-    match (response.status, serde_json::from_slice(&response.body)) {
-        (200, Ok(body)) => Ok(body),
-        _ => Err(Failure::harness(String::from_utf8_lossy(&response.body))),
-    }
+pub(super) fn ask(engine: &Engine, operation: &str, request: &Value) -> Value {
+    crate::ask(engine, "DynamoDB_20120810", operation, request)
 }
 
-fn rows(engine: &Engine, table: &str) -> Result<Vec<Value>, Failure> {
-    let (mut rows, mut start) = (Vec::new(), Value::Null);
+fn rows(engine: &Engine, table: &str) -> Vec<Value> {
+    let (mut rows, mut request) = (Vec::new(), json!({"TableName": table, "ConsistentRead": true}));
     loop {
-        let mut request = json!({"TableName": table, "ConsistentRead": true});
-        if !start.is_null() {
-            request["ExclusiveStartKey"] = start;
-        }
-        let page = ask(engine, "Scan", &request)?;
+        let page = ask(engine, "Scan", &request);
         rows.extend(page["Items"].as_array().into_iter().flatten().cloned());
-        start = page["LastEvaluatedKey"].clone();
-        if start.is_null() {
-            return Ok(rows);
+        if page["LastEvaluatedKey"].is_null() {
+            return rows;
         }
+        request["ExclusiveStartKey"] = page["LastEvaluatedKey"].clone();
     }
 }
 
-fn replace(engine: &Engine, table: &str, backup: &[Value]) -> Result<(), Failure> {
-    for row in rows(engine, table)? {
+fn replace(engine: &Engine, table: &str, backup: &[Value]) {
+    for row in rows(engine, table) {
         let names = ["partition_key", "sort_key"].into_iter();
         let names = names.filter(|name| !row[name].is_null());
         let key: serde_json::Map<_, _> =
             names.map(|name| (name.to_owned(), row[name].clone())).collect();
-        ask(engine, "DeleteItem", &json!({"TableName": table, "Key": key}))?;
+        ask(engine, "DeleteItem", &json!({"TableName": table, "Key": key}));
     }
     for row in backup {
-        ask(engine, "PutItem", &json!({"TableName": table, "Item": row}))?;
+        ask(engine, "PutItem", &json!({"TableName": table, "Item": row}));
     }
-    Ok(())
 }
 
 fn acknowledged(world: &World) -> [BTreeSet<String>; KEYS] {
     std::array::from_fn(|which| world.history(which).all_acknowledged())
 }
 
-pub(super) fn back_up(engine: &Engine, world: &World) -> Result<Backup, Failure> {
-    Ok(Backup {
-        items: rows(engine, "items")?,
-        metadata: rows(engine, "items-metadata")?,
+pub(super) fn back_up(engine: &Engine, world: &World) -> Backup {
+    Backup {
+        items: rows(engine, "items"),
+        metadata: rows(engine, "items-metadata"),
         acknowledged: acknowledged(world),
-    })
+    }
 }
 
 /// Settles every key under a higher width, restores, rebuilds, and checks all items of the backup.
@@ -111,10 +100,10 @@ pub(super) async fn restore(world: &World, backup: &Backup) -> Result<(), Failur
     let mut expected = acknowledged(world);
     if restored != Restored::Metadata {
         expected.clone_from(&backup.acknowledged);
-        replace(engine, "items", &backup.items)?;
+        replace(engine, "items", &backup.items);
     }
     if restored != Restored::Items {
-        replace(engine, "items-metadata", &backup.metadata)?;
+        replace(engine, "items-metadata", &backup.metadata);
         world.network.record.metadata_was_restored();
     }
     sleep(QUIET).await;
@@ -128,22 +117,7 @@ pub(super) async fn restore(world: &World, backup: &Backup) -> Result<(), Failur
 /// Rebuilds the metadata, as the command `rebuild` does.
 async fn rebuild(world: &World) -> Result<(), Failure> {
     let table = newcomer(world, 3);
-    let (mut survey, mut after) = (Survey::default(), None);
-    loop {
-        let page = table.survey_metadata_page(&mut survey, after.as_ref(), soon()).await;
-        after = page.map_err(Failure::harness)?;
-        if after.is_none() {
-            break;
-        }
-    }
-    let mut after = None;
-    loop {
-        let page = table.survey_page(&mut survey, after.as_ref(), soon()).await;
-        after = page.map_err(Failure::harness)?.next;
-        if after.is_none() {
-            break;
-        }
-    }
+    let survey = survey(&table).await;
     for (key, findings) in survey.keys() {
         let rebuilt = table.rebuild(key, findings, soon()).await;
         rebuilt.map_err(|error| Failure::Violation(format!("I6: a rebuild fails: {error}")))?;

@@ -38,12 +38,11 @@ pub(super) struct SlowMetadata(Mutex<Option<Stretch>>);
 const DELAYS: std::ops::Range<Duration> = Duration::from_millis(700)..Duration::from_millis(3_000);
 
 impl SlowMetadata {
-    /// Begins a stretch of slow requests, with one delay for all of them. Returns the delay.
-    pub(super) fn begin(&self, rng: &mut StdRng, slow: Slow, length: Duration) -> Duration {
+    /// Begins a stretch of slow requests, with one delay for all of them.
+    pub(super) fn begin(&self, rng: &mut StdRng, slow: Slow, length: Duration) {
         let (delay, is_applied_at_once) = (rng.random_range(DELAYS), rng.random());
         let until = Instant::now() + length;
         *locked(&self.0) = Some(Stretch { slow, delay, is_applied_at_once, until });
-        delay
     }
 
     pub(super) fn end(&self) {

@@ -19,7 +19,7 @@ use super::linearizability::Kind;
 use super::registers::Outcome;
 use super::world::{Actor, World};
 use super::writing::{PointWrite, outcome, write_point};
-use super::{KEYS, READ_DEADLINE, WRITE_DEADLINE, WRITERS, key, locked, sort_key, value_of};
+use super::{READ_DEADLINE, WRITE_DEADLINE, WRITERS, key, locked, sort_key, value_of};
 use crate::valued_item;
 
 /// The first character of the sort keys of counters.
@@ -45,16 +45,6 @@ const REQUESTS: u32 = 4;
 /// The first value of changes. It is above every value that a writer stores by counting.
 const CHANGED: u64 = 1 << 51;
 
-/// The state of a counter.
-#[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Counter {
-    sent: u64,
-    acknowledged: u64,
-    /// Certainly not applied. All other additions without acknowledgement are unknown, including
-    /// those of dead instances.
-    refused: u64,
-}
-
 /// An addition to a counter. It adds one to the value, and one to an attribute of its own.
 struct Addition {
     counter: String,
@@ -64,29 +54,29 @@ struct Addition {
     pause: Option<Duration>,
 }
 
-/// Checks that no addition to a counter took effect twice.
-fn check_once(counter: &str, attributes: &Attributes) -> Result<(), Finding> {
-    let twice = attributes.iter().find(|(name, value)| {
-        name.starts_with(ADDITION) && !matches!(value, Value::N(number) if number == "1")
-    });
-    twice.map_or(Ok(()), |(name, value)| {
-        Err(Finding::of(counter, format!("I6: {name} was added to {counter} twice: {value:?}")))
-    })
+/// Checks that no addition to a counter took effect twice, and that the counter is the sum of all.
+fn check_sum(counter: &str, attributes: &Attributes) -> Result<(), Finding> {
+    let additions = || attributes.iter().filter(|(name, _)| name.starts_with(ADDITION));
+    let is_twice = |value: &Value| !matches!(value, Value::N(number) if number == "1");
+    if let Some((name, value)) = additions().find(|(_, value)| is_twice(value)) {
+        let what = format!("I6: {name} was added to {counter} twice: {value:?}");
+        return Err(Finding::of(counter, what));
+    }
+    let (value, made) = (value_of(attributes).unwrap_or_default(), additions().count());
+    if value == made as u64 {
+        return Ok(());
+    }
+    Err(Finding::of(counter, format!("I6: {counter} is {value} after {made} additions")))
 }
 
-/// The counters by key and sort key.
-pub(super) type Counters = BTreeMap<(usize, String), Counter>;
+/// By key and counter, the additions with a certain outcome, and whether each was made. All others
+/// are unknown, including those of dead instances.
+pub(super) type Counters = BTreeMap<(usize, String), BTreeMap<String, bool>>;
 
-fn change_counter(
-    world: &World,
-    which: usize,
-    name: &str,
-    change: impl FnOnce(&mut Counter),
-) -> Counter {
+fn note(world: &World, which: usize, addition: &Addition, is_made: bool) {
     let mut counters = locked(&world.counters);
-    let counter = counters.entry((which, name.to_owned())).or_default();
-    change(counter);
-    *counter
+    let of_counter = counters.entry((which, addition.counter.clone())).or_default();
+    of_counter.insert(addition.own.clone(), is_made);
 }
 
 /// Runs several clients of one instance.
@@ -161,8 +151,7 @@ async fn change(Actor { table, world, .. }: &Actor, which: usize, name: &str, va
     world.count(|totals| match outcome {
         Outcome::Done => totals.changed += 1,
         Outcome::Differs | Outcome::Exists => totals.differed += 1,
-        Outcome::Unknown => totals.unknown_changes += 1,
-        Outcome::Refused => {}
+        Outcome::Refused | Outcome::Unknown => {}
     });
 }
 
@@ -185,8 +174,6 @@ pub(super) async fn add_one(
 /// is unknown.
 async fn add(Actor { table, world, .. }: &Actor, which: usize, addition: &Addition) {
     let Addition { counter, own, pause } = addition;
-    let acknowledged =
-        change_counter(world, which, counter, |counter| counter.sent += 1).acknowledged;
     let mut is_unknown = false;
     let requests = if pause.is_some() { REQUESTS } else { 1 };
     for request in 0..requests {
@@ -197,17 +184,8 @@ async fn add(Actor { table, world, .. }: &Actor, which: usize, addition: &Additi
         let once = pause.map(|_| own.as_str());
         match add_one(table, (which, counter), &["value", own], once).await {
             Ok(updated) => {
-                let sent =
-                    change_counter(world, which, counter, |counter| counter.acknowledged += 1).sent;
-                let value = value_of(&updated.attributes).unwrap_or_default();
-                world.check(which, check_once(counter, &updated.attributes));
-                if !(acknowledged + 1..=sent).contains(&value) {
-                    let what = format!(
-                        "I6: {counter} is {value} after an addition; {acknowledged} were acknowledged before \
-                         it, and {sent} sent"
-                    );
-                    world.check(which, Err(Finding::of(counter, what)));
-                }
+                note(world, which, addition, true);
+                world.check(which, check_sum(counter, &updated.attributes));
                 world.count(|totals| totals.added += 1);
                 return;
             }
@@ -230,26 +208,24 @@ async fn add(Actor { table, world, .. }: &Actor, which: usize, addition: &Additi
             },
         }
     }
-    if is_unknown {
-        world.count(|totals| totals.unknown_additions += 1);
-    } else {
-        change_counter(world, which, counter, |counter| counter.refused += 1);
+    if !is_unknown {
+        note(world, which, addition, false);
     }
 }
 
-/// Checks that each counter is between the acknowledged additions and the sum of the acknowledged
-/// and the unknown ones.
+/// Checks that each counter has the additions that were made, and none that was rejected.
 pub(super) async fn check_counters(fresh: &TableEngine, world: &World) -> Result<(), Failure> {
     let counters = locked(&world.counters).clone();
-    for ((which, name), counter) in counters.into_iter().filter(|((which, _), _)| *which < KEYS) {
+    for ((which, name), additions) in counters {
         let get = async || fresh.get(&key(which), &sort_key(&name), true, soon()).await;
         let found = patiently(world, which, "reading a counter", get).await?;
         let attributes = found.map(|item| item.attributes).unwrap_or_default();
-        check_once(&name, &attributes).map_err(|finding| world.violation(which, finding))?;
-        let value = value_of(&attributes).unwrap_or_default();
-        if !(counter.acknowledged..=counter.sent - counter.refused).contains(&value) {
-            let what = format!("I6: {name} is {value} at the end: {counter:?}");
-            return Err(world.violation(which, Finding::of(&name, what)));
+        check_sum(&name, &attributes).map_err(|finding| world.violation(which, finding))?;
+        for (own, is_made) in additions {
+            if attributes.get(own.as_str()).is_some() != is_made {
+                let what = format!("I6: {own} was made: {is_made}. {name} shows the opposite");
+                return Err(world.violation(which, Finding::of(&name, what)));
+            }
         }
     }
     Ok(())

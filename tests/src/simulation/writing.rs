@@ -96,12 +96,9 @@ async fn append(Actor { table, world, .. }: Actor, which: usize, value: u64) {
     };
     let mut history = world.history(which);
     history.append_ended(value, sort_key.as_deref());
-    if let (Ok(written), Some(sort_key)) = (&appended, &sort_key) {
+    if let (Ok(_), Some(sort_key)) = (&appended, &sort_key) {
         history.acknowledged(sort_key);
-        world.count(|totals| {
-            totals.appended += 1;
-            totals.appended_again += u64::from(written.throttled > 0);
-        });
+        world.count(|totals| totals.appended += 1);
     }
 }
 
@@ -243,7 +240,6 @@ pub(super) async fn write_point(
     for request in 0..requests {
         if request > 0 {
             sleep(point_write.pause).await;
-            world.count(|totals| totals.repeated += 1);
         }
         let PointWrite { sort_key, kind, .. } = &point_write;
         let sent = world.registers(which).sent(sort_key, *kind, first.as_ref());

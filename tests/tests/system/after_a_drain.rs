@@ -161,8 +161,7 @@ async fn settling_under_load_costs_two_units_for_each_moved_kilobyte() {
     let items = large_or(8_000, 3_000);
     // 1,000 write units per second for each partition, and enough partitions that no two shards
     // share one.
-    let limits =
-        PartitionLimits { partitions: 65_536, split_after: None, ..PartitionLimits::default() };
+    let limits = PartitionLimits { partitions: 65_536, ..PartitionLimits::default() };
     let unlimited = PartitionLimits { write_units: 1e9, read_units: 1e9, ..limits };
     let fixture = Fixture::new(unlimited).await;
     // Room for the width, the logical key and the suffix of a shard of two digits.

@@ -48,6 +48,8 @@ fn refused(written: Result<Written, WriteError>) -> Option<u64> {
 async fn a_key_that_is_not_armed_is_read_as_it_is_and_not_written() {
     let tables = tables().await;
     let (table, wire) = tables.wired(1, |_| Fate::Pass);
+    let waits = table.not_armed_before(&key("a/1"), soon()).await.expect("a response");
+    assert_eq!(waits, Some(None), "nobody has claimed the table");
     assert_eq!(refused(put(&table, "a/1", "order-0001").await), None);
     let before = wire.calls().len();
     for _ in 0..3 {
@@ -213,16 +215,6 @@ async fn a_grown_key_without_a_pattern_is_no_native_key() {
     let kept = new.disarm(&all, soon()).await;
     assert!(matches!(kept, Err(TableError::Rejected(_))), "{kept:?}");
     new.disarm(&other, soon()).await.expect("it does not count yet");
-}
-
-#[tokio::test(start_paused = true)]
-async fn in_a_table_that_nobody_has_claimed_no_key_is_armed() {
-    let tables = tables().await;
-    let table = tables.instance(1);
-    let waits = table.not_armed_before(&key("a/1"), soon()).await.expect("a response");
-    assert_eq!(waits, Some(None));
-    let page = table.query(&PageQuery::new(key("a/1")), soon()).await.expect("a page");
-    assert_eq!(page.items.len(), 20);
 }
 
 #[tokio::test(start_paused = true)]

@@ -87,7 +87,7 @@ async fn what_cannot_be_stored_is_an_error_and_nothing_is_sent() {
         "allowed: up to 38 significant digits, and 0 or a magnitude of 1E-130 to 9.99E+125";
     let integers = "allowed: integers of up to 64 bits, or Value::N in an item of Attributes for \
                     up to 38 digits";
-    let (ones, zeros, huge) = ("1".repeat(39), "0".repeat(58), u128::MAX);
+    let (ones, zeros) = ("1".repeat(39), "0".repeat(58));
     let expected = [
         "partition key: it is empty; a key has at least one byte",
         "sort key: it is empty; a key has at least one byte",
@@ -108,8 +108,8 @@ async fn what_cannot_be_stored_is_an_error_and_nothing_is_sent() {
              {numbers}"
         ),
         &format!("attribute ids: it has more than 38 significant digits: {ones}; {numbers}"),
-        &format!("attribute lines[0]: it is a 128-bit integer: {huge}; {integers}"),
-        &format!("attribute total: it is a 128-bit integer: -1; {integers}"),
+        &format!("attribute lines[0]: it is a 128-bit integer; {integers}"),
+        &format!("attribute total: it is a 128-bit integer; {integers}"),
     ];
     assert_eq!(refused.len(), expected.len());
     for (result, expected) in refused.into_iter().zip(expected) {

@@ -5,7 +5,6 @@ mod adopting;
 mod after_a_drain;
 mod alarm_scaling;
 mod arming;
-mod audit_log;
 mod batch_put;
 mod client;
 mod console;

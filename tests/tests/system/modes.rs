@@ -2,11 +2,10 @@
 //! table.
 
 use aws_sdk_dynamodb::Client;
-use local::{Edition, EditionError, ServeOptions};
 use sharding::internal::TableEngine;
 use sharding::{TableConfig, TableError, Writes};
 use system_tests::metadata::{self, TABLE_ITEM, number, text};
-use system_tests::{Tables, TestEdition, config, count, partition_key, soon, survey};
+use system_tests::{Tables, config, soon};
 
 fn appends() -> TableConfig {
     config().with(|config| config.writes = Writes::Appends)
@@ -62,30 +61,4 @@ async fn another_protocol_and_a_damaged_item_are_rejected() {
     metadata::remove(&client, TABLE_ITEM, "pages").await;
     let error = table.check_mode(soon()).await.expect_err("the size of the directory is unknown");
     assert!(matches!(error, TableError::Damaged(_)), "{error:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_table_item_and_pages_are_no_keys() {
-    let table = Tables::unclaimed(config()).await.instance(1);
-    table.claim_mode(soon()).await.expect("claimed");
-    let key = partition_key("k");
-    table.set_shards(&key, count(2), soon()).await.expect("scaled");
-    let (keys, next) = table.list_keys(None, soon()).await.expect("a list");
-    let keys: Vec<_> = keys.into_iter().map(|(key, _)| key).collect();
-    assert_eq!((keys, next), (vec![key], None));
-    let survey = survey(&table).await;
-    assert_eq!(survey.keys().len(), 0, "it does not count as damaged metadata");
-}
-
-#[tokio::test]
-async fn an_edition_of_another_mode_does_not_start() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let data_dir = Some(directory.path().join("data"));
-    let ports = ServeOptions { port: 0, dynamodb_port: 0, ..ServeOptions::default() };
-    let options = ServeOptions { endpoint_port: 0, data_dir, ..ports };
-    TestEdition::start(options.clone(), appends()).await.stop().await;
-    let error = Edition::start(&options, config()).await.expect_err("another mode");
-    assert!(matches!(error, EditionError::Tables(_)), "{error}");
-    assert!(error.to_string().contains("it was made for \"appends\""), "{error}");
-    TestEdition::start(options, appends()).await.stop().await;
 }

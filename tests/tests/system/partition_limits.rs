@@ -19,8 +19,6 @@ const TIGHT: PartitionLimits = PartitionLimits {
     write_units: 5.0,
     read_units: 5.0,
     provisioned_write_units: None,
-    split_after: None,
-    doubles_after: None,
     ..PartitionLimits::NEW_ON_DEMAND_TABLE
 };
 

@@ -21,13 +21,9 @@ const WRITES_A_SECOND: u32 = 250;
 const UNITS: usize = 10;
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// One partition, which never splits.
-const LIMITS: PartitionLimits = PartitionLimits {
-    partitions: 1,
-    split_after: None,
-    doubles_after: None,
-    ..PartitionLimits::NEW_ON_DEMAND_TABLE
-};
+/// One partition.
+const LIMITS: PartitionLimits =
+    PartitionLimits { partitions: 1, ..PartitionLimits::NEW_ON_DEMAND_TABLE };
 /// The capacity of one partition.
 const WARM: WarmThroughput = WarmThroughput { write_units: 1_000, read_units: 3_000 };
 

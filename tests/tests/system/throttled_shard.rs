@@ -1,36 +1,30 @@
 //! A shard whose partition others fill: a write whose sort key is made for it goes elsewhere.
 
 use std::collections::BTreeSet;
-use std::future::ready;
 use std::iter::repeat_with;
-use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use local::clients_over;
 use serde_json::json;
-use sharding::internal::{Deadline, Environment, PartitionModel, SystemClock, TableEngine};
+use sharding::internal::Deadline;
 use sharding::{Attributes, Item, ShardedTable, WriteErrorKind, Writes};
-use system_tests::{Fate, Tables, config, count, partition_key, soon};
+use system_tests::{Call, Fate, Tables, config, count, partition_key, soon};
 use tokio::time::Instant;
 
 const APPENDS: u32 = 200;
+/// Throttles by the partition of a key, and by a limit of the whole table.
+const KEY_RANGE: &str = r#"{"__type":"x#ThrottlingException","throttlingReasons":[{"reason":"TableWriteKeyRangeThroughputExceeded","resource":"items"}]}"#;
+const MAX_ON_DEMAND: &str = r#"{"__type":"x#ThrottlingException","throttlingReasons":[{"reason":"TableWriteMaxOnDemandThroughputExceeded","resource":"items"}]}"#;
 
 /// The partition of the key's first shard throttles every write.
-#[derive(Debug)]
-struct FirstShardThrottled;
-
-impl PartitionModel for FirstShardThrottled {
-    fn write(&self, shard_key: String, _: u64) -> Pin<Box<dyn Future<Output = bool> + Send>> {
-        Box::pin(ready(shard_key != "hot"))
-    }
+fn throttles_first_shard(call: &Call) -> Fate {
+    let is_of_first = call.to_items && call.key.as_deref() == Some("hot");
+    if is_of_first { Fate::Refuse(KEY_RANGE) } else { Fate::Pass }
 }
 
 async fn appends(writes: Writes) {
     let tables = Tables::claimed(config().with(|config| config.writes = writes)).await;
-    let environment = Environment::seeded(SystemClock::default(), 7);
-    let model = Arc::new(FirstShardThrottled);
-    let table = TableEngine::over_model(&tables.client, tables.config, environment, model);
+    let (table, _) = tables.wired(7, throttles_first_shard);
     let key = partition_key("hot");
     let deadline = || Deadline::now() + Duration::from_secs(5);
     table.set_shards(&key, count(8), deadline()).await.expect("it grows");
@@ -58,28 +52,24 @@ async fn appends(writes: Writes) {
     panic!("no item has its place on the first shard");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_append_leaves_a_throttled_shard() {
     appends(Writes::Items).await;
     appends(Writes::Appends).await;
 }
 
-fn throttled(reason: &str) -> &'static str {
-    format!(
-        r#"{{"__type": "com.amazonaws.dynamodb.v20120810#ThrottlingException", "throttlingReasons":
-        [{{"reason": "TableWrite{reason}", "resource": "items"}}]}}"#
-    )
-    .leak()
-}
-
 /// The first request of an append is throttled. Returns its attempts, and the time until its end.
-async fn first_throttled(reason: &str, patience: Duration, writes: Writes) -> (u32, Duration) {
+async fn first_throttled(
+    refusal: &'static str,
+    patience: Duration,
+    writes: Writes,
+) -> (u32, Duration) {
     let tables = Tables::claimed(config().with(|config| {
         config.writes = writes;
         config.throttled_for = patience;
     }))
     .await;
-    let (key, refusal) = (partition_key("hot"), throttled(reason));
+    let key = partition_key("hot");
     let (table, _) = tables.wired(1, move |call| {
         let is_first = call.to_items && call.operation == "PutItem" && call.before == 0;
         if is_first { Fate::Refuse(refusal) } else { Fate::Pass }
@@ -95,11 +85,11 @@ async fn first_throttled(reason: &str, patience: Duration, writes: Writes) -> (u
 async fn only_a_write_that_may_move_is_repeated_at_once() {
     const SECOND: Duration = Duration::from_secs(1);
     for writes in [Writes::Items, Writes::Appends] {
-        let of_shard = first_throttled("KeyRangeThroughputExceeded", SECOND, writes).await;
+        let of_shard = first_throttled(KEY_RANGE, SECOND, writes).await;
         assert_eq!(of_shard, (2, Duration::ZERO), "{writes:?}");
-        let of_table = first_throttled("MaxOnDemandThroughputExceeded", SECOND, writes).await;
+        let of_table = first_throttled(MAX_ON_DEMAND, SECOND, writes).await;
         assert!(of_table.0 == 2 && of_table.1 > Duration::ZERO, "{writes:?}: {of_table:?}");
-        let never = first_throttled("KeyRangeThroughputExceeded", Duration::ZERO, writes).await;
+        let never = first_throttled(KEY_RANGE, Duration::ZERO, writes).await;
         assert_eq!(never.0, 1, "{writes:?}: throttled writes are not repeated");
     }
 }
@@ -107,11 +97,7 @@ async fn only_a_write_that_may_move_is_repeated_at_once() {
 #[tokio::test(start_paused = true)]
 async fn items_of_a_batch_leave_a_throttled_shard() {
     let tables = Tables::claimed(config()).await;
-    let refusal = throttled("KeyRangeThroughputExceeded");
-    let (engine, wire) = tables.wired(1, move |call| {
-        let is_first_shard = call.to_items && call.key.as_deref() == Some("hot");
-        if is_first_shard { Fate::Refuse(refusal) } else { Fate::Pass }
-    });
+    let (engine, wire) = tables.wired(1, throttles_first_shard);
     engine.set_shards(&partition_key("hot"), count(8), soon()).await.expect("it grows");
     let client = clients_over(wire.into_shared()).dynamodb;
     let table = ShardedTable::new(&client, tables.config.clone());

@@ -19,14 +19,12 @@ use crate::documented::documented;
 
 const COSTS: &str = include_str!("../../../docs/costs.md");
 
-/// Enough partitions that no two shards share one. They never split.
+/// Enough partitions that no two shards share one.
 const LIMITS: PartitionLimits = PartitionLimits {
     partitions: 65_536,
     write_units: 1_000.0,
     read_units: 3_000.0,
     provisioned_write_units: None,
-    split_after: None,
-    doubles_after: None,
     ..PartitionLimits::NEW_ON_DEMAND_TABLE
 };
 
@@ -158,8 +156,8 @@ async fn writes_of_every_kind_grow_with_the_shards() {
 #[tokio::test(start_paused = true)]
 async fn many_slow_instances_size_a_key_together_for_every_write() {
     for kind in [Kind::Put, Kind::Create] {
-        let tables = Tables::claimed(config()).await;
-        let tables = Tables { service_time: Duration::from_millis(5), ..tables };
+        let service_time = Duration::from_millis(5);
+        let tables = Tables { service_time, ..Tables::claimed(config()).await };
         let limits = PartitionLimits { partitions: 1_000, ..PartitionLimits::default() };
         tables.engine.set_limits([("items".to_owned(), limits)]);
         let wire = Wire::new(tables.connection(), |_| Fate::Pass);

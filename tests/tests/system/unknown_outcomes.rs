@@ -8,56 +8,36 @@ use std::time::Duration;
 use aws_credential_types::provider::{ProvideCredentials, future};
 use aws_sdk_dynamodb::config::{Credentials, IdentityCache};
 use local::clients_over;
+use sharding::WriteErrorKind;
 use sharding::internal::{Deadline, Environment, TableEngine};
 use sharding::maintenance::Drained;
-use sharding::{Item, TableConfig, WriteErrorKind};
-use system_tests::{
-    Call, Fate, Tables, TestClock, Wire, config, count, partition_key, soon, valued_item,
-};
+use system_tests::{Call, Fate, TestClock, Wire, config, count, partition_key, soon, valued_item};
+
+use crate::one_key::{Fixture, fixture, fixture_over, item, key};
 
 const FULL: &str = r#"{"__type":"x#ThrottlingException","message":"full","throttlingReasons":[]}"#;
 
 const DENIED: &str = r#"{"__type":"x#AccessDeniedException","message":"no"}"#;
 
-struct Bench {
-    tables: Tables,
-    wire: Wire,
-    table: TableEngine,
-}
-
-fn item(text: &str) -> Item {
-    valued_item(partition_key("k"), text, 1)
-}
-
-async fn bench(
-    of_table: TableConfig,
-    decide: impl Fn(&Call) -> Fate + Send + Sync + 'static,
-) -> Bench {
-    let tables = Tables::claimed(of_table).await;
-    let (table, wire) = tables.wired(1, decide);
-    Bench { tables, wire, table }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_rejection_after_a_lost_response_does_not_unstore_the_item() {
     for create in [false, true] {
-        let bench =
-            bench(config(), |call| match (call.to_items, call.operation.as_str(), call.before) {
-                (true, "PutItem", 0) => Fate::LoseResponse,
-                (true, "PutItem", _) => Fate::Refuse(DENIED),
-                _ => Fate::Pass,
-            })
-            .await;
-        let item = item("s");
+        let decide = |call: &Call| match (call.to_items, call.operation.as_str(), call.before) {
+            (true, "PutItem", 0) => Fate::LoseResponse,
+            (true, "PutItem", _) => Fate::Refuse(DENIED),
+            _ => Fate::Pass,
+        };
+        let fixture = fixture_over(decide, |_| {}).await;
+        let item = item("s", 1);
         let write = if create {
-            bench.table.create(&item, None, soon()).await
+            fixture.table.create(&item, None, soon()).await
         } else {
-            bench.table.put(&item, soon()).await
+            fixture.table.put(&item, soon()).await
         };
         let kind = write.expect_err("neither is known to be stored").kind;
         assert!(matches!(kind, WriteErrorKind::Unknown(_)), "{kind:?}");
         // Without the wire and the cache.
-        let other = bench.tables.instance(2);
+        let other = fixture.tables.instance(2);
         let found = other.get(&item.partition_key, &item.sort_key, true, soon()).await;
         assert!(found.expect("read").is_some(), "it was stored after all");
     }
@@ -89,29 +69,30 @@ impl ProvideCredentials for SlowSigner {
 
 #[tokio::test(start_paused = true)]
 async fn a_move_whose_lease_ran_out_while_it_was_signed_is_not_sent() {
-    let bench = bench(config(), |_| Fate::Pass).await;
-    let armed = Arc::new(AtomicBool::new(false));
-    let (clock, wire) = (bench.tables.clock.clone(), bench.wire.clone());
-    let signer = SlowSigner { clock: clock.clone(), wire, armed: Arc::clone(&armed) };
-    let client = clients_over(bench.wire.clone().into_shared()).dynamodb;
+    let Fixture { tables, wire, .. } = fixture(|_| {}).await;
+    let (armed, clock) = (Arc::new(AtomicBool::new(false)), tables.clock);
+    let (of_signer, is_armed) = (wire.clone(), Arc::clone(&armed));
+    let signer = SlowSigner { clock: clock.clone(), wire: of_signer, armed: is_armed };
+    let client = clients_over(wire.clone().into_shared()).dynamodb;
     let slow = client.config().to_builder().credentials_provider(signer);
     let slow = slow.identity_cache(IdentityCache::no_cache()).build();
     let client = aws_sdk_dynamodb::Client::from_conf(slow);
-    let table = TableEngine::with_environment(&client, config(), Environment::seeded(clock, 3));
-    let key = item("s").partition_key;
+    let environment = Environment::seeded(clock.clone(), 3);
+    let table = TableEngine::with_environment(&client, config(), environment);
+    let key = key();
     for number in 0..20 {
-        table.put(&item(&format!("s{number}")), soon()).await.expect("stored");
+        table.put(&item(&format!("s{number}"), 1), soon()).await.expect("stored");
     }
     table.set_shards(&key, count(2), soon()).await.expect("grown");
-    bench.tables.clock.jump(Duration::from_secs(1_200));
+    clock.jump(Duration::from_secs(1_200));
     table.begin_settle(&key, soon()).await.expect("it begins");
-    let before = bench.wire.calls().len();
+    let before = wire.calls().len();
     armed.store(true, Ordering::Relaxed);
     let in_time = Deadline::now() + Duration::from_secs(60);
     let drained = table.drain(&key, in_time).await.expect("the tables respond");
     assert!(matches!(drained, Drained::Waiting { .. }), "{drained:?}");
     assert!(!armed.load(Ordering::Relaxed), "it was frozen while it signed");
-    let calls = bench.wire.calls().split_off(before);
+    let calls = wire.calls().split_off(before);
     let first_move =
         calls.iter().position(|call| call.to_items && call.operation == "PutItem").expect("moved");
     let query = calls[..first_move].iter().rposition(|call| call.to_items).expect("read");
@@ -122,42 +103,42 @@ async fn a_move_whose_lease_ran_out_while_it_was_signed_is_not_sent() {
 async fn no_key_is_registered_before_its_metadata_is_known_not_lost() {
     let open = Arc::new(AtomicBool::new(false));
     let decided = Arc::clone(&open);
-    let registering = config().with(|config| config.register_keys = true);
-    let bench = bench(registering, move |call| {
+    let decide = move |call: &Call| {
         let is_look = call.to_items && call.operation == "Query";
         if is_look && !decided.load(Ordering::Relaxed) { Fate::Refuse(FULL) } else { Fate::Pass }
-    })
-    .await;
+    };
+    let fixture = fixture_over(decide, |of_table| of_table.register_keys = true).await;
     let registered = async || {
-        bench.table.finish_background_work().await;
-        let other = TableEngine::new(&bench.tables.client, config());
+        fixture.table.finish_background_work().await;
+        let other = TableEngine::new(&fixture.tables.client, config());
         !other.list_keys(None, soon()).await.expect("the list").0.is_empty()
     };
-    bench.table.put(&item("s"), soon()).await.expect("a write does not wait for the verdict");
+    fixture.table.put(&item("s", 1), soon()).await.expect("a write does not wait for the verdict");
     assert!(!registered().await);
-    assert!(bench.table.set_shards(&item("s").partition_key, count(4), soon()).await.is_err());
+    assert!(fixture.table.set_shards(&key(), count(4), soon()).await.is_err());
     assert!(!registered().await);
     open.store(true, Ordering::Relaxed);
-    bench.table.put(&item("u"), soon()).await.expect("stored");
+    fixture.table.put(&item("u", 1), soon()).await.expect("stored");
     assert!(registered().await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_point_read_repeats_only_its_unprocessed_keys() {
-    let bench = bench(config(), |call| match (call.operation.as_str(), call.before) {
+    let decide = |call: &Call| match (call.operation.as_str(), call.before) {
         ("BatchGetItem", 0) => Fate::HoldBack,
         _ => Fate::Pass,
-    })
-    .await;
-    let item = item("s2");
-    bench.table.put(&item, soon()).await.expect("stored on shard 1");
+    };
+    let fixture = fixture_over(decide, |_| {}).await;
+    // It has a home of its own under each width.
+    let item = valued_item(partition_key("k"), "s2", 1);
+    fixture.table.put(&item, soon()).await.expect("stored on shard 1");
     for shards in [8, 32, 128] {
-        bench.table.set_shards(&item.partition_key, count(shards), soon()).await.expect("scaled");
+        fixture.table.set_shards(&item.partition_key, count(shards), soon()).await.expect("scaled");
     }
-    let found = bench.table.get(&item.partition_key, &item.sort_key, true, soon()).await;
+    let found = fixture.table.get(&item.partition_key, &item.sort_key, true, soon()).await;
     assert_eq!(found.expect("read"), Some(item));
     let is_read = |call: &Call| call.to_items && call.operation.ends_with("GetItem");
-    let reads = bench.wire.calls().into_iter().filter(is_read);
+    let reads = fixture.wire.calls().into_iter().filter(is_read);
     let reads: Vec<(String, usize)> = reads.map(|call| (call.operation, call.keys)).collect();
     let expected = [("BatchGetItem".to_owned(), 4), ("GetItem".to_owned(), 0)];
     assert_eq!(reads, expected, "three of four keys were read, and one is left");
@@ -165,16 +146,16 @@ async fn a_point_read_repeats_only_its_unprocessed_keys() {
 
 #[tokio::test(start_paused = true)]
 async fn an_error_counts_its_attempts() {
-    let bench =
-        bench(config(), |call| match (call.to_items, call.operation.as_str(), call.before) {
-            (true, "PutItem", 0..3) => Fate::LoseResponse,
-            (true, "PutItem", _) => Fate::Refuse(FULL),
-            _ => Fate::Pass,
-        })
-        .await;
+    let decide = |call: &Call| match (call.to_items, call.operation.as_str(), call.before) {
+        (true, "PutItem", 0..3) => Fate::LoseResponse,
+        (true, "PutItem", _) => Fate::Refuse(FULL),
+        _ => Fate::Pass,
+    };
+    let fixture = fixture_over(decide, |_| {}).await;
     let deadline = Deadline::now() + Duration::from_secs(5);
-    let failed = bench.table.put(&item("s"), deadline).await.expect_err("nothing but failures");
-    let sent = bench.wire.operations().iter().filter(|operation| *operation == "PutItem").count();
+    let failed =
+        fixture.table.put(&item("s", 1), deadline).await.expect_err("nothing but failures");
+    let sent = fixture.wire.operations().iter().filter(|operation| *operation == "PutItem").count();
     assert_eq!(usize::try_from(failed.attempts), Ok(sent), "{failed:?}");
     assert_eq!(usize::try_from(failed.throttled), Ok(sent - 3), "{failed:?}");
 }

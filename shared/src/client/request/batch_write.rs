@@ -2,18 +2,16 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::time::Duration;
 
 use futures_util::stream::{BoxStream, Stream, StreamExt};
-use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
 use crate::client::ShardedTable;
 use crate::client::entry::BatchOutcome;
-use crate::client::request::{Target, Within, span};
+use crate::client::request::{Target, Within, span, within};
 use crate::engine::error::{InvalidRequest, WriteError, WriteErrorKind};
-use crate::engine::results::Written;
+use crate::engine::write::Written;
 use crate::values::value::Item;
 
 const CONCURRENCY: usize = 64;
@@ -24,7 +22,9 @@ pub(crate) enum Single {
     Delete(Target),
 }
 
-/// See [`ShardedTable::batch_put`] and [`ShardedTable::batch_delete`].
+/// See [`ShardedTable::batch_put`] and [`ShardedTable::batch_delete`]. The time limit is that of each
+/// item, from the beginning of its write; an item that is taken after the deadline fails at once, of
+/// kind `Deadline`.
 #[must_use = "a request does nothing unless it is awaited"]
 pub struct BatchWrite<'a> {
     table: ShardedTable,
@@ -33,6 +33,8 @@ pub struct BatchWrite<'a> {
     once: bool,
     within: Within,
 }
+
+within!(BatchWrite<'a>);
 
 impl fmt::Debug for BatchWrite<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -53,20 +55,6 @@ impl<'a> BatchWrite<'a> {
     /// Puts are made once, as by [`Put::once`](crate::request::Put::once). Deletions cannot be.
     pub const fn once(mut self, once: bool) -> Self {
         self.once = once;
-        self
-    }
-
-    /// The time limit of each item, from the beginning of its write. The default is
-    /// [`TableConfig::timeout`](crate::TableConfig::timeout).
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.within = Within::Timeout(timeout);
-        self
-    }
-
-    /// The instant by which all items must have ended, from `std` or from tokio. An item that is
-    /// taken later fails at once, of kind `Deadline`.
-    pub fn deadline(mut self, deadline: impl Into<Instant>) -> Self {
-        self.within = Within::Deadline(deadline.into());
         self
     }
 

@@ -7,8 +7,9 @@ use futures_util::{StreamExt, stream};
 use tracing::Instrument;
 
 use crate::client::ShardedTable;
+use crate::client::content::{FromValue, allowed};
 use crate::client::entry::Versioned;
-use crate::client::request::{FromValue, Sent, Target, Within, allowed, span, within};
+use crate::client::request::{Sent, Target, Within, sent_as, span, within};
 use crate::engine::Deadline;
 use crate::engine::error::{InvalidRequest, ReadError};
 
@@ -26,7 +27,7 @@ pub struct Get<T> {
     of: PhantomData<fn() -> T>,
 }
 
-within!(Get<T>);
+sent_as!(Get<T>, "get", Result<Option<Versioned<T>>, ReadError>);
 
 impl<T> Get<T> {
     pub(crate) fn new(table: ShardedTable, target: Result<Target, InvalidRequest>) -> Self {
@@ -52,33 +53,17 @@ impl<T> Get<T> {
     }
 }
 
-impl<T: FromValue + 'static> IntoFuture for Get<T> {
-    type Output = Result<Option<Versioned<T>>, ReadError>;
-    type IntoFuture = Sent<Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            let deadline = self.within.deadline(self.table.config());
-            let span = span("get", &self.table);
-            let read = read(&self.table, self.target?, self.fields, self.consistent, deadline);
-            read.instrument(span).await
-        })
+impl<T: FromValue> Get<T> {
+    async fn send(self, deadline: Deadline) -> Result<Option<Versioned<T>>, ReadError> {
+        let Target { partition_key, sort_key } = self.target?;
+        let engine = self.table.engine();
+        let found = engine.get_tagged(&partition_key, &sort_key, self.consistent, deadline).await?;
+        let Some((mut item, tag)) = found else { return Ok(None) };
+        if let Some(fields) = self.fields {
+            item.attributes.retain(|name, _| fields.contains(name));
+        }
+        Versioned::of((item, tag)).map(Some)
     }
-}
-
-async fn read<T: FromValue>(
-    table: &ShardedTable,
-    Target { partition_key, sort_key }: Target,
-    fields: Option<BTreeSet<String>>,
-    consistent: bool,
-    deadline: Deadline,
-) -> Result<Option<Versioned<T>>, ReadError> {
-    let found = table.engine().get_tagged(&partition_key, &sort_key, consistent, deadline).await;
-    let Some((mut item, tag)) = found? else { return Ok(None) };
-    if let Some(fields) = fields {
-        item.attributes.retain(|name, _| fields.contains(name));
-    }
-    Versioned::of((item, tag)).map(Some)
 }
 
 /// See [`ShardedTable::batch_get`].
@@ -86,22 +71,20 @@ async fn read<T: FromValue>(
 #[must_use = "a request does nothing unless it is awaited"]
 pub struct BatchGet<T> {
     table: ShardedTable,
-    targets: Vec<Result<Target, InvalidRequest>>,
-    consistent: bool,
+    gets: Vec<Get<T>>,
     within: Within,
-    of: PhantomData<fn() -> T>,
 }
 
 within!(BatchGet<T>);
 
 impl<T> BatchGet<T> {
-    pub(crate) fn new(table: ShardedTable, targets: Vec<Result<Target, InvalidRequest>>) -> Self {
-        Self { table, targets, consistent: false, within: Within::default(), of: PhantomData }
+    pub(crate) fn new(table: ShardedTable, gets: Vec<Get<T>>) -> Self {
+        Self { table, gets, within: Within::default() }
     }
 
     /// As [`Get::consistent`].
-    pub const fn consistent(mut self, consistent: bool) -> Self {
-        self.consistent = consistent;
+    pub fn consistent(mut self, consistent: bool) -> Self {
+        self.gets.iter_mut().for_each(|get| get.consistent = consistent);
         self
     }
 }
@@ -111,15 +94,15 @@ impl<T: FromValue + Send + 'static> IntoFuture for BatchGet<T> {
     type IntoFuture = Sent<Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let Self { table, targets, consistent, within, .. } = self;
+        let Self { table, gets, within } = self;
         Box::pin(async move {
             let deadline = within.deadline(table.config());
-            let reads = targets.into_iter().map(|target| {
-                let (table, span) = (table.clone(), span("batch_get", &table));
+            let reads = gets.into_iter().map(|get| {
+                let span = span("batch_get", &table);
                 // Boxed, because the SDK's futures nest so deeply that the compiler fails on
                 // futures that contain them.
-                let read = async move { read(&table, target?, None, consistent, deadline).await };
-                Box::pin(read.instrument(span)) as Sent<Result<Option<Versioned<T>>, ReadError>>
+                let read = Box::pin(get.send(deadline).instrument(span));
+                read as Sent<Result<Option<Versioned<T>>, ReadError>>
             });
             stream::iter(reads).buffered(BATCH_CONCURRENCY).collect().await
         })

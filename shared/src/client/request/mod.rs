@@ -20,13 +20,10 @@
 //! ```
 
 mod batch_write;
-mod delete;
 mod get;
-mod numbers;
-mod put;
 mod query;
 mod shards;
-mod update;
+mod write;
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -37,20 +34,17 @@ use tracing::Span;
 pub use crate::client::content::{FromValue, IntoValue};
 pub use batch_write::BatchWrite;
 pub(crate) use batch_write::Single;
-pub use delete::Delete;
 pub use get::{BatchGet, Get};
-pub use put::{Append, Create, Put};
 pub use query::Query;
 pub use shards::{ReadShards, ReadWidthHistory, SetShards};
-pub use update::Update;
+pub use write::{Append, Create, Delete, Put, Update};
 
 use crate::client::ShardedTable;
-use crate::client::content::NotOfType;
+use crate::client::content::item_attributes;
 use crate::config::TableConfig;
 use crate::engine::error::InvalidRequest;
 use crate::values::key::{KeyError, PartitionKey, SortKey, SortKeyType};
-use crate::values::value::{Attributes, Item, Value};
-use numbers::wrong_number;
+use crate::values::value::Item;
 
 type Sent<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -82,7 +76,7 @@ impl Within {
 
 /// The time limits that every request has.
 macro_rules! within {
-    ($request:ident $(<$of:ident>)?) => {
+    ($request:ident $(<$of:tt>)?) => {
         impl $(<$of>)? $request $(<$of>)? {
             /// The time limit of the request, from the `.await` on. The default is
             /// [`TableConfig::timeout`](crate::TableConfig::timeout).
@@ -104,10 +98,12 @@ pub(in crate::client) use within;
 /// `.await` sends the request with its `send`, in the span of this operation and within its time
 /// limit.
 macro_rules! sent_as {
-    ($request:ident, $operation:literal, $output:ty) => {
-        crate::client::request::within!($request);
+    ($request:ident $(<$of:ident>)?, $operation:literal, $output:ty) => {
+        crate::client::request::within!($request $(<$of>)?);
 
-        impl IntoFuture for $request {
+        impl $(<$of: crate::client::content::FromValue + 'static>)? IntoFuture
+            for $request $(<$of>)?
+        {
             type Output = $output;
             type IntoFuture = crate::client::request::Sent<Self::Output>;
 
@@ -209,52 +205,4 @@ fn own_sort_key(
             (SortKeyType::String | SortKeyType::Number, key) => Ok(key),
         });
     own.map_err(|error| InvalidRequest::of(what, error))
-}
-
-/// An item without its keys.
-fn item_attributes(
-    config: &TableConfig,
-    item: impl IntoValue,
-) -> Result<Attributes, InvalidRequest> {
-    let attributes = map(item)?;
-    attributes.keys().try_for_each(|name| allowed(config, name))?;
-    Ok(attributes)
-}
-
-fn map(item: impl IntoValue) -> Result<Attributes, InvalidRequest> {
-    let value = value("", item)?;
-    let kind = value.type_name();
-    let Value::M(attributes) = value else {
-        return Err(InvalidRequest::of("item", format_args!("it is {kind}, and must be a map")));
-    };
-    Ok(attributes)
-}
-
-/// A value that can be stored, of the attribute with this name; of the whole item if it is empty.
-fn value(name: &str, value: impl IntoValue) -> Result<Value, InvalidRequest> {
-    let value = value.into_value().map_err(|wrong| unfit(name, wrong))?;
-    check_numbers(name, &value)?;
-    Ok(value)
-}
-
-fn check_numbers(name: &str, value: &Value) -> Result<(), InvalidRequest> {
-    wrong_number(value).map_or(Ok(()), |wrong| Err(unfit(name, wrong)))
-}
-
-fn unfit(name: &str, NotOfType { attribute, why }: NotOfType) -> InvalidRequest {
-    let path = format!("{name}{attribute}");
-    let what = match path.trim_start_matches('.') {
-        "" => "item".to_owned(),
-        path => format!("attribute {path}"),
-    };
-    InvalidRequest::of(what, why)
-}
-
-/// Rejects names that belong to the keys or to the product.
-fn allowed(config: &TableConfig, name: &str) -> Result<(), InvalidRequest> {
-    if config.is_reserved(name) || name.is_empty() {
-        let why = "the name belongs to a key or to the product; any other name that is not empty is allowed";
-        return Err(InvalidRequest::of(format!("attribute {name}"), why));
-    }
-    Ok(())
 }

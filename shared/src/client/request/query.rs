@@ -2,16 +2,18 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::marker::PhantomData;
+use std::pin::Pin;
 
 use futures_util::stream::{self, Stream};
 use tracing::Instrument;
 
 use crate::client::ShardedTable;
+use crate::client::content::{FromValue, allowed};
 use crate::client::entry::{Counted, Entry, EntryTags, Page};
-use crate::client::request::{FromValue, Sent, Within, own_sort_key, partition_key, span, within};
+use crate::client::request::{Within, own_sort_key, partition_key, sent_as, span};
+use crate::engine::Deadline;
 use crate::engine::error::{InvalidRequest, ReadError};
-use crate::engine::read;
-use crate::engine::read::paging::PageAt;
+use crate::engine::read::{self, PageAt};
 use crate::values::cursor::{self, Position};
 use crate::values::key::{KeyError, PartitionKey, SortKey, SortKeyType};
 use crate::values::query::{Order, PageQuery};
@@ -48,7 +50,7 @@ pub struct Query<T> {
     of: PhantomData<fn() -> T>,
 }
 
-within!(Query<T>);
+sent_as!(Query<T>, "query", Result<Page<T>, ReadError>);
 
 impl<T> Query<T> {
     pub(crate) fn new(
@@ -150,7 +152,7 @@ impl<T> Query<T> {
     pub fn fields<'a>(self, names: impl IntoIterator<Item = &'a str>) -> Self {
         self.try_to(|query, table| {
             let names: Vec<&str> = names.into_iter().collect();
-            names.iter().try_for_each(|name| super::allowed(table.config(), name))?;
+            names.iter().try_for_each(|name| allowed(table.config(), name))?;
             query.fields = Some(names.into_iter().map(str::to_owned).collect());
             Ok(())
         })
@@ -190,9 +192,8 @@ impl<T> Query<T> {
         let mut checked = self.checked()?;
         match checked.position.take() {
             None => {}
-            Some(Position::First) => checked.query.after = None,
-            Some(Position::After(sort_key)) => checked.query.after = Some(sort_key),
-            Some(Position::Before(_) | Position::Last) => {
+            Some(Position { place, is_before: false }) => checked.query.after = place,
+            Some(Position { is_before: true, .. }) => {
                 let why = "it is of a previous page, and this request goes forwards";
                 return Err(InvalidRequest::of("cursor", why));
             }
@@ -239,7 +240,7 @@ impl<T: FromValue + Send + 'static> Query<T> {
         let page = read_page(&table, &query, within).await?;
         Ok(Counted {
             items: page.items.len(),
-            cursor: page.next.map(|next| cursor::encode(&query, &Position::After(next))),
+            cursor: page.next.map(|next| cursor::encode(&query, &Position::after(Some(next)))),
             shards: page.shards,
             consumed_capacity: page.consumed_capacity,
         })
@@ -293,41 +294,34 @@ fn read_page<'a>(
     table: &'a ShardedTable,
     query: &'a PageQuery,
     within: Within,
-) -> std::pin::Pin<Box<dyn Future<Output = Result<read::Page, ReadError>> + Send + 'a>> {
+) -> Pin<Box<dyn Future<Output = Result<read::Page, ReadError>> + Send + 'a>> {
     let page = async move { table.engine().query(query, within.deadline(table.config())).await };
     Box::pin(page.instrument(span("query", table)))
 }
 
-impl<T: FromValue + 'static> IntoFuture for Query<T> {
-    type Output = Result<Page<T>, ReadError>;
-    type IntoFuture = Sent<Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            let Checked { table, query, position, tags, within } = self.checked()?;
-            let begins = || query.after.clone().map_or(Position::First, Position::After);
-            let at_page = position.clone().unwrap_or_else(begins);
-            let deadline = within.deadline(table.config());
-            let span = span("query", &table);
-            let at = table.engine().page_at(&query, position, deadline).instrument(span).await?;
-            let (next, previous) = at.neighbours();
-            let PageAt { page, is_reversed, .. } = at;
-            let entries = page.items.into_iter().zip(page.versions);
-            let entries = entries.map(|(item, version)| Entry::of(item, version, tags));
-            let mut entries = entries.collect::<Result<Vec<_>, _>>()?;
-            if is_reversed {
-                entries.reverse();
-            }
-            Ok(Page {
-                entries,
-                cursor: next.map(|next| cursor::encode(&query, &next)),
-                previous: previous.map(|previous| cursor::encode(&query, &previous)),
-                shards: page.shards,
-                consumed_capacity: page.consumed_capacity,
-                is_backwards: is_reversed,
-                query,
-                at: at_page,
-            })
+impl<T: FromValue> Query<T> {
+    async fn send(self, deadline: Deadline) -> Result<Page<T>, ReadError> {
+        let Checked { table, query, position, tags, .. } = self.checked()?;
+        let begins = || Position::after(query.after.clone());
+        let at_page = position.clone().unwrap_or_else(begins);
+        let at = table.engine().page_at(&query, position, deadline).await?;
+        let (next, previous) = at.neighbours();
+        let PageAt { page, is_reversed, .. } = at;
+        let entries = page.items.into_iter().zip(page.versions);
+        let entries = entries.map(|(item, version)| Entry::of(item, version, tags));
+        let mut entries = entries.collect::<Result<Vec<_>, _>>()?;
+        if is_reversed {
+            entries.reverse();
+        }
+        Ok(Page {
+            entries,
+            cursor: next.map(|next| cursor::encode(&query, &next)),
+            previous: previous.map(|previous| cursor::encode(&query, &previous)),
+            shards: page.shards,
+            consumed_capacity: page.consumed_capacity,
+            is_backwards: is_reversed,
+            query,
+            at: at_page,
         })
     }
 }

@@ -5,21 +5,16 @@
 //! another one makes its own pass. [docs/protocol.md, Draining]
 
 pub(crate) mod begin;
-pub(crate) mod due;
-mod moves;
-pub(crate) mod pace;
-pub(crate) mod state;
+pub(crate) mod moves;
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::engine::drain::moves::{MOVE_CONCURRENCY, Move, Stop};
-use crate::engine::drain::pace::DrainBudget;
-use crate::engine::drain::state::OwnDrain;
-use crate::engine::events::{ScalingReason, ScalingStep};
-use crate::engine::views::keys::KeyJob;
+use crate::engine::drain::moves::{DrainBudget, MOVE_CONCURRENCY, Move, Stop};
+use crate::engine::views::keys::{KeyJob, OwnDrain};
+use crate::engine::width::{ScalingReason, ScalingStep};
 use crate::engine::{Deadline, TableEngine};
 use crate::protocol::drain::{is_young, may_begin_at, may_finish_at, may_purge, sources};
 use crate::protocol::metadata::{Change, Drain, ShardMetadata};

@@ -1,24 +1,53 @@
 //! The moves of a drain: copies items home and deletes old copies, several at once, under a lease
 //! and at a pace.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::sleep_until;
+use tokio::time::{Instant, sleep_until};
 
 use crate::engine::drain::DrainRun;
-use crate::engine::drain::pace::DrainBudget;
-use crate::engine::drain::state::OwnDrain;
 use crate::engine::retry::Backoff;
 use crate::engine::views::Record;
-use crate::engine::{Deadline, Inner};
+use crate::engine::views::keys::OwnDrain;
+use crate::engine::{Deadline, Inner, locked};
+use crate::protocol::copies::Answer;
 use crate::protocol::drain::{MayMove, may_move};
 use crate::protocol::view::Moment;
 use crate::table::error::TableError;
-use crate::table::{LeaseLasts, Place, Sent, StoredCopy};
+use crate::table::{LeaseLasts, Place, StoredCopy};
 use crate::values::key::{PartitionKey, ShardCount, ShardNumber};
 
 pub(crate) const MOVE_CONCURRENCY: usize = 16;
+
+/// Write units per second that several drains share, for a table with provisioned capacity.
+#[derive(Debug)]
+pub struct DrainBudget {
+    units_per_second: f64,
+    /// When the next units may be taken.
+    next: Mutex<Instant>,
+}
+
+impl DrainBudget {
+    /// This number of units a second, at least one.
+    #[must_use]
+    pub fn new(units_per_second: f64) -> Self {
+        Self { units_per_second: units_per_second.max(1.0), next: Mutex::new(Instant::now()) }
+    }
+
+    pub(crate) fn next(&self) -> MutexGuard<'_, Instant> {
+        locked(&self.next)
+    }
+
+    /// Takes units, and returns when they may be used.
+    pub(crate) fn take(&self, units: u64) -> Instant {
+        let mut next = self.next();
+        let at = (*next).max(Instant::now());
+        *next = at + Duration::from_secs_f64(units as f64 / self.units_per_second);
+        at
+    }
+}
 
 pub(crate) struct Move {
     pub(crate) copy: StoredCopy,
@@ -76,14 +105,14 @@ impl DrainRun<'_> {
                 own.pass.answered();
             }
             match sent {
-                Ok(Sent::Applied | Sent::Refused(_)) => {
+                Ok(Answer::Applied | Answer::Refused(_)) => {
                     self.items += 1;
                     if home.is_some() {
                         let now = self.job.inner.environment.now();
                         own.pass.found_home(at, copy.sort_key.clone(), copy.remembered(), now);
                     }
                 }
-                Ok(Sent::LeaseOver) => own.found = true,
+                Ok(Answer::Rejected | Answer::Unanswered) => own.found = true,
                 Err(error) if error.is_retryable() => stop = Some(Stop::Interrupted),
                 Err(error) => return Err(error.into()),
             }
@@ -133,7 +162,7 @@ impl Move {
         key: &PartitionKey,
         lasts: &LeaseLasts,
         deadline: Deadline,
-    ) -> (Self, Result<Sent, TableError>, bool) {
+    ) -> (Self, Result<Answer, TableError>, bool) {
         let (mut backoff, mut is_certain) = (Backoff::default(), true);
         loop {
             let (copy, lasts) = (&self.copy, Arc::clone(lasts));
@@ -152,5 +181,23 @@ impl Move {
                 return (self, Err(error), is_certain);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_budget_is_shared_and_what_was_not_used_is_not_saved() {
+        let budget = DrainBudget::new(20.0);
+        let began = Instant::now();
+        let at = |budget: &DrainBudget, units| (budget.take(units) - began).as_millis();
+        // A turn comes before its units, not after them.
+        assert_eq!([at(&budget, 4), at(&budget, 40), at(&budget, 4)], [0, 200, 2_200]);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!([at(&budget, 4), at(&budget, 4)], [60_000, 60_200]);
+        let least = DrainBudget::new(0.01);
+        assert_eq!(at(&least, 1), 60_000, "a table of five units is drained, too");
     }
 }

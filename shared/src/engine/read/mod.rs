@@ -1,11 +1,11 @@
 //! Reading: a page over all shards, or one item from all its places.
 
-pub(crate) mod paging;
 pub(in crate::engine) mod replicas;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use metrics::histogram;
 use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
@@ -15,15 +15,15 @@ use crate::engine::views::keys::KeyJob;
 use crate::engine::{Deadline, Inner, TableEngine, telemetry};
 use crate::policy::capacity::CapacityScope;
 use crate::protocol::layout::FIRST_ERA;
-use crate::protocol::merge::{Forecast, PageMerge, ShardPage, ShardPageRequest, Stored};
-use crate::protocol::read::{ReadEnd, knows_era, read_end};
+use crate::protocol::merge::{PageMerge, ShardPage, ShardPageRequest, Stored};
 use crate::protocol::tag::ETag;
 use crate::protocol::version::Version;
-use crate::protocol::view::{Moment, View};
-use crate::table::GetTarget;
+use crate::protocol::view::{Moment, ReadEnd, View, knows_era, read_end};
 use crate::table::error::{Cause, TableError};
+use crate::table::{GetTarget, RawItem};
+use crate::values::cursor::Position;
 use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
-use crate::values::query::{Order, PageQuery};
+use crate::values::query::PageQuery;
 use crate::values::value::Item;
 
 const QUERY_CONCURRENCY: usize = 64;
@@ -50,6 +50,32 @@ pub struct Page {
     pub consumed_capacity: f64,
 }
 
+/// The page of a query at a position.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PageAt {
+    /// The items as they were read: a page that ends before a position is read in reverse.
+    pub page: Page,
+    /// The page was read in reverse.
+    pub is_reversed: bool,
+    is_first: bool,
+}
+
+impl PageAt {
+    /// The positions of the next page and of the previous one, in the query's order.
+    pub fn neighbours(&self) -> (Option<Position>, Option<Position>) {
+        let first = self.page.items.first().map(|item| item.sort_key.clone());
+        let further = self.page.next.clone();
+        if self.is_reversed {
+            // An empty page before all items is followed by the first page.
+            (Some(Position::after(first)), further.map(|place| Position::before(Some(place))))
+        } else {
+            // An empty page after all items is preceded by the last page.
+            let next = further.map(|place| Position::after(Some(place)));
+            (next, (!self.is_first).then(|| Position::before(first)))
+        }
+    }
+}
+
 impl TableEngine {
     /// Reads a page. It may end early, with a place to continue from, at the deadline or at its
     /// size limit.
@@ -62,6 +88,29 @@ impl TableEngine {
             job.until_correct(|under| PageRun::new(&job, query, start.clone()).run(under)).await?;
         job.end().await;
         Ok(page)
+    }
+
+    /// Reads the page at a position: the first page without one. A page that ends before a sort key
+    /// is empty only if there are no items before that.
+    pub async fn page_at(
+        &self,
+        query: &PageQuery,
+        position: Option<Position>,
+        deadline: Deadline,
+    ) -> Result<PageAt, ReadError> {
+        let Position { place: after, is_before: is_reversed } =
+            position.unwrap_or_else(|| Position::after(query.after.clone()));
+        let is_first = !is_reversed && after.is_none();
+        let order = if is_reversed { query.order.reversed() } else { query.order };
+        let mut query = PageQuery { after, order, ..query.clone() };
+        loop {
+            let page = self.query(&query, deadline).await?;
+            if is_reversed && page.items.is_empty() && page.next.is_some() {
+                query.after = page.next;
+                continue;
+            }
+            return Ok(PageAt { page, is_reversed, is_first });
+        }
     }
 
     /// Reads one item: the newest copy of all its places.
@@ -146,8 +195,6 @@ impl<'a> PageRun<'a> {
             let known = job.state.known();
             (known.item_bytes, known.spacing.clone())
         };
-        let end = if query.order == Order::Ascending { &query.to } else { &query.from };
-        let forecast = Forecast { spacing, end: end.clone(), prefix: query.prefix.clone() };
         let fitting = |bytes: f64| (PAGE_BYTES as f64 / bytes) as usize + 1;
         Self {
             job,
@@ -155,7 +202,7 @@ impl<'a> PageRun<'a> {
             merge: PageMerge::new(query.limit, query.order, start)
                 .with_items_per_unit(READ_UNIT_BYTES / item_bytes.unwrap_or(ASSUMED_ITEM_BYTES))
                 .sharing_at_most(item_bytes.map_or(MAX_ITEMS_OF_UNKNOWN_SIZE, fitting))
-                .with_forecast(forecast),
+                .with_forecast(&spacing, query),
             pages: JoinSet::new(),
             waiting: Vec::new(),
             consumed: 0.0,
@@ -230,7 +277,8 @@ impl<'a> PageRun<'a> {
         if self.query.fields.is_none() {
             state.learn_page(self.bytes, self.query.after.as_ref(), &items);
         }
-        telemetry::page(shards, self.consumed);
+        histogram!("ShardingFanOut").record(shards as f64);
+        histogram!("ShardingConsumedReadUnits").record(self.consumed);
         let page = Page { items, versions, next, shards, consumed_capacity: self.consumed };
         Ok((page, self.era, view))
     }
@@ -380,27 +428,23 @@ impl KeyJob<'_> {
         target: GetTarget<'_>,
         shards: &BTreeSet<ShardNumber>,
     ) -> Result<Option<Stored<Item>>, TableError> {
-        let tables = &self.inner.tables;
-        let missing = shards.iter().copied().collect();
-        let read = |missing: Vec<_>| async move { tables.get_copies(target, &missing).await };
-        let found = self.read_every(missing, read).await?;
-        Ok(found.into_iter().max_by_key(|copy| copy.version))
+        let found = self.read_every(target, shards.iter().copied().collect()).await?;
+        let items = found.into_iter().map(|(_, raw)| self.inner.tables.as_item(self.key, raw));
+        let copies = items.collect::<Result<Vec<_>, TableError>>()?;
+        Ok(copies.into_iter().max_by_key(|copy| copy.version))
     }
 
-    /// Reads copies on all of these shards. Shards that were read are not read again. `read`
-    /// returns the copies, and the shards that were not read because capacity was missing.
-    pub(crate) async fn read_every<T, F>(
+    /// Reads what is stored on all of these shards. Shards that were read are not read again.
+    pub(crate) async fn read_every(
         &self,
+        target: GetTarget<'_>,
         mut missing: Vec<ShardNumber>,
-        read: impl Fn(Vec<ShardNumber>) -> F,
-    ) -> Result<Vec<T>, TableError>
-    where
-        F: Future<Output = Result<(Vec<T>, Vec<ShardNumber>), TableError>>,
-    {
+    ) -> Result<Vec<(ShardNumber, RawItem)>, TableError> {
         let KeyJob { inner, deadline, .. } = self;
         let (mut found, mut backoff) = (Vec::new(), Backoff::default());
         loop {
-            let (more, unprocessed) = inner.retrying(*deadline, || read(missing.clone())).await?;
+            let read = || inner.tables.get_copies(target, &missing);
+            let (more, unprocessed) = inner.retrying(*deadline, read).await?;
             found.extend(more);
             if unprocessed.is_empty() {
                 return Ok(found);

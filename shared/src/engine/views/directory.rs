@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use tokio::sync::OnceCell;
+use metrics::{counter, histogram};
 use tokio::time::timeout_at;
 
 use crate::engine::{Deadline, Inner, locked, telemetry};
@@ -23,8 +23,6 @@ use crate::values::throughput::WarmThroughput;
 pub(crate) struct Directory {
     /// Every page, once the table item has been read. Larger ones replace them.
     pages: RwLock<Option<Arc<KnownPages>>>,
-    /// This process may write: the table item exists, and agrees.
-    pub(crate) claim: OnceCell<()>,
 }
 
 /// The pages of one division.
@@ -224,7 +222,7 @@ impl Inner {
             page = page.number,
             "a page of the directory is missing or incomplete, so the item of each key is read: rebuild it"
         );
-        telemetry::directory_incomplete();
+        counter!("ShardingDirectoryIncomplete").increment(1);
         *locked(&page.incomplete_at) = Some(self.environment.now());
         Ok(PageRead::Incomplete)
     }
@@ -233,7 +231,7 @@ impl Inner {
         let StoredPage { entries, warm, bytes, .. } = stored;
         let fill = bytes as f64 / FULL_PAGE_BYTES as f64;
         if fill >= REPORTED_SHARE {
-            telemetry::directory_fill(fill);
+            histogram!("ShardingDirectoryFill").record(fill * 100.0);
         }
         let view = |layout| Arc::new(View { layout, asked_at });
         let listed = entries.into_iter().map(|(key, layout)| (key, layout.map(view))).collect();

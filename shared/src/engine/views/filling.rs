@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::engine::events::ScalingReason;
 use crate::engine::views::keys::KeyJob;
+use crate::engine::width::ScalingReason;
 use crate::engine::{Deadline, Inner, TableEngine};
 use crate::protocol::directory::{KeyDigest, MAX_COPIES, SPLIT_PAGE_BYTES, supersedes};
 use crate::protocol::history::ShardHistory;

@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use crate::engine::drain::state::OwnDrain;
 use crate::engine::views::Record;
 use crate::engine::{Deadline, Inner, locked, telemetry};
 use crate::policy::capacity::CapacityScope;
 use crate::policy::pressure::{Pressure, PressureTracker};
 use crate::protocol::directory::KeyDigest;
+use crate::protocol::drain::Pass;
+use crate::protocol::metadata::ShardMetadata;
 use crate::protocol::view::{Moment, OBSERVER_PAUSE, View};
+use crate::table::StoredCopy;
 use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::values::spacing::Spacing;
 use crate::values::throughput::WarmThroughput;
@@ -53,8 +55,6 @@ pub(crate) struct KeyState {
     pub(crate) is_watching: Arc<AtomicBool>,
     /// Held while a closing is waited for, so that concurrent writers poll once.
     pub(crate) opening_turn: tokio::sync::Mutex<()>,
-    /// The back-off from the work of other actors on this key.
-    pub(crate) conflicts: Conflicts,
     pub(crate) drain: tokio::sync::Mutex<Option<OwnDrain>>,
     /// Deletions that may read before they leave a tombstone, in this second of the monotonic
     /// clock.
@@ -85,6 +85,8 @@ pub(crate) struct Known {
     throttled_at: HashMap<ShardNumber, Moment>,
     /// When this instance makes its next scaling decision.
     pub(crate) quiet: Option<Quiet>,
+    /// The back-off from the work of other actors on this key.
+    pub(crate) conflicts: Conflicts,
     /// Since when other keys fill the key's partitions.
     pub(crate) crowded_since: Option<Moment>,
     /// The pool of observations that has this instance's rate: when it began.
@@ -194,6 +196,31 @@ impl KeyState {
             (counted & 0xFF <= MAX_CHECKED_DELETIONS_PER_SECOND).then_some(counted)
         };
         self.looks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count).is_ok()
+    }
+}
+
+/// The state of a drain that this instance keeps between two calls.
+#[derive(Debug)]
+pub(crate) struct OwnDrain {
+    /// Epoch seconds.
+    pub(crate) began: u64,
+    pub(crate) pass: Pass<SortKey, StoredCopy>,
+    /// The next source to read, and the sort key to continue after.
+    pub(crate) next: (ShardNumber, Option<SortKey>),
+    /// The remembered copies must be deleted before more is read.
+    pub(crate) deletes: bool,
+    /// This round over the sources copied or found something, so another round must follow.
+    pub(crate) found: bool,
+    /// When an item that is left to expire will have expired.
+    pub(crate) expiring_until: Option<u64>,
+}
+
+impl OwnDrain {
+    /// Begins a pass under this instance's own mark.
+    pub(crate) fn begin(marked: &ShardMetadata, inner: &Inner, now: u64) -> Self {
+        let pass = Pass::begin(marked, inner.always_first().is_some());
+        let next = (ShardNumber::FIRST, None);
+        Self { began: now, pass, next, deletes: false, found: false, expiring_until: None }
     }
 }
 
@@ -314,10 +341,7 @@ impl Drop for Running {
 /// may have stopped, or its page may answer late. So the pause doubles with each conflict.
 /// Otherwise, actors would reject each other's opens, and write the same entry again and again.
 #[derive(Debug, Default)]
-pub(crate) struct Conflicts(Mutex<SeenConflicts>);
-
-#[derive(Debug, Default)]
-struct SeenConflicts {
+pub(crate) struct Conflicts {
     era: u64,
     generation: u64,
     count: u32,
@@ -326,28 +350,26 @@ struct SeenConflicts {
 impl Conflicts {
     /// Observes a closing, and returns the pause before its takeover, which is also the longest
     /// random pause on top. A later generation of an era is a conflict: the closing was taken over.
-    pub(crate) fn observe(&self, era: u64, generation: u64) -> Duration {
-        let mut seen = locked(&self.0);
-        if seen.era != era {
-            *seen = SeenConflicts { era, generation, count: 0 };
-        } else if seen.generation < generation {
-            seen.generation = generation;
-            seen.count += 1;
+    pub(crate) fn observe(&mut self, era: u64, generation: u64) -> Duration {
+        if self.era != era {
+            *self = Self { era, generation, count: 0 };
+        } else if self.generation < generation {
+            self.generation = generation;
+            self.count += 1;
         }
-        pause_after(seen.count)
+        self.pause()
     }
 
     /// Notes that a page is behind an item, which another actor may be publishing. Returns the
     /// longest random pause before this one publishes it, too.
-    pub(crate) fn note_behind(&self) -> Duration {
-        let mut seen = locked(&self.0);
-        seen.count += 1;
-        pause_after(seen.count)
+    pub(crate) fn note_behind(&mut self) -> Duration {
+        self.count += 1;
+        self.pause()
     }
-}
 
-fn pause_after(conflicts: u32) -> Duration {
-    OBSERVER_PAUSE * (1 << conflicts.min(MAX_DOUBLINGS))
+    fn pause(&self) -> Duration {
+        OBSERVER_PAUSE * (1 << self.count.min(MAX_DOUBLINGS))
+    }
 }
 
 #[cfg(test)]
@@ -385,7 +407,7 @@ mod tests {
 
     #[test]
     fn takeovers_and_repairs_of_a_change_share_one_pause() {
-        let conflicts = Conflicts::default();
+        let mut conflicts = Conflicts::default();
         let rows = [
             (Some((1, 2)), 500),
             (Some((1, 2)), 500),

@@ -3,15 +3,15 @@
 pub(in crate::engine) mod directory;
 pub(in crate::engine) mod filling;
 pub(in crate::engine) mod keys;
-mod mode;
+pub(in crate::engine) mod mode;
 mod publishing;
-mod throughput;
 
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::config::Writes;
@@ -115,7 +115,7 @@ impl KeyJob<'_> {
         let is_long = view.asked_at.since(since).is_some_and(|behind| behind > PAGE_REPAIR_PERIOD);
         drop(known);
         // A process that only reads may not write.
-        if is_long && self.inner.directory.claim.initialized() {
+        if is_long && self.inner.arming.claim.initialized() {
             self.in_background(&self.state.is_repairing, |inner, key, state| async move {
                 let job = KeyJob::new(&inner, &key, state, Instant::now() + CHANGE_TIMEOUT);
                 if let Err(error) = job.repair_later().await {
@@ -137,8 +137,8 @@ impl KeyJob<'_> {
     /// As [`repair`](Self::repair), after a random pause: of many instances that notice the same,
     /// the first to wake repairs.
     pub(crate) async fn repair_later(&self) -> Result<(), TableError> {
-        let environment = &self.inner.environment;
-        sleep(environment.jitter(self.state.conflicts.note_behind())).await;
+        let longest = self.state.known().conflicts.note_behind();
+        sleep(self.inner.environment.jitter(longest)).await;
         self.repair().await
     }
 
@@ -295,23 +295,15 @@ impl KeyJob<'_> {
         let soon = self
             .deadline
             .min(Instant::now() + LOSS_CHECK_TIMEOUT.min(self.inner.config.lease() / 4));
-        let (mut read, mut looked) = (pin!(self.read_record()), pin!(self.has_further_items(soon)));
-        let mut found = None;
-        let record = loop {
-            tokio::select! {
-                // In this order, so that a seed determines a run.
-                biased;
-                record = &mut read => break record?,
-                answer = &mut looked, if found.is_none() => found = Some(answer),
-            }
+        let (read, looked) = (pin!(self.read_record()), pin!(self.has_further_items(soon)));
+        let (record, found) = match select(read, looked).await {
+            Either::Left((Ok(record), looked)) if !record.exists => (record, looked.await),
+            Either::Left((record, _)) => return record,
+            Either::Right((found, read)) => (read.await?, found),
         };
         if record.exists {
             return Ok(record);
         }
-        let found = match found {
-            Some(found) => found,
-            None => looked.await,
-        };
         match self.check_not_lost(found, soon).await {
             Ok(()) => self.state.known().is_new = true,
             // No result. The next check repeats the question.

@@ -8,7 +8,7 @@ use crate::protocol::armed::Armed;
 use crate::protocol::directory::{Division, PAGES};
 use crate::protocol::version::Version;
 use crate::table::error::{TableError, unless_refused};
-use crate::table::{Mode, TABLE_KEY, Table, TableItem};
+use crate::table::{Mode, SHARED_SETTINGS, TABLE_KEY, Table, TableItem};
 use crate::values::key::{ShardKeys, SortKeyType};
 use crate::values::placement::Placement;
 
@@ -18,7 +18,7 @@ const PROTOCOL: u64 = 4;
 
 /// What the pages say about the directory, if the table item is lost, or was restored to an earlier
 /// state.
-struct FoundDirectory {
+pub(in crate::engine) struct FoundDirectory {
     /// Absent if no page is complete.
     division: Option<Division>,
     next_pages: Option<u32>,
@@ -27,7 +27,7 @@ struct FoundDirectory {
 
 /// How a table is claimed that has no table item.
 #[derive(Clone, Copy)]
-enum New<'a> {
+pub(in crate::engine) enum New<'a> {
     /// If it is empty, all its keys are armed.
     ArmedIfEmpty,
     Unarmed,
@@ -72,16 +72,11 @@ impl TableEngine {
 }
 
 impl Inner {
-    /// Before the first write: the table item exists, and agrees. A table without one must be new.
-    pub(crate) async fn claim_once(&self, deadline: Deadline) -> Result<(), TableError> {
-        self.claim_once_as(New::ArmedIfEmpty, deadline).await
-    }
-
-    async fn claim_once_as(&self, how: New<'_>, deadline: Deadline) -> Result<(), TableError> {
-        self.directory.claim.get_or_try_init(|| self.claim(how, deadline)).await.copied()
-    }
-
-    async fn claim(&self, how: New<'_>, deadline: Deadline) -> Result<(), TableError> {
+    pub(in crate::engine) async fn claim(
+        &self,
+        how: New<'_>,
+        deadline: Deadline,
+    ) -> Result<(), TableError> {
         let found = if let New::Rebuilt(found) = how { Some(found) } else { None };
         let is_new = found.is_none();
         let read = || self.read_table_item(deadline);
@@ -189,15 +184,9 @@ impl Inner {
             );
             return Err(self.tables.unusable(Table::Main, why));
         }
-        let compared = [
-            ("WRITES", &stored.writes, &own.writes),
-            ("SHARD_PLACEMENT", &stored.placement, &own.placement),
-            ("ADOPT_SHARDS, SHARD_SEPARATOR", &stored.layout, &own.layout),
-            ("PARTITION_KEY_NAME, SORT_KEY_NAME, SORT_KEY_TYPE", &stored.keys, &own.keys),
-        ];
-        if let Some((settings, stored, own)) =
-            compared.iter().find(|(_, stored, own)| stored != own)
-        {
+        let mut compared = SHARED_SETTINGS.iter().zip(stored.settings.iter().zip(&own.settings));
+        let differing = compared.find(|(_, (stored, own))| stored != own);
+        if let Some(((_, settings), (stored, own))) = differing {
             let why = format!(
                 "it was made for {stored:?}, as the item {TABLE_KEY} of {table_of} says; this process is for {own:?} \
                  ({settings}): see \"Changing WRITES\" in docs/operations.md"
@@ -225,13 +214,9 @@ impl Inner {
             SortKeyType::Number => "N",
         };
         let keys = format!("{} S, {} {kind}", config.partition_key_name, config.sort_key_name);
-        Mode {
-            writes: name_of(&Writes::NAMES, config.writes()),
-            protocol: PROTOCOL,
-            layout,
-            placement: name_of(&Placement::NAMES, config.placement),
-            keys,
-        }
+        let writes = name_of(&Writes::NAMES, config.writes());
+        let placement = name_of(&Placement::NAMES, config.placement);
+        Mode { protocol: PROTOCOL, settings: [writes, placement, layout, keys] }
     }
 }
 

@@ -5,13 +5,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use metrics::{counter, histogram};
 use tokio::time::{Instant, sleep};
 
-use crate::engine::events::ScalingReason;
 use crate::engine::views::Record;
 use crate::engine::views::keys::{CHANGE_TIMEOUT, KeyJob, KeyState, Quiet};
-use crate::engine::width::{ScaleOutcome, millis};
-use crate::engine::{Deadline, Inner, TableEngine, telemetry};
+use crate::engine::width::{ScaleOutcome, ScalingReason, millis};
+use crate::engine::{Deadline, Inner, TableEngine};
 use crate::policy::decision::{RECHECK_PERIOD, ScalingDecision};
 use crate::policy::pressure::{MAX_SAMPLING_PERIOD, OBSERVATION_PERIOD, Seen};
 use crate::protocol::growth::GrowthRecord;
@@ -19,7 +19,7 @@ use crate::protocol::layout::Layout;
 use crate::protocol::metadata::{Change, ShardMetadata};
 use crate::protocol::view::{CROWD_BACKOFF, Moment};
 use crate::table::error::TableError;
-use crate::table::{Evidence, Shortage, Together};
+use crate::table::{Evidence, Pool, Together};
 use crate::values::key::PartitionKey;
 use crate::values::throughput::WarmThroughput;
 
@@ -72,21 +72,9 @@ impl ReportedKey<'_> {
     /// [`TableError`] if the tables could not be used.
     pub async fn carry_out(self, throttled: u64) -> Result<ScaleOutcome, TableError> {
         self.job.inner.claim_once(self.job.deadline).await?;
-        let change = PolicyChange {
-            decision: self.decision,
-            growth: GrowthRecord::default(),
-            partitions: self.partitions,
-            reason: ScalingReason::Reported { throttled },
-        };
-        self.job.carry_out(&self.record, change).await
+        let (growth, reason) = (GrowthRecord::default(), ScalingReason::Reported { throttled });
+        self.job.carry_out(&self.record, (self.decision, self.partitions), growth, reason).await
     }
-}
-
-struct PolicyChange {
-    decision: ScalingDecision,
-    growth: GrowthRecord,
-    partitions: Option<u32>,
-    reason: ScalingReason,
 }
 
 impl KeyJob<'_> {
@@ -177,18 +165,14 @@ impl KeyJob<'_> {
         } else {
             self.state.known().crowded_since = None;
         }
-        let change = |decision| PolicyChange {
-            decision,
-            growth: policy.record(&record.metadata, seen, seconds),
-            partitions: seen.partitions,
-            reason: ScalingReason::Throttled(seen.pressure),
-        };
+        let growth = policy.record(&record.metadata, seen, seconds);
+        let (partitions, reason) = (seen.partitions, ScalingReason::Throttled(seen.pressure));
         if matches!(decision, ScalingDecision::ScaleOut(_))
             && let Some(short) = policy.lacking(record.metadata.number_of_shards, seen, seconds)
         {
-            self.carry_out(&record, change(short)).await?;
+            self.carry_out(&record, (short, partitions), growth, reason).await?;
         }
-        self.carry_out(&record, change(decision)).await
+        self.carry_out(&record, (decision, partitions), growth, reason).await
     }
 
     fn observation(&self) -> Seen {
@@ -229,17 +213,18 @@ impl KeyJob<'_> {
         seen: Seen,
         layout: &Layout,
     ) -> Result<ControlFlow<ScaleOutcome, Seen>, TableError> {
-        let (now, generation) = (self.inner.environment.now().epoch_millis(), layout.generation);
-        let partitions = seen.partitions;
+        let now = self.inner.environment.now().epoch_millis();
+        let (generation, partitions) = (layout.generation, seen.partitions);
+        let pool = Pool { key: self.key, generation, partitions };
         // If many instances find their table short again, each reads, but only one writes.
         let was_short = self.state.known().quiet.is_some_and(|quiet| quiet.is_short);
         if was_short
-            && let Ok(together) = self.read_evidence(generation, partitions).await
+            && let Ok(together) = self.read_evidence(pool).await
             && let Some(short) = reported_shortage(&together, now)
         {
             return Ok(ControlFlow::Break(short));
         }
-        match self.add_evidence(generation, partitions, now).await {
+        match self.add_evidence(pool, now).await {
             Ok(together) => {
                 if let Some(short) = reported_shortage(&together, now) {
                     return Ok(ControlFlow::Break(short));
@@ -261,29 +246,20 @@ impl KeyJob<'_> {
             self.wait_for_open().await?;
             return Ok(ControlFlow::Break(ScaleOutcome::Superseded));
         }
-        let together = self.read_evidence(generation, partitions).await.unwrap_or_default();
+        let together = self.read_evidence(pool).await.unwrap_or_default();
         Ok(match reported_shortage(&together, now) {
             Some(short) => ControlFlow::Break(short),
             None => ControlFlow::Continue(seen.with(&together)),
         })
     }
 
-    async fn read_evidence(
-        &self,
-        generation: u64,
-        partitions: Option<u32>,
-    ) -> Result<Together, TableError> {
-        let read = || self.inner.tables.get_evidence(self.key, generation, partitions);
+    async fn read_evidence(&self, pool: Pool<'_>) -> Result<Together, TableError> {
+        let read = || self.inner.tables.get_evidence(pool);
         self.inner.retrying(self.soon(), read).await
     }
 
     /// Adds this instance's unreported observations to the pool, and reads it.
-    async fn add_evidence(
-        &self,
-        generation: u64,
-        partitions: Option<u32>,
-        now: u64,
-    ) -> Result<Together, TableError> {
+    async fn add_evidence(&self, pool: Pool<'_>, now: u64) -> Result<Together, TableError> {
         let at = self.inner.environment.now().monotonic;
         let oldest = now.saturating_sub(millis(OBSERVATION_PERIOD));
         let evidence = {
@@ -291,18 +267,10 @@ impl KeyJob<'_> {
             let is_new = known.pool < oldest;
             let rate = known.pressure.seen(at).rate;
             let (seen, items) = known.pressure.take_unreported(at);
-            Evidence {
-                seen,
-                // Each instance counts once.
-                rate: if is_new { rate as u64 } else { 0 },
-                items,
-                generation,
-                partitions,
-                now,
-                oldest,
-            }
+            // Each instance counts once.
+            Evidence { seen, rate: if is_new { rate as u64 } else { 0 }, items }
         };
-        let add = || self.inner.tables.add_evidence(self.key, evidence);
+        let add = || self.inner.tables.add_evidence(pool, evidence, (now, oldest));
         let together = self.inner.retrying(self.soon(), add).await?;
         self.state.known().pool = together.begun;
         Ok(together)
@@ -323,12 +291,12 @@ impl KeyJob<'_> {
         let (inner, now) = (self.inner, self.inner.environment.now().epoch_millis());
         // The generation as instances see it: a key that is not listed has none.
         let generation = self.view_of(record).layout.generation;
+        let pool = Pool { key: self.key, generation, partitions };
         // If the partitions are not known, an instance decides nothing for minutes. Others may have
         // observed that the last growth helped.
         let stands_until = until.saturating_mul(1_000).min(now + millis(MAX_SHORTAGE_PERIOD));
         let latest = now + 2 * millis(MAX_SHORTAGE_PERIOD);
-        let shortage = Shortage { generation, partitions, now, until: stands_until, latest };
-        let claim = || inner.tables.claim_shortage(self.key, shortage);
+        let claim = || inner.tables.claim_shortage(pool, (now, stands_until, latest));
         let is_first = inner.retrying(self.deadline, claim).await?;
         if is_first {
             tracing::warn!(
@@ -336,7 +304,9 @@ impl KeyJob<'_> {
                 write_units,
                 "the table is short of partitions, not this key of shards"
             );
-            telemetry::short_of_partitions(write_units);
+            // 1 if the number is unknown.
+            let needed = write_units.unwrap_or(1);
+            histogram!("ShardingShortOfPartitions").record(needed as f64);
         }
         Ok(is_first)
     }
@@ -344,9 +314,10 @@ impl KeyJob<'_> {
     async fn carry_out(
         &self,
         record: &Record,
-        change: PolicyChange,
+        (decision, partitions): (ScalingDecision, Option<u32>),
+        growth: GrowthRecord,
+        reason: ScalingReason,
     ) -> Result<ScaleOutcome, TableError> {
-        let PolicyChange { decision, growth, partitions, reason } = change;
         match decision {
             ScalingDecision::ScaleOut(to) => {
                 tracing::info!(?reason, %to, "scaling out");
@@ -359,10 +330,10 @@ impl KeyJob<'_> {
                     return Ok(ScaleOutcome::Unchanged(decision));
                 }
             }
-            ScalingDecision::AtMaximum => telemetry::at_max_shards(),
+            ScalingDecision::AtMaximum => counter!("ShardingKeysAtMaxShards").increment(1),
             ScalingDecision::HotItems { items, .. } => {
                 tracing::warn!(items, "the throttled writes are of few items: shards do not help");
-                telemetry::hot_items();
+                counter!("ShardingKeysWithHotItems").increment(1);
             }
             ScalingDecision::CoolingDown { .. }
             | ScalingDecision::NoGain { .. }

@@ -1,18 +1,21 @@
-//! Changing a key's width: docs/protocol.md, "Changing the width: close, wait, open".
+//! Changing a key's width: docs/protocol.md, "Changing the width: close, wait, open". Each change
+//! of this instance is an event, for programs that show them.
 
 pub(crate) mod by_policy;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use metrics::{counter, histogram};
+use tokio::sync::broadcast;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use crate::engine::events::{ScalingReason, ScalingStep};
 use crate::engine::retry::Backoff;
 use crate::engine::views::Record;
 use crate::engine::views::keys::{CHANGE_TIMEOUT, KeyJob};
-use crate::engine::{Deadline, TableEngine, telemetry};
+use crate::engine::{Deadline, TableEngine};
 use crate::policy::decision::ScalingDecision;
+use crate::policy::pressure::Pressure;
 use crate::protocol::growth::GrowthRecord;
 use crate::protocol::layout::Layout;
 use crate::protocol::metadata::{Change, ShardMetadata};
@@ -24,6 +27,53 @@ use crate::values::key::{PartitionKey, ShardCount};
 const OPENING_TIME: Duration = Duration::from_millis(20);
 /// How often writers that wait for an open check for it, and the longest random pause on top.
 const POLL_PERIOD: Duration = Duration::from_millis(100);
+/// The number of events that are kept for a slow receiver. It misses older ones.
+pub(in crate::engine) const MAX_KEPT_EVENTS: usize = 256;
+
+/// One step of a change, or a decision against a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScalingEvent {
+    /// The logical key.
+    pub partition_key: PartitionKey,
+    /// Its write width before.
+    pub from: ShardCount,
+    /// The step.
+    pub step: ScalingStep,
+    /// The reason for looking at the key.
+    pub reason: ScalingReason,
+}
+
+/// The reason for looking at a key's shards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ScalingReason {
+    /// Writes of this instance were throttled. These are its observations of all its writes of the
+    /// key.
+    Throttled(Pressure),
+    /// A report names the key.
+    Reported {
+        /// The number of throttled requests in it.
+        throttled: u64,
+    },
+    /// A caller asked for a number of shards.
+    Asked,
+    /// A closing was found that lasted longer than it should.
+    TakenOver,
+}
+
+/// A step of a key's change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ScalingStep {
+    /// The next width is named, and writers wait for it.
+    Closed(ShardCount),
+    /// Writers use this number of shards from now on.
+    Opened(ShardCount),
+    /// A drain is done: readers query this number of shards from now on.
+    Drained(ShardCount),
+    /// The policy decided against it.
+    Unchanged(ScalingDecision),
+}
 
 /// The result of a request to change a key's shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +155,11 @@ impl TableEngine {
                 return Ok(ScaleOutcome::Unchanged(ScalingDecision::Calm));
             }
         }
+    }
+
+    /// The events of this instance and its clones from now on, in order.
+    pub fn scaling_events(&self) -> broadcast::Receiver<ScalingEvent> {
+        self.inner.scaling_events.subscribe()
     }
 
     /// Finishes a change whose actor stopped halfway.
@@ -200,6 +255,15 @@ impl KeyJob<'_> {
         self.open(&closed, reason).await
     }
 
+    pub(crate) fn report(&self, from: ShardCount, step: ScalingStep, reason: ScalingReason) {
+        let events = &self.inner.scaling_events;
+        if events.receiver_count() > 0 {
+            let partition_key = self.key.clone();
+            // The last receiver may be gone meanwhile.
+            let _ = events.send(ScalingEvent { partition_key, from, step, reason });
+        }
+    }
+
     fn unchanged(
         &self,
         record: &Record,
@@ -287,7 +351,7 @@ impl KeyJob<'_> {
     /// over.
     fn patience(&self, (era, generation): (u64, u64)) -> Instant {
         let environment = &self.inner.environment;
-        let pause = self.state.conflicts.observe(era, generation);
+        let pause = self.state.known().conflicts.observe(era, generation);
         Instant::now() + environment.opening_wait + pause + environment.jitter(pause)
     }
 
@@ -333,7 +397,8 @@ impl KeyJob<'_> {
                 Ok(Some(opened)) => {
                     let to = opened.number_of_shards;
                     if to > from {
-                        telemetry::scaled_out(to);
+                        counter!("ShardingScaleOuts").increment(1);
+                        histogram!("ShardingWidth").record(f64::from(to.get()));
                     }
                     self.report(from, ScalingStep::Opened(to), reason);
                     return Ok(ScaleOutcome::Scaled { from, to });

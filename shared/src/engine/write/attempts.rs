@@ -7,18 +7,18 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::config::Writes;
 use crate::engine::error::{WriteError, WriteErrorKind};
-use crate::engine::results::Written;
 use crate::engine::retry::Backoff;
 use crate::engine::telemetry;
 use crate::engine::views::keys::KeyJob;
+use crate::engine::write::Written;
 use crate::protocol::copies::{Answer, Effect, Request};
 use crate::protocol::merge::Stored;
 use crate::protocol::tag::ETag;
 use crate::protocol::version::Version;
 use crate::protocol::write::Outcome;
 use crate::table::error::{Cause, TableError};
-use crate::table::{Content, LeaseLasts, Place, Sent};
-use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
+use crate::table::{Content, LeaseLasts, Place};
+use crate::values::key::{ShardCount, ShardNumber, SortKey};
 use crate::values::value::{Attributes, Item};
 
 /// A repetition that the deadline would cut off is not sent. Its outcome would be unknown, while
@@ -75,18 +75,19 @@ impl<'a> Attempts<'a> {
     }
 
     /// One attempt to store or remove a copy on a shard, placed under this width. With a lease, the
-    /// request is sent only while the lease is valid. `None` if it was throttled.
+    /// request is sent only while the lease is valid.
     pub(super) async fn send(
         &mut self,
         at: (ShardNumber, ShardCount),
         request: &Request,
         content: Option<Content<'_>>,
         lasts: Option<LeaseLasts>,
-    ) -> Result<Option<Answer>, TableError> {
+    ) -> Result<Answer, TableError> {
         let units = content.map_or(1, |content| content.item.write_units());
-        let (inner, sort_key) = (self.job.inner, self.sort_key.clone());
-        let place = place(self.job.key, &sort_key, at);
-        let sent = inner.tables.send(place, request, content, lasts);
+        let (tables, sort_key, (shard, width)) =
+            (&self.job.inner.tables, self.sort_key.clone(), at);
+        let place = Place { partition_key: self.job.key, sort_key: &sort_key, shard, width };
+        let sent = tables.send(place, request, content, lasts);
         self.attempt(at, request, units, sent).await
     }
 
@@ -97,12 +98,12 @@ impl<'a> Attempts<'a> {
         request: &Request,
         additions: &Attributes,
         added: &mut Option<Stored<Item>>,
-    ) -> Result<Option<Answer>, TableError> {
-        let (tables, sort_key) = (&self.job.inner.tables, self.sort_key.clone());
-        let place = place(self.job.key, &sort_key, at);
-        let once = if let Effect::Add { once } = request.effect { once } else { None };
+    ) -> Result<Answer, TableError> {
+        let (tables, sort_key, (shard, width)) =
+            (&self.job.inner.tables, self.sort_key.clone(), at);
+        let place = Place { partition_key: self.job.key, sort_key: &sort_key, shard, width };
         let sent = async {
-            let (sent, item) = tables.add(place, (once, &request.condition), additions).await?;
+            let (sent, item) = tables.add(place, request, additions).await?;
             *added = item;
             Ok(sent)
         };
@@ -145,23 +146,22 @@ impl<'a> Attempts<'a> {
         at: (ShardNumber, ShardCount),
         request: &Request,
         units: u64,
-        sent: impl Future<Output = Result<Sent, TableError>>,
-    ) -> Result<Option<Answer>, TableError> {
+        sent: impl Future<Output = Result<Answer, TableError>>,
+    ) -> Result<Answer, TableError> {
         self.count += 1;
-        Ok(Some(match timeout_at(self.job.deadline, sent).await {
-            Ok(Ok(Sent::Applied)) => {
-                self.job.note_attempt(at, &self.sort_key, (self.count, units), None);
-                Answer::Applied
-            }
-            Ok(Ok(Sent::Refused(copy))) => {
-                self.job.note_attempt(at, &self.sort_key, (self.count, units), None);
-                // Another writer is changing the same item.
-                self.last = Some(TableError::Conflict);
-                Answer::Refused(copy)
-            }
-            Ok(Ok(Sent::LeaseOver)) => {
+        Ok(match timeout_at(self.job.deadline, sent).await {
+            // The lease was over before it was sent.
+            Ok(Ok(Answer::Rejected)) => {
                 self.count -= 1;
                 Answer::Rejected
+            }
+            Ok(Ok(answer)) => {
+                self.job.note_attempt(at, &self.sort_key, (self.count, units), None);
+                if answer != Answer::Applied {
+                    // Another writer is changing the same item.
+                    self.last = Some(TableError::Conflict);
+                }
+                answer
             }
             Ok(Err(TableError::Conflict)) => {
                 self.last = Some(TableError::Conflict);
@@ -172,15 +172,15 @@ impl<'a> Attempts<'a> {
                 self.first_throttled.get_or_insert_with(Instant::now);
                 self.job.note_attempt(at, &self.sort_key, (self.count, units), Some(scope));
                 self.last = Some(TableError::Capacity(scope));
-                if self.job.inner.config.writes() == Writes::Appends {
-                    return Ok(None);
-                }
                 // A throttled writer refreshes its view, so that it notices new shards. Without
                 // metadata, the old view is used.
-                return match self.job.leased_or_new_view().await {
-                    Err(error) if !error.is_retryable() => Err(error),
-                    Ok(_) | Err(_) => Ok(None),
-                };
+                if self.job.inner.config.writes() == Writes::Items
+                    && let Err(error) = self.job.leased_or_new_view().await
+                    && !error.is_retryable()
+                {
+                    return Err(error);
+                }
+                Answer::Rejected
             }
             // The addition does not fit the stored item. The item is read to report why.
             Ok(Err(TableError::Rejected(_))) if matches!(request.effect, Effect::Add { .. }) => {
@@ -196,7 +196,7 @@ impl<'a> Attempts<'a> {
                 self.in_doubt = true;
                 Answer::Unanswered
             }
-        }))
+        })
     }
 
     /// Waits before the next attempt of a write that was placed under this width. `false` if the
@@ -265,23 +265,14 @@ impl<'a> Attempts<'a> {
                 None => WriteErrorKind::Deadline("no attempt succeeded in time".into()),
             }),
         };
-        let written = result.map_err(|kind| WriteError {
+        telemetry::write(attempts, result.as_ref().err());
+        result.map_err(|kind| WriteError {
             sort_key: Some(Box::new(self.sort_key.clone())),
             current: self
                 .version
                 .filter(|_| matches!(kind, WriteErrorKind::Exists))
                 .and_then(ETag::of_version),
             ..kind.after(attempts, throttled)
-        });
-        telemetry::write(&written);
-        written
+        })
     }
-}
-
-const fn place<'a>(
-    partition_key: &'a PartitionKey,
-    sort_key: &'a SortKey,
-    (shard, width): (ShardNumber, ShardCount),
-) -> Place<'a> {
-    Place { partition_key, sort_key, shard, width }
 }

@@ -1,10 +1,8 @@
-//! Writes: puts, creations and deletions here, updates and batches in files of their own, and what
-//! all of them share.
+//! Writes: their results, and what each is for the protocol. Conditional writes and updates depend
+//! on the stored item.
 
-mod append;
 mod attempts;
 mod run;
-pub(crate) mod update;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,21 +11,87 @@ use tokio::time::Instant;
 
 use crate::config::Writes;
 use crate::engine::error::{WriteError, WriteErrorKind};
-use crate::engine::results::Written;
 use crate::engine::views::keys::KeyJob;
 use crate::engine::{Deadline, Inner, TableEngine};
+use crate::protocol::applied::{Once, UpdateId};
 use crate::protocol::metadata::Change;
+use crate::protocol::tag::{Conditions, ETag};
+use crate::protocol::version::Version;
 use crate::protocol::view::View;
-use crate::protocol::write::Kind;
+use crate::protocol::write::{Kind, Update};
 use crate::protocol::write_id::WriteId;
 use crate::table::ATTEMPT_TIMEOUT;
 use crate::table::error::TableError;
 use crate::values::idempotency::IdempotencyKey;
 use crate::values::key::{PartitionKey, ShardCount, SortKey};
+use crate::values::patch::Patch;
 use crate::values::value::{Attributes, Item};
-use append::AppendRun;
 use attempts::Attempts;
-use run::{Input, What, WriteRun};
+use run::{AppendRun, Input, What, WriteRun};
+
+/// A successful write.
+///
+/// ```
+/// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+/// # in_process::with_table(async |table| {
+/// let written = table.put("2014-07-09", "order-1", dynamodb_write_sharding::Attributes::new()).await?;
+/// assert_eq!((written.attempts, written.throttled), (1, 0));
+/// # Ok(()) });
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Written {
+    /// The item's sort key. For an append, the generated one.
+    pub sort_key: SortKey,
+    /// The tag of the item as it was stored. `None` for a delete, or if an earlier request may have
+    /// stored it and a later one replaced it.
+    pub tag: Option<ETag>,
+    /// The shard that holds the item, numbered from 1. For a delete, the shard where it would be.
+    pub shard: u32,
+    /// The number of shards of the key's writes.
+    pub number_of_shards: u32,
+    /// Attempts, including the successful one.
+    pub attempts: u32,
+    /// Attempts that were throttled.
+    pub throttled: u32,
+    /// The version of the item that was stored, as `tag`.
+    pub(crate) version: Option<Version>,
+}
+
+/// An item after its update.
+///
+/// The update has been made, so a type that does not fit is a separate error:
+/// [`decode`](Self::decode).
+///
+/// ```
+/// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+/// # in_process::with_table(async |table| {
+/// use dynamodb_write_sharding::{Attributes, Value};
+///
+/// table.put("2014-07-09", "order-1", Attributes::new()).await?;
+/// let updated = table.update("2014-07-09", "order-1").set("status", "paid").await?;
+/// assert_eq!(updated.attributes["status"], Value::S("paid".into()));
+/// table.delete("2014-07-09", "order-1").if_match(&updated.tag).await?;
+/// # Ok(()) });
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Updated {
+    /// The attributes without the keys.
+    pub attributes: Attributes,
+    /// The tag of this state.
+    pub tag: ETag,
+    /// How it was written.
+    pub written: Written,
+    pub(crate) partition_key: PartitionKey,
+}
+
+impl Updated {
+    pub(crate) fn of(item: Item, tag: ETag, written: Written) -> Self {
+        let Item { partition_key, attributes, .. } = item;
+        Self { attributes, tag, written, partition_key }
+    }
+}
 
 impl TableEngine {
     /// Stores or replaces an item. Of two writes of one item, the one that is acknowledged later
@@ -72,10 +136,9 @@ impl TableEngine {
             Some(key) => WriteId::of_request(key, item),
             None => WriteId::random(self.inner.environment.bytes()),
         };
-        self.inner.check_point_writes(deadline).await?;
-        let job = self.inner.job(&item.partition_key, deadline);
-        job.check_armed().await?;
-        self.inner.write(job, Kind::Create(write_id), &item.sort_key, What::Put(item)).await
+        let job = self.inner.point_write(&item.partition_key, deadline).await?;
+        let attempts = Attempts::new(job, &item.sort_key);
+        WriteRun::new(attempts, Kind::Create(write_id), Input::new(What::Put(item))).run().await.0
     }
 
     /// Deletes an item. It is no error if there is none.
@@ -85,11 +148,110 @@ impl TableEngine {
         sort_key: &SortKey,
         deadline: Deadline,
     ) -> Result<Written, WriteError> {
-        self.inner.check_point_writes(deadline).await?;
-        let job = self.inner.job(key, deadline);
-        job.check_armed().await?;
-        let may_look = job.state.may_look(self.inner.environment.now());
-        self.inner.write(job, Kind::Delete { may_look }, sort_key, What::Delete).await
+        let job = self.inner.point_write(key, deadline).await?;
+        let kind = Kind::Delete { may_look: job.state.may_look(self.inner.environment.now()) };
+        let attempts = Attempts::new(job, sort_key);
+        WriteRun::new(attempts, kind, Input::new(What::Delete)).run().await.0
+    }
+
+    /// [`put`](Self::put), if the conditions hold for the stored item.
+    pub async fn put_if(
+        &self,
+        item: &Item,
+        conditions: &Conditions,
+        deadline: Deadline,
+    ) -> Result<Written, WriteError> {
+        if conditions.are_none() {
+            return self.put(item, deadline).await;
+        }
+        if conditions.only_absent() {
+            let created = self.create(item, None, deadline).await;
+            let exists = |kind: &WriteErrorKind| matches!(kind, WriteErrorKind::Exists);
+            return created.map_err(|error| WriteError {
+                kind: if exists(&error.kind) { WriteErrorKind::Precondition } else { error.kind },
+                ..error
+            });
+        }
+        let changing = Input { conditions: Some(conditions), ..Input::new(What::Put(item)) };
+        Ok(self.change(&item.partition_key, &item.sort_key, changing, deadline).await?.0)
+    }
+
+    /// [`delete`](Self::delete), if the conditions hold for the stored item.
+    pub async fn delete_if(
+        &self,
+        key: &PartitionKey,
+        sort_key: &SortKey,
+        conditions: &Conditions,
+        deadline: Deadline,
+    ) -> Result<Written, WriteError> {
+        if conditions.are_none() {
+            return self.delete(key, sort_key, deadline).await;
+        }
+        let changing = Input { conditions: Some(conditions), ..Input::new(What::Delete) };
+        Ok(self.change(key, sort_key, changing, deadline).await?.0)
+    }
+
+    /// Changes some attributes of an existing item, if the conditions hold.
+    pub async fn update(
+        &self,
+        (key, sort_key): (&PartitionKey, &SortKey),
+        patch: &Patch,
+        conditions: &Conditions,
+        idempotency_key: Option<&IdempotencyKey>,
+        deadline: Deadline,
+    ) -> Result<Updated, WriteError> {
+        let sent_at = self.inner.environment.now().epoch_millis();
+        let once =
+            idempotency_key.map(|name| Once { id: UpdateId::of(name, &patch.content()), sent_at });
+        let changing =
+            Input { conditions: Some(conditions), once, ..Input::new(What::Patch(patch)) };
+        let (written, changing) = self.change(key, sort_key, changing, deadline).await?;
+        let added = changing.added.and_then(|added| Some((added.item?, added.version)));
+        let put = changing.item.filter(|_| changing.sent == written.version).zip(written.version);
+        if let Some((item, version)) = added.or(put) {
+            let tag = ETag::of(version, &item.attributes);
+            return Ok(Updated::of(item, tag, written));
+        }
+        // An earlier request made the change. The stored item is the result.
+        let (attempts, throttled) = (written.attempts, written.throttled);
+        match self.get_tagged(key, sort_key, true, deadline).await {
+            Ok(Some((item, tag))) => Ok(Updated::of(item, tag, written)),
+            Ok(None) => Err(WriteErrorKind::Absent.after(attempts, throttled)),
+            Err(error) => Err(WriteError {
+                sort_key: Some(Box::new(sort_key.clone())),
+                ..WriteErrorKind::unread(error).after(attempts, throttled)
+            }),
+        }
+    }
+
+    async fn change<'a>(
+        &'a self,
+        key: &'a PartitionKey,
+        sort_key: &'a SortKey,
+        input: Input<'a>,
+        deadline: Deadline,
+    ) -> Result<(Written, Input<'a>), WriteError> {
+        let job = self.inner.point_write(key, deadline).await?;
+        let conditions = input.conditions.filter(|conditions| !conditions.are_none());
+        // A patch needs the item anyway.
+        let expects = match input.what {
+            What::Patch(_) => None,
+            What::Put(_) | What::Delete => conditions.and_then(Conditions::only_version),
+        };
+        let update = Update { expects, once: input.once };
+        let kind = match input.what {
+            What::Patch(patch) if patch.only_adds() && conditions.is_none() => Kind::Add(update),
+            What::Put(_) | What::Patch(_) => Kind::Replace(update),
+            What::Delete => {
+                let may_look = job.state.may_look(self.inner.environment.now());
+                Kind::DeleteIf { update, may_look }
+            }
+        };
+        let (written, input) = WriteRun::new(Attempts::new(job, sort_key), kind, input).run().await;
+        match written {
+            Ok(written) => Ok((written, input)),
+            Err(error) => Err(WriteError { current: input.current, ..error }),
+        }
     }
 }
 
@@ -108,27 +270,30 @@ impl Inner {
         SortKey::String(uuid.into_uuid().to_string().into())
     }
 
-    async fn check_writes(&self, deadline: Deadline) -> Result<(), WriteErrorKind> {
-        self.claim_once(deadline).await.map_err(WriteErrorKind::unchanged)
-    }
-
-    async fn check_point_writes(&self, deadline: Deadline) -> Result<(), WriteErrorKind> {
-        match self.config.writes() {
-            Writes::Items => self.check_writes(deadline).await,
-            Writes::Appends => Err(WriteErrorKind::AppendOnly),
+    /// Begins a write: the table accepts this process, and the key is armed.
+    async fn any_write<'a>(
+        self: &'a Arc<Self>,
+        key: &'a PartitionKey,
+        deadline: Deadline,
+    ) -> Result<KeyJob<'a>, WriteErrorKind> {
+        self.claim_once(deadline).await.map_err(WriteErrorKind::unchanged)?;
+        let job = self.job(key, deadline);
+        match job.not_armed_before().await.map_err(WriteErrorKind::unchanged)? {
+            None => Ok(job),
+            Some(from) => Err(WriteErrorKind::NotArmed { from }),
         }
     }
 
-    /// A write that does not depend on the stored item.
-    async fn write(
-        &self,
-        job: KeyJob<'_>,
-        kind: Kind,
-        sort_key: &SortKey,
-        what: What<'_>,
-    ) -> Result<Written, WriteError> {
-        let attempts = Attempts::new(job, sort_key);
-        WriteRun::new(attempts, kind, Input::new(what)).run().await.0
+    /// As [`any_write`](Self::any_write), for one that an append-only table does not take.
+    async fn point_write<'a>(
+        self: &'a Arc<Self>,
+        key: &'a PartitionKey,
+        deadline: Deadline,
+    ) -> Result<KeyJob<'a>, WriteErrorKind> {
+        match self.config.writes() {
+            Writes::Items => self.any_write(key, deadline).await,
+            Writes::Appends => Err(WriteErrorKind::AppendOnly),
+        }
     }
 
     async fn store(
@@ -137,9 +302,7 @@ impl Inner {
         origin: Origin,
         deadline: Deadline,
     ) -> Result<Written, WriteError> {
-        self.check_writes(deadline).await?;
-        let job = self.job(&item.partition_key, deadline);
-        job.check_armed().await?;
+        let job = self.any_write(&item.partition_key, deadline).await?;
         let mut attempts = Attempts::new(job, &item.sort_key);
         attempts.makes_keys = origin == Origin::Engine;
         let once = origin == Origin::IdempotencyKey;
@@ -193,14 +356,11 @@ impl KeyJob<'_> {
         state.units.fetch_add(units(), Ordering::Relaxed);
         let minute = self.inner.environment.now().epoch_seconds() / 60;
         let last = state.units_noted.load(Ordering::Relaxed);
-        if view.is_none()
-            || last >= minute
-            || state
-                .units_noted
-                .compare_exchange(last, minute, Ordering::Relaxed, Ordering::Relaxed)
-                .is_err()
-            || last == 0
-        {
+        let may_note = || {
+            let noted = &state.units_noted;
+            noted.compare_exchange(last, minute, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        };
+        if view.is_none() || last >= minute || !may_note() || last == 0 {
             return;
         }
         let units = state.units.swap(0, Ordering::Relaxed);

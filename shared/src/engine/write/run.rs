@@ -1,19 +1,24 @@
-//! One write: its input, and the loop that carries out what the protocol says.
+//! One write: its input, and the loop that carries out what the protocol says. An append has a loop
+//! of its own, which needs no view.
+
+use std::borrow::Cow;
+use std::sync::Arc;
 
 use crate::engine::error::{WriteError, WriteErrorKind};
-use crate::engine::results::Written;
 use crate::engine::views::keys::KeyJob;
+use crate::engine::write::Written;
 use crate::engine::write::attempts::{Attempts, End};
+use crate::protocol::append::{Append, AppendNext};
 use crate::protocol::applied::{Applied, Once};
-use crate::protocol::copies::{Answer, Effect};
+use crate::protocol::copies::{Answer, Copy, Effect};
 use crate::protocol::layout::Places;
 use crate::protocol::merge::Stored;
 use crate::protocol::tag::{Conditions, ETag};
 use crate::protocol::version::{TIE_BREAKERS, Version};
-use crate::protocol::view::Moment;
+use crate::protocol::view::{Moment, View};
 use crate::protocol::write::{Kind, Next, Outcome, Write};
 use crate::table::error::TableError;
-use crate::table::{Content, RawCopy};
+use crate::table::{Content, GetTarget, LeaseLasts, RawItem};
 use crate::values::key::{ShardCount, ShardNumber};
 use crate::values::patch::{Patch, PatchError};
 use crate::values::value::{Attributes, Item, MAX_ITEM_BYTES};
@@ -55,7 +60,7 @@ impl<'a> WriteRun<'a> {
                 placed_by = view.identity();
             }
             let place = (places.home, view.layout.number_of_shards);
-            match self.write.next(&view, &places, inner.environment.now()) {
+            match self.write.next((&view, &places, inner.environment.now())) {
                 Next::Done(outcome) => {
                     let job = &self.attempts.job;
                     if outcome == Outcome::Done {
@@ -78,12 +83,13 @@ impl<'a> WriteRun<'a> {
                 }
                 Next::Read => {
                     let stored = self.read(&places).await?;
-                    let copies: Vec<_> =
-                        stored.iter().map(|(shard, raw)| (*shard, raw.copy.clone())).collect();
+                    let copies =
+                        stored.iter().map(|(shard, raw)| raw.copy().map(|copy| (*shard, copy)));
+                    let copies = copies.collect::<Result<Vec<_>, TableError>>()?;
                     let now = inner.environment.now();
-                    self.write.read(&copies, &places, &view, now);
+                    self.write.read(&copies, (&view, &places, now));
                     if self.write.examines() {
-                        let newest = newest(stored, |raw| inner.tables.as_item(key, raw))?;
+                        let newest = newest(&copies, stored, |raw| inner.tables.as_item(key, raw))?;
                         let own_bytes =
                             inner.tables.own_bytes(key) + self.attempts.sort_key.to_string().len();
                         if let Err(declined) = self.input.derive(newest, own_bytes, now) {
@@ -112,9 +118,9 @@ impl<'a> WriteRun<'a> {
                         }
                     };
                     let answer = sent?;
-                    let newer =
-                        if answer.is_none() { self.attempts.job.state.view() } else { None };
-                    let answer = answer.unwrap_or(Answer::Rejected);
+                    // A throttled attempt has renewed the view.
+                    let may_be_newer = answer == Answer::Rejected;
+                    let newer = if may_be_newer { self.attempts.job.state.view() } else { None };
                     // After a refusal, the stored copy is known, and the next attempt is sent at
                     // once. All other attempts wait a little.
                     let waits = match &answer {
@@ -122,7 +128,8 @@ impl<'a> WriteRun<'a> {
                         Answer::Refused(_) => self.attempts.count > 2,
                         Answer::Rejected | Answer::Unanswered => true,
                     };
-                    self.write.answered(&request, answer, &places, &view, inner.environment.now());
+                    let under = (&*view, &places, inner.environment.now());
+                    self.write.answered(&request, answer, under);
                     let waits = waits && !self.write.is_over();
                     if waits && !self.attempts.pause(place.1).await {
                         return Err(None);
@@ -145,13 +152,10 @@ impl<'a> WriteRun<'a> {
         true
     }
 
-    async fn read(&self, places: &Places) -> Result<Vec<(ShardNumber, RawCopy)>, TableError> {
+    async fn read(&self, places: &Places) -> Result<Vec<(ShardNumber, RawItem)>, TableError> {
         let Attempts { job, sort_key, .. } = &self.attempts;
-        let tables = &job.inner.tables;
-        let read = |missing: Vec<_>| async move {
-            tables.get_raw_copies(job.key, sort_key, &missing).await
-        };
-        job.read_every(places.all().into_iter().collect(), read).await
+        let target = GetTarget { partition_key: job.key, sort_key, consistent: true };
+        job.read_every(target, places.all().into_iter().collect()).await
     }
 }
 
@@ -255,13 +259,104 @@ type Newest = (Stored<Item>, Option<Applied>);
 
 /// The newest item among the copies at its places, with the updates that it remembers.
 fn newest(
-    copies: Vec<(ShardNumber, RawCopy)>,
-    as_item: impl FnOnce(RawCopy) -> Result<Stored<Item>, TableError>,
+    copies: &[(ShardNumber, Copy)],
+    stored: Vec<(ShardNumber, RawItem)>,
+    as_item: impl FnOnce(RawItem) -> Result<Stored<Item>, TableError>,
 ) -> Result<Option<Newest>, TableError> {
-    let newest = copies.into_iter().max_by_key(|(_, raw)| raw.copy.version);
-    let Some((_, raw)) = newest.filter(|(_, raw)| !raw.copy.is_tombstone) else {
+    let newest = copies.iter().zip(stored).max_by_key(|((_, copy), _)| copy.version);
+    let Some(((_, copy), (_, raw))) = newest.filter(|((_, copy), _)| !copy.is_tombstone) else {
         return Ok(None);
     };
-    let applied = raw.copy.applied.as_deref().cloned();
+    let applied = copy.applied.as_deref().cloned();
     Ok(Some((as_item(raw)?, applied)))
+}
+
+/// One append in an append-only table, with its attempts.
+pub(super) struct AppendRun<'a> {
+    attempts: Attempts<'a>,
+    item: Cow<'a, Item>,
+    append: Append,
+}
+
+impl<'a> AppendRun<'a> {
+    pub(super) fn new(attempts: Attempts<'a>, item: &'a Item, once: bool) -> Self {
+        let inner = attempts.job.inner;
+        let tie_breaker = inner.environment.below(TIE_BREAKERS);
+        let append =
+            Append::new(inner.config.write_lease(), tie_breaker, once, inner.environment.now());
+        Self { attempts, item: Cow::Borrowed(item), append }
+    }
+
+    pub(super) async fn run(mut self) -> Result<Written, WriteError> {
+        let end = self.steps().await;
+        self.attempts.job.end().await;
+        self.attempts.end(end)
+    }
+
+    async fn steps(&mut self) -> Result<End, Option<TableError>> {
+        let inner = self.attempts.job.inner;
+        loop {
+            let view = self.usable_view();
+            let view = view.as_deref();
+            let width = view.map_or(ShardCount::ONE, |view| view.layout.number_of_shards);
+            if let Some(sort_key) = self.attempts.calmer_key(width) {
+                self.item.to_mut().sort_key = sort_key.clone();
+                self.attempts.sort_key = sort_key;
+            }
+            let home = if view.is_none() { ShardNumber::FIRST } else { self.home(width) };
+            let (shard, request) = match self.append.next(view, home, inner.environment.now()) {
+                AppendNext::Done(outcome) => return Ok((outcome, (home, width))),
+                AppendNext::Send(shard, request) => (shard, request),
+            };
+            if !self.attempts.may_go_on() {
+                return Err(None);
+            }
+            let content = Content { item: &self.item, applied: None };
+            let lasts = self.lease(shard, view);
+            let sent = self.attempts.send((shard, width), &request, Some(content), lasts);
+            let answer = sent.await?;
+            self.append.answered(shard, view, &answer);
+            if matches!(answer, Answer::Applied | Answer::Refused(_)) {
+                self.attempts.version = (answer == Answer::Applied).then(|| self.append.version());
+                self.attempts.job.note_load(view, || self.item.write_units());
+                self.attempts.job.after_write();
+                return Ok((Outcome::Done, (shard, width)));
+            }
+            if !self.attempts.pause(width).await {
+                return Err(None);
+            }
+        }
+    }
+
+    /// The view to place by. `None` to append on shard 1 without one.
+    fn usable_view(&self) -> Option<Arc<View>> {
+        let Attempts { job, throttled, .. } = &self.attempts;
+        let lease = job.inner.config.write_lease();
+        let now = job.inner.environment.now();
+        let known = job.known_view().filter(|view| view.is_valid(now, lease));
+        // A throttled append requests a new view in the background, and does not wait for it.
+        let renewed = if *throttled > 0 { job.inner.config.lease() } else { lease };
+        job.renew_or_get(known.as_deref(), renewed, now);
+        known
+    }
+
+    /// The view of a put on this shard. `None` on shard 1, which remains a place of every item.
+    fn lease(&self, shard: ShardNumber, view: Option<&View>) -> Option<LeaseLasts> {
+        let asked_at = self.append.placed_by(view).filter(|_| shard != ShardNumber::FIRST)?;
+        let inner = Arc::clone(self.attempts.job.inner);
+        Some(Arc::new(move || {
+            let age = inner.environment.now().since(asked_at);
+            age.is_some_and(|age| age < inner.config.write_lease())
+        }))
+    }
+
+    fn home(&self, width: ShardCount) -> ShardNumber {
+        let Attempts { job: KeyJob { inner, key, state, .. }, sort_key, .. } = &self.attempts;
+        inner.config.placement.home(key, sort_key, width).unwrap_or_else(|| {
+            // Pick two shards, and take the calmer one.
+            let draw = || ShardNumber::from_index(inner.environment.below(width.get()));
+            let (one, other, now) = (draw(), draw(), inner.environment.now());
+            if state.heat(other, now) < state.heat(one, now) { other } else { one }
+        })
+    }
 }

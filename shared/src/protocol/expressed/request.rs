@@ -1,13 +1,12 @@
 //! The request of the next attempt: what it does, and our part of its condition.
 
 use super::{Action, Base, ExpressedWrite, NewVersion, Newest, Operation, Request};
-use crate::protocol::copies::Copy;
-use crate::protocol::layout::Places;
+use crate::protocol::copies::{Copy, Marks};
+use crate::protocol::progress::Under;
 use crate::protocol::version::Version;
-use crate::protocol::view::{Moment, View};
 
 impl ExpressedWrite {
-    pub(super) fn request(&self, view: &View, places: &Places, now: Moment) -> Request {
+    pub(super) fn request(&self, (view, places, now): Under<'_>) -> Request {
         let (era, has_one_place) = (view.layout.era, places.old.is_empty());
         let version = self.progress.version(None, era, now);
         let newest = self.found.as_ref().map(|(_, newest)| newest);
@@ -16,7 +15,7 @@ impl ExpressedWrite {
             Some(Newest::Elsewhere { shard, home, .. }) => {
                 let base = home.as_ref().map_or(Base::Absent, exactly);
                 let action = Action::Pull(*shard, version);
-                return Request { action, base, late_until: None, lost_until: u64::MAX };
+                return Request { action, base, marks: Marks::NONE };
             }
             Some(Newest::None) => Base::Absent,
             Some(Newest::AtHome(copy)) if copy.is_tombstone || is_of_earlier_era(copy) => {
@@ -48,14 +47,9 @@ impl ExpressedWrite {
                 Action::Bury { version, write_id, may_expire }
             }
         };
-        let (late_until, lost_until) = if matches!(action, Action::Update(_) | Action::Nothing) {
-            // The mark stays.
-            (None, u64::MAX)
-        } else {
-            let mark = self.progress.present_mark(now);
-            (mark, mark.unwrap_or(now.epoch_seconds()))
-        };
-        Request { action, base, late_until, lost_until }
+        let mark_stays = matches!(action, Action::Update(_) | Action::Nothing);
+        let marks = if mark_stays { Marks::NONE } else { self.progress.marks(None, now) };
+        Request { action, base, marks }
     }
 
     /// Our part of the condition before anything is known of the stored copies, or while an item of

@@ -1,17 +1,14 @@
-//! The steps of single writes: each row of the table in docs/protocol.md, "Expressions".
+//! The steps of single writes. `tests/model` and `endpoint/tests` have the outcome of each row of the
+//! table in docs/protocol.md, "Expressions".
 
 use super::*;
+use crate::protocol::layout::Places;
 use crate::protocol::view::tests::at;
 use crate::protocol::write::tests::{WAITS, item, one_place, two_places, view};
-use crate::values::key::ShardCount;
 use crate::values::key::tests::shard;
 
 const UPDATE: Operation = Operation::Update { creates: true };
 const REMOVING: Operation = Operation::Update { creates: false };
-
-fn tombstone(version: Version) -> Copy {
-    Copy { is_tombstone: true, ..item(version) }
-}
 
 /// A write under a view of era 2.
 struct Run {
@@ -26,7 +23,7 @@ impl Run {
     }
 
     fn next(&mut self) -> Next {
-        self.write.next(&self.view, &self.places, at(10))
+        self.write.next((&self.view, &self.places, at(10)))
     }
 
     fn sends(&mut self) -> Request {
@@ -37,7 +34,7 @@ impl Run {
     /// Sends the next request, which gets this answer.
     fn gets(&mut self, answer: Answer) -> Request {
         let request = self.sends();
-        self.write.answered(&request, answer, &self.places, &self.view, at(10));
+        self.write.answered(&request, answer, (&self.view, &self.places, at(10)));
         request
     }
 
@@ -47,7 +44,7 @@ impl Run {
 
     fn read(&mut self, copies: &[(ShardNumber, Copy)]) {
         assert_eq!(self.next(), Next::Read);
-        self.write.read(copies, &self.places, &self.view, at(10));
+        self.write.read(copies, (&self.view, &self.places, at(10)));
     }
 
     fn ends(&mut self) -> Outcome {
@@ -74,15 +71,6 @@ fn an_item_with_one_place_takes_one_request() {
 }
 
 #[test]
-fn the_clients_condition_failed_if_ours_holds() {
-    for (stored, on_item) in [(Some(item(OLD)), true), (None, false)] {
-        let mut run = Run::new(Operation::Put, one_place());
-        run.is_refused(stored);
-        assert_eq!(run.ends(), Outcome::Refused { on_item });
-    }
-}
-
-#[test]
 fn a_put_goes_above_an_item_of_a_clock_that_is_ahead() {
     let ahead = Version::new(2, 99_000_000, 1);
     for places in [one_place(), two_places()] {
@@ -94,53 +82,11 @@ fn a_put_goes_above_an_item_of_a_clock_that_is_ahead() {
 }
 
 #[test]
-fn a_tombstone_is_no_item() {
-    for (operation, action) in [
-        (Operation::Put, "Put"),
-        (UPDATE, "Update(Is("),
-        (REMOVING, "Update(StepAbove("),
-        (Operation::Delete, "Bury"),
-    ] {
-        let mut run = Run::new(operation, one_place());
-        let request = run.is_refused(Some(tombstone(OLD)));
-        assert!(!request.base.holds(Some(&tombstone(OLD))), "{operation:?}");
-        let request = run.is_refused(Some(tombstone(OLD)));
-        assert_eq!(request.base, Base::Tombstone(OLD));
-        assert!(format!("{:?}", request.action).starts_with(action), "{request:?}");
-        assert_eq!(run.ends(), Outcome::Refused { on_item: false });
-    }
-}
-
-#[test]
-fn an_update_that_creates_nothing_is_asked_of_nothing() {
-    let mut run = Run::new(REMOVING, one_place());
-    run.is_refused(None);
-    let request = run.gets(Answer::Applied);
-    assert_eq!((request.base, request.action), (Base::Absent, Action::Nothing));
-    assert_eq!(run.ends(), Outcome::Applied { on_item: false });
-}
-
-#[test]
 fn with_several_places_an_item_of_this_era_comes_first() {
     let mut run = Run::new(UPDATE, two_places());
     assert_eq!(run.is_refused(Some(item(NEW))).base, Base::OfEra(2, None));
     // It is the newest copy, so nothing is read.
     assert_eq!(run.ends(), Outcome::Refused { on_item: true });
-}
-
-#[test]
-fn an_item_of_an_earlier_era_at_home_is_changed_as_it_is() {
-    for (version, operation) in
-        [(OLD, UPDATE), (OLD, REMOVING), (Version::NONE, UPDATE), (Version::NONE, REMOVING)]
-    {
-        let mut run = Run::new(operation, two_places());
-        run.is_refused(Some(item(version)));
-        run.read(&[(ShardNumber::FIRST, item(version))]);
-        let request = run.sends();
-        assert_eq!(request.base, Base::Exactly(version));
-        let Action::Update(NewVersion::Is(new)) = request.action else { panic!("{request:?}") };
-        assert_eq!(new.era(), 2);
-    }
 }
 
 #[test]
@@ -154,28 +100,6 @@ fn a_pull_that_is_refused_reads_again() {
 }
 
 #[test]
-fn a_tombstone_elsewhere_hides_what_is_at_home() {
-    // Nothing is at home: as if there were none.
-    let mut run = Run::new(UPDATE, two_places());
-    run.is_refused(None);
-    run.read(&[(shard(2), tombstone(OLD))]);
-    assert_eq!(run.sends().base, Base::Absent);
-    // An older copy is at home: the tombstone goes there first.
-    let older = item(Version::new(1, 1, 1));
-    let as_read = Base::Exactly(older.version);
-    let mut run = Run::new(UPDATE, two_places());
-    run.is_refused(Some(older.clone()));
-    run.read(&[(shard(2), tombstone(OLD)), (ShardNumber::FIRST, older)]);
-    let pull = run.gets(Answer::Applied);
-    let Action::Pull(from, pulled) = pull.action else { panic!("{pull:?}") };
-    assert_eq!((from, pull.base, pulled.era()), (shard(2), as_read, 2));
-    let request = run.sends();
-    assert_eq!(request.base, Base::Tombstone(pulled));
-    let Action::Update(NewVersion::Is(version)) = request.action else { panic!("{request:?}") };
-    assert!(version > pulled);
-}
-
-#[test]
 fn a_deletion_leaves_a_tombstone_where_something_may_come_back() {
     let mut run = Run::new(Operation::Delete, two_places());
     assert!(matches!(run.sends().action, Action::Bury { .. }));
@@ -185,7 +109,7 @@ fn a_deletion_leaves_a_tombstone_where_something_may_come_back() {
     assert!(!run.is_refused(Some(marked.clone())).holds(Some(&marked)));
     let request = run.sends();
     assert!(matches!(request.action, Action::Bury { may_expire: true, .. }), "{request:?}");
-    assert_eq!((request.late_until, request.holds(Some(&marked))), (Some(999), true));
+    assert_eq!((request.marks.late_until, request.holds(Some(&marked))), (Some(999), true));
     // The key was settled a moment ago.
     let mut run = Run::new(Operation::Delete, one_place());
     run.view.layout.drained_at = Some(0);
@@ -198,12 +122,5 @@ fn a_copy_of_a_later_era_makes_it_verify() {
     run.is_refused(Some(item(Version::new(5, 1, 1))));
     assert_eq!(run.next(), Next::Verify(at(10)));
     let later = View { asked_at: at(20), ..view(2) };
-    assert_eq!(run.write.next(&later, &run.places, at(20)), Next::Done(Outcome::Lost));
-}
-
-#[test]
-fn writers_wait_while_the_width_changes() {
-    let mut run = Run::new(UPDATE, one_place());
-    run.view.layout.closing = Some(ShardCount::ONE);
-    assert_eq!(run.next(), Next::Pause);
+    assert_eq!(run.write.next((&later, &run.places, at(20))), Next::Done(Outcome::Lost));
 }

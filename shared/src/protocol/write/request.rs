@@ -2,7 +2,7 @@
 
 use crate::protocol::copies::{Condition, Effect, Marks, Request};
 use crate::protocol::drain::{late_until, may_begin_at};
-use crate::protocol::layout::Places;
+use crate::protocol::progress::Under;
 use crate::protocol::version::Version;
 use crate::protocol::view::{Moment, View};
 use crate::protocol::write::{Kind, Update, Write};
@@ -12,9 +12,7 @@ impl Write {
     pub(super) fn request(
         &self,
         version: Version,
-        places: &Places,
-        view: &View,
-        now: Moment,
+        (view, places, now): Under<'_>,
     ) -> Option<Request> {
         let found = self.found.as_ref().map(|(_, found)| found);
         let has_one_place = places.old.is_empty();
@@ -60,7 +58,7 @@ impl Write {
         };
         let marks = match effect {
             // The mark stays.
-            Effect::Add { .. } => Marks { late_until: None, lost_until: u64::MAX },
+            Effect::Add { .. } => Marks::NONE,
             Effect::Put { .. } | Effect::Bury { .. } | Effect::Remove => self.marks(now),
         };
         Some(Request { effect, condition, marks })
@@ -68,16 +66,14 @@ impl Write {
 
     /// The mark that the copy gets, and the marks that it may replace.
     fn marks(&self, now: Moment) -> Marks {
-        let seconds = now.epoch_seconds();
         let repeats =
             self.unanswered && matches!(self.kind, Kind::Put | Kind::Create(_) | Kind::CreateOnce);
-        let own = repeats.then(|| late_until(&self.progress.waits, seconds));
-        let late_until = own.max(self.progress.present_mark(now));
-        Marks { late_until, lost_until: late_until.unwrap_or(seconds) }
+        let own = repeats.then(|| late_until(&self.progress.waits, now.epoch_seconds()));
+        self.progress.marks(own, now)
     }
 
     /// Whether the stored copies must be known before anything is sent.
-    pub(super) fn reads_first(&self, view: &View, places: &Places, now: Moment) -> bool {
+    pub(super) fn reads_first(&self, (view, places, now): Under<'_>) -> bool {
         let has_one_place = places.old.is_empty();
         if self.must_read {
             return true;

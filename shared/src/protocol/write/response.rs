@@ -2,7 +2,7 @@
 
 use crate::protocol::applied::Once;
 use crate::protocol::copies::{Answer, Copy, Effect, Request};
-use crate::protocol::layout::Places;
+use crate::protocol::progress::Under;
 use crate::protocol::view::{Moment, View};
 use crate::protocol::write::{
     Found, Kind, Outcome, REPETITION_REFUSED, SUPERSEDED_ATTEMPT, UNANSWERED_ADDITION,
@@ -13,14 +13,9 @@ use crate::values::key::ShardNumber;
 
 impl Write {
     /// Takes the copies at the item's places: the response to [`Next::Read`].
-    pub fn read(
-        &mut self,
-        copies: &[(ShardNumber, Copy)],
-        places: &Places,
-        view: &View,
-        now: Moment,
-    ) {
-        let Some(home) = self.progress.read(copies, places, view, now) else { return };
+    pub fn read(&mut self, copies: &[(ShardNumber, Copy)], under: Under<'_>) {
+        let Some(home) = self.progress.read(copies, under) else { return };
+        let (view, places, now) = under;
         let newest = copies.iter().map(|(_, copy)| copy).max_by_key(|copy| copy.version);
         let found = Found {
             home: home.map(|copy| copy.version),
@@ -70,14 +65,8 @@ impl Write {
     }
 
     /// Takes the response to the request of [`Next::Send`].
-    pub fn answered(
-        &mut self,
-        request: &Request,
-        answer: Answer,
-        places: &Places,
-        view: &View,
-        now: Moment,
-    ) {
+    pub fn answered(&mut self, request: &Request, answer: Answer, under: Under<'_>) {
+        let (view, _, now) = under;
         match answer {
             Answer::Applied => {
                 if let Effect::Put { version, .. } = request.effect {
@@ -96,18 +85,12 @@ impl Write {
                 self.progress.over = Some(Outcome::Unknown(UNANSWERED_DELETION));
             }
             Answer::Unanswered => (self.unanswered, self.several) = (true, self.unanswered),
-            Answer::Refused(stored) => self.refused(request, stored, places, view, now),
+            Answer::Refused(stored) => self.refused(request, stored, under),
         }
     }
 
-    fn refused(
-        &mut self,
-        request: &Request,
-        stored: Option<Copy>,
-        places: &Places,
-        view: &View,
-        now: Moment,
-    ) {
+    fn refused(&mut self, request: &Request, stored: Option<Copy>, under: Under<'_>) {
+        let (view, _, now) = under;
         // The stored copies have changed.
         self.found = None;
         if self.kind.update().is_some() {
@@ -135,12 +118,12 @@ impl Write {
             // It was applied, and has been replaced since.
             self.progress.end(Outcome::Done, view, now);
         } else {
-            self.refused_by(copy, places, view, now);
+            self.refused_by(copy, under);
         }
     }
 
     /// A copy of the item, which this attempt has not stored, is at home.
-    fn refused_by(&mut self, copy: Copy, places: &Places, view: &View, now: Moment) {
+    fn refused_by(&mut self, copy: Copy, (view, places, now): Under<'_>) {
         match self.kind {
             Kind::Replace(update) | Kind::Add(update) | Kind::DeleteIf { update, .. } => {
                 if !copy.is_tombstone && copy.has_applied(update.once) {

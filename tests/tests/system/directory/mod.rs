@@ -19,10 +19,10 @@ use std::collections::BTreeMap;
 use aws_sdk_dynamodb::Client;
 use sharding::internal::TableEngine;
 use sharding::maintenance::ShardMetadata;
-use sharding::{Item, PartitionKey, TableConfig, Value, Written};
+use sharding::{Item, PartitionKey, TableConfig, Written};
 use system_tests::{
     Call, Fate, Tables, Wire, config, count, metadata, numbered, numbers, partition_key,
-    read_items, soon, sort_key, valued_item,
+    read_items, soon, sort_key, value_of, valued_item,
 };
 
 const KEY: &str = "hot";
@@ -33,13 +33,6 @@ fn key() -> PartitionKey {
 
 fn item(text: &str, value: u64) -> Item {
     valued_item(key(), text, value)
-}
-
-fn value_of(item: &Item) -> u64 {
-    match item.attributes.get("value") {
-        Some(Value::N(value)) => value.parse().expect("a number"),
-        other => panic!("{other:?}"),
-    }
 }
 
 const REFUSED: &str =
@@ -119,7 +112,8 @@ async fn assert_finds(table: &TableEngine, expected: &Expected, about: &str) {
     assert_eq!(&numbers(&read_items(table, &key(), 30).await), expected, "{about}");
     for (text, value) in expected {
         let found = table.get(&key(), &sort_key(text), true, soon()).await.expect("a response");
-        assert_eq!(found.as_ref().map(value_of), Some(*value), "{about}: {text}");
+        let found = found.and_then(|item| value_of(&item.attributes));
+        assert_eq!(found, Some(*value), "{about}: {text}");
     }
 }
 

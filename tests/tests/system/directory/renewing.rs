@@ -1,5 +1,5 @@
-//! How often an instance reads a page: once for many concurrent requests, and ahead of the end of
-//! its lease, so that frequent requests do not wait for it.
+//! How often an instance reads a page: ahead of the end of its lease, so that frequent requests do
+//! not wait for it.
 
 use std::time::Duration;
 
@@ -7,7 +7,6 @@ use local::clients_over;
 use sharding::internal::{TableEngine, protocol::directory::PAGES, protocol::view::MAX_LEASE};
 use system_tests::metadata::page_copy;
 use system_tests::{Fate, Tables, Wire, config, partition_key, soon, valued_item};
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::{KEY, reads_of};
@@ -64,24 +63,6 @@ async fn a_renewed_page_arrives_before_the_response_that_follows_it() {
     sleep(Duration::from_millis(700)).await;
     assert!(write(&table, KEY).await < 2 * ROUND_TRIP, "under the lease of the second");
     assert_eq!(pages_read(&wire), before + 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_crowd_of_requests_of_many_keys_reads_each_page_once() {
-    let (table, wire) = distant().await;
-    for _ in 0..3 {
-        let before = pages_read(&wire);
-        let mut crowd = JoinSet::new();
-        for number in 0..200 {
-            let table = table.clone();
-            crowd.spawn(async move { write(&table, &format!("key-{number}")).await });
-        }
-        for took in crowd.join_all().await {
-            assert!(took < 3 * ROUND_TRIP, "{took:?}");
-        }
-        assert_eq!(pages_read(&wire) - before, PAGES as usize);
-        sleep(Duration::from_secs(60)).await;
-    }
 }
 
 /// The process is frozen between two invocations, and its clock is set back meanwhile: neither clock

@@ -5,60 +5,15 @@ mod duplicates;
 mod expiry;
 mod waits;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sharding::internal::{Clock, Separator, ShardKeys, TableEngine};
 use sharding::maintenance::{DrainRefused, Drained};
 use sharding::{Placement, TableConfig, Writes};
-use system_tests::{count, numbered, soon, sort_key};
+use system_tests::{count, numbered, soon};
 use tokio::time::sleep;
 
-use crate::one_key::{fixture, item, key};
-
-#[tokio::test(start_paused = true)]
-async fn a_settled_key_has_every_item_at_home_and_looks_nowhere_else() {
-    let fixture = fixture(|_| {}).await;
-    fixture.store(numbered(0..60)).await;
-    fixture.grow(8).await;
-    fixture.store(numbered(60..200)).await;
-    let requests = async |text: &str| {
-        let before = fixture.wire.operations().len();
-        fixture.table.create(&item(text, 2), None, soon()).await.expect("nothing stood");
-        fixture.wire.operations().split_off(before)
-    };
-    let mut looked = 0;
-    for text in numbered(200..220) {
-        let requests = requests(&text).await;
-        assert_eq!(requests.last().map(String::as_str), Some("PutItem"), "{requests:?}");
-        looked += requests.len() - 1;
-    }
-    assert!(looked > 10, "a creation reads the old places of a grown key: {looked}");
-
-    fixture.table.begin_settle(&key(), soon()).await.expect("it begins");
-    let reports = fixture.drain().await;
-    let Some(Drained::Done { from, to, .. }) = reports.last() else { panic!("{reports:?}") };
-    assert_eq!((*from, *to), (count(8), count(8)));
-    fixture.assert_all_are_at_home(220).await;
-    for text in numbered(220..240) {
-        assert_eq!(requests(&text).await, ["PutItem"], "{text} has one candidate");
-    }
-    let mut expected: BTreeMap<String, u64> = numbered(0..240).map(|text| (text, 1)).collect();
-    expected.extend(numbered(200..240).map(|text| (text, 2)));
-    assert_eq!(fixture.all().await, expected);
-    let drained = fixture.table.drain(&key(), soon()).await;
-    assert_eq!(drained.expect("a response"), Drained::Nothing);
-
-    // Like any key, it grows again, and shrinks again.
-    fixture.grow(20).await;
-    fixture.table.begin_shrink(&key(), count(2), soon()).await.expect("it begins");
-    fixture.drain().await;
-    fixture.assert_all_are_at_home(240).await;
-    for text in expected.keys() {
-        let got = fixture.table.get(&key(), &sort_key(text), true, soon()).await;
-        assert!(got.expect("a response").is_some(), "{text}");
-    }
-}
+use crate::one_key::{fixture, key};
 
 /// An instance's knowledge of moved items is in its memory only. So an instance that takes over
 /// reads the places itself, and does so only when the first one seems to have stopped.

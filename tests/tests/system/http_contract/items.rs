@@ -3,28 +3,7 @@
 use serde_json::{Value, json};
 use system_tests::config;
 
-use super::{JSON, assert_problem, start};
-
-#[tokio::test]
-async fn an_item_comes_back_as_it_went_in() {
-    let edition = start(config()).await;
-    let item =
-        json!({"partition_key": "a/b.7 \u{e9}", "sort_key": "☃", "attributes": {"empty": ""}});
-    let stored = edition.post("/items", &item).await;
-    assert_eq!(stored.status, 201);
-    assert_eq!(["shard", "number_of_shards"].map(|name| stored.body[name].as_u64()), [Some(1); 2]);
-    let path = "/item?partition_key=a%2Fb.7%20%C3%A9&sort_key=%E2%98%83&consistent=true";
-    let item = edition.get(path).await;
-    assert_eq!((item.status, &item.body["attributes"]), (200, &json!({"empty": ""})));
-    let absent = edition.get("/item?partition_key=a&sort_key=b").await;
-    assert_problem(&absent, 404, "not_found", None, "absent item");
-    let shards = edition.get("/shards?partition_key=a").await;
-    let of_key = ["number_of_shards", "grown", "last_updated"].map(|name| &shards.body[name]);
-    let never_grown = [&json!(1), &json!(false), &Value::Null];
-    assert_eq!(of_key, never_grown, "a key that never grew");
-    let empty = edition.get("/items?partition_key=never").await.body;
-    assert_eq!((&empty["items"], &empty["cursor"]), (&json!([]), &Value::Null));
-}
+use super::{JSON, start};
 
 #[tokio::test]
 async fn numbers_and_types_that_json_lacks_come_back_digit_for_digit() {

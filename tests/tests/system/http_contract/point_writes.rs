@@ -1,4 +1,4 @@
-//! PUT, DELETE, create-only POST and `Idempotency-Key`, on keys of one shard and of several.
+//! `Idempotency-Key`, on keys of one shard and of several.
 
 use serde_json::{Value, json};
 use system_tests::{Response, TestEdition, config};
@@ -14,10 +14,6 @@ async fn put(edition: &TestEdition, key: &str, sort_key: &str, value: u32) -> Re
     edition.send("PUT", &path(key, sort_key), &[JSON], body).await
 }
 
-async fn delete(edition: &TestEdition, key: &str, sort_key: &str) -> Response {
-    edition.send("DELETE", &path(key, sort_key), &[], None).await
-}
-
 /// A create-only POST of this value to the key `k`.
 async fn create(
     edition: &TestEdition,
@@ -30,47 +26,9 @@ async fn create(
     edition.send("POST", "/items", &headers, json_body(&item)).await
 }
 
-async fn get(edition: &TestEdition, key: &str, sort_key: &str) -> Response {
-    edition.get(&format!("{}&consistent=true", path(key, sort_key))).await
-}
-
 async fn value(edition: &TestEdition, key: &str, sort_key: &str) -> Value {
-    get(edition, key, sort_key).await.body["attributes"]["value"].clone()
-}
-
-async fn exercise(edition: &TestEdition, sort_key: &str) {
-    assert_eq!(delete(edition, "k", sort_key).await.status, 204, "absent is fine: {sort_key}");
-    let created = create(edition, sort_key, 0, &[]).await;
-    assert_eq!(created.status, 201, "{sort_key}: {}", created.body);
-    let again = create(edition, sort_key, 0, &[]).await;
-    assert_problem(&again, 412, "already_exists", None, sort_key);
-    for number in 1..3 {
-        let stored = put(edition, "k", sort_key, number).await;
-        assert_eq!(stored.status, 200, "{sort_key}: {}", stored.body);
-        assert_eq!(stored.body["sort_key"], sort_key);
-        assert_eq!(value(edition, "k", sort_key).await, number, "{sort_key}");
-    }
-    let deleted = delete(edition, "k", sort_key).await;
-    assert_eq!((deleted.status, deleted.body), (204, Value::Null), "{sort_key}");
-    assert_problem(&get(edition, "k", sort_key).await, 404, "not_found", None, sort_key);
-    assert_eq!(create(edition, sort_key, 0, &[]).await.status, 201, "free again: {sort_key}");
-}
-
-#[tokio::test]
-async fn a_key_of_any_number_of_shards_behaves_like_a_table() {
-    let edition = start(config()).await;
-    exercise(&edition, "of-one-shard").await;
-    set_shards(&edition, "k", 16).await;
-    for number in 0..10 {
-        exercise(&edition, &format!("new-{number}")).await;
-    }
-    let again = create(&edition, "of-one-shard", 0, &[]).await;
-    assert_problem(&again, 412, "already_exists", None, "at its old place");
-    let (items, _) = edition.read_all("k", "&consistent=true&limit=7").await;
-    let keys: Vec<_> = items.iter().filter_map(|item| item["sort_key"].as_str()).collect();
-    let new = (0..10).map(|n| format!("new-{n}"));
-    let expected: Vec<_> = new.chain(["of-one-shard".to_owned()]).collect();
-    assert_eq!(keys, expected, "each once, on any shard");
+    let path = format!("{}&consistent=true", path(key, sort_key));
+    edition.get(&path).await.body["attributes"]["value"].clone()
 }
 
 #[tokio::test]

@@ -10,11 +10,10 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value as Json, json};
 use sharding::internal::{Clock, TableEngine};
-use sharding::{Item, Value};
 use sharding_stream::{
     Change, ChangeTracker, Decoded, Reading, StreamDecoder, StreamError, Tracked, WidthHistory,
 };
-use system_tests::soon;
+use system_tests::{soon, value_of};
 use tokio::time::sleep;
 
 use super::Run;
@@ -159,11 +158,7 @@ impl Consumer {
 }
 
 fn note(taken: &mut Taken, change: &Change) {
-    let number = |item: &Item| match item.attributes.get("value") {
-        Some(Value::N(text)) => text.parse().ok(),
-        other => panic!("{other:?}"),
-    };
-    let value = change.new.as_ref().and_then(number);
+    let value = change.new.as_ref().and_then(|item| value_of(&item.attributes));
     let one = (change.position.to_string(), change.kind, value);
     taken.entry(change.sort_key.to_string()).or_default().push(one);
 }

@@ -11,7 +11,7 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use serde_json::{Value as Json, json};
 use sharding::internal::Clock;
-use system_tests::TestClock;
+use system_tests::{TestClock, ask};
 use tokio::time::sleep;
 
 const TABLES: &str = "DynamoDB_20120810";
@@ -91,14 +91,6 @@ impl Stream {
             }
         }
     }
-}
-
-fn ask(engine: &Engine, service: &str, operation: &str, body: &Json) -> Json {
-    let target = format!("{service}.{operation}");
-    let response = engine.respond("/", Some(&target), body.to_string().as_bytes());
-    let json = serde_json::from_slice(&response.body).expect("JSON");
-    assert_eq!(response.status, 200, "{target}: {json}");
-    json
 }
 
 /// An instance's connection. It records writes, and loses some of the responses.

@@ -1,4 +1,4 @@
-//! Errors as `application/problem+json` (RFC 9457), each with a stable code.
+//! Responses: JSON, and errors as `application/problem+json` (RFC 9457), each with a stable code.
 
 use std::error::Error;
 
@@ -8,10 +8,6 @@ use serde::Serialize;
 use sharding::{
     ETag, MAX_ITEM_BYTES, PatchError, ReadError, SortKey, TableError, WriteError, WriteErrorKind,
 };
-
-use crate::etag::tagged;
-use crate::media_type::PATCHES;
-use crate::payload::MAX_PAYLOAD_BYTES;
 
 /// The error of a request, as the client sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +28,7 @@ struct Members {
     #[serde(skip)]
     allow: Option<String>,
     #[serde(skip)]
-    accept_patch: bool,
+    accept_patch: Option<String>,
     #[serde(skip)]
     tag: Option<ETag>,
 }
@@ -58,7 +54,12 @@ pub fn cause(error: &(impl ProvideErrorMetadata + Error)) -> String {
 const RETRY_AFTER_SECONDS: u32 = 1;
 
 impl Problem {
-    fn new(status: u16, code: &'static str, title: &'static str, why: impl Into<String>) -> Self {
+    pub(crate) fn new(
+        status: u16,
+        code: &'static str,
+        title: &'static str,
+        why: impl Into<String>,
+    ) -> Self {
         Self(Box::new(Members {
             kind: format!("urn:problem:dynamodb-write-sharding:{code}"),
             title,
@@ -69,7 +70,7 @@ impl Problem {
         }))
     }
 
-    fn on(mut self, field: impl Into<String>) -> Self {
+    pub(crate) fn on(mut self, field: impl Into<String>) -> Self {
         self.0.field = Some(field.into());
         self
     }
@@ -88,37 +89,17 @@ impl Problem {
         Self::new(409, code, "Conflict", detail)
     }
 
-    /// 404: there is no such route.
-    #[must_use]
-    pub(crate) fn no_route(path: &str) -> Self {
-        let detail = format!("there is no route {path:?}");
-        Self::new(404, "no_such_route", "There is no such route", detail)
+    /// The problem with the methods that the path allows.
+    pub(crate) fn allowing(mut self, methods: String) -> Self {
+        self.0.allow = Some(methods);
+        self
     }
 
-    /// 405, with the methods of the path.
-    #[must_use]
-    pub(crate) fn method(method: &str, path: &str, allow: String) -> Self {
-        let detail = format!("{path} does not support {method}; allowed: {allow}");
-        let mut problem = Self::new(405, "method_not_allowed", "The method is not allowed", detail);
-        problem.0.allow = Some(allow);
-        problem
-    }
-
-    /// 413: the item or the body is too large.
+    /// 413: a part of the request is too large.
     #[must_use]
     pub fn too_large(code: &'static str, field: &str, bytes: usize, allowed: usize) -> Self {
         let detail = format!("{field}: {bytes} bytes; at most {allowed} are allowed");
         Self::new(413, code, "Too large", detail).on(field)
-    }
-
-    /// 413: the body does not fit into a Lambda event.
-    #[must_use]
-    pub fn body_too_large(bytes: usize, carried: usize) -> Self {
-        let detail = format!(
-            "body: {carried} bytes as a JSON string inside the Lambda event ({bytes} bytes as sent); \
-             at most {MAX_PAYLOAD_BYTES} are allowed"
-        );
-        Self::new(413, "body_too_large", "Too large", detail).on("body")
     }
 
     /// 400: the idempotency key cannot make this request repeatable.
@@ -133,13 +114,14 @@ impl Problem {
     /// 415: the `Content-Type` is not one of these. The response to a `PATCH` lists the allowed
     /// media types in `Accept-Patch` (RFC 5789).
     #[must_use]
-    pub fn media_type(given: Option<&str>, allowed: &[&str]) -> Self {
+    pub fn media_type(given: Option<&str>, allowed: &[&str], is_patch: bool) -> Self {
         let given = given.map_or_else(|| "absent".to_owned(), |given| format!("{given:?}"));
-        let detail = format!("content-type: it is {given}; allowed: {}", allowed.join(", "));
+        let allowed = allowed.join(", ");
+        let detail = format!("content-type: it is {given}; allowed: {allowed}");
         let problem =
             Self::new(415, "unsupported_media_type", "The media type is not supported", detail);
         let mut problem = problem.on("content-type");
-        problem.0.accept_patch = allowed == PATCHES;
+        problem.0.accept_patch = is_patch.then_some(allowed);
         problem
     }
 
@@ -188,26 +170,13 @@ impl Problem {
         }
     }
 
-    fn exists() -> Self {
-        let detail = "there is an item with this partition_key and sort_key; nothing was changed";
-        Self::new(412, "already_exists", "The item exists", detail)
-    }
-
-    fn idempotency_key_reused() -> Self {
-        let detail = "idempotency-key: an earlier request with this key created the item with other \
-                      attributes; nothing was changed; use a new key for a new request";
-        let title = "The idempotency key was used for another body";
-        Self::new(422, "idempotency_key_reused", title, detail).on("idempotency-key")
-    }
-
     /// 405: the table accepts appends only. `allow` lists the methods that remain.
     #[must_use]
     pub fn append_only(allow: &str) -> Self {
         let detail = "the table accepts appends only (WRITES=appends, or random placement): \
                       use POST without If-None-Match; PUT, PATCH and DELETE are not supported";
-        let mut problem = Self::new(405, "append_only", "The method is not allowed", detail);
-        problem.0.allow = Some(allow.to_owned());
-        problem
+        Self::new(405, "append_only", "The method is not allowed", detail)
+            .allowing(allow.to_owned())
     }
 
     fn unavailable(code: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
@@ -251,14 +220,23 @@ impl Problem {
                 "nothing was changed: other writes of the same item were in progress until the \
                  deadline; try again",
             ),
-            WriteErrorKind::Exists => Self::exists().of(current),
+            WriteErrorKind::Exists => {
+                let detail =
+                    "there is an item with this partition_key and sort_key; nothing was changed";
+                Self::new(412, "already_exists", "The item exists", detail).of(current)
+            }
             WriteErrorKind::Precondition => Self::precondition_failed(current),
             WriteErrorKind::Absent => Self::no_item(),
             error @ WriteErrorKind::NotArmed { .. } => {
                 Self::conflict("not_armed", &format!("{error}; nothing was changed"))
             }
             WriteErrorKind::Mismatch(error) => Self::patch(&error),
-            WriteErrorKind::IdempotencyKeyReused => Self::idempotency_key_reused(),
+            WriteErrorKind::IdempotencyKeyReused => {
+                let detail = "idempotency-key: an earlier request with this key created the item with \
+                              other attributes; nothing was changed; use a new key for a new request";
+                let title = "The idempotency key was used for another body";
+                Self::new(422, "idempotency_key_reused", title, detail).on("idempotency-key")
+            }
             WriteErrorKind::AppendOnly => Self::append_only("GET, POST"),
             WriteErrorKind::Table(error) => Self::from_table(&error),
             error @ (WriteErrorKind::DirectoryFull | WriteErrorKind::Invalid(_) | _) => {
@@ -322,29 +300,9 @@ impl Problem {
         }
     }
 
-    /// 500: the item's JSON exceeds the size limit of a response. Only another program can have
-    /// stored such an item.
-    pub(crate) fn response_too_large(bytes: usize) -> Self {
-        let detail = format!(
-            "the item takes {bytes} bytes as JSON, and a response holds at most {MAX_PAYLOAD_BYTES}; \
-             read it from the table directly"
-        );
-        Self::new(500, "response_too_large", "The item is too large for a response", detail)
-    }
-
-    /// 500: the item cannot be serialized as JSON.
-    pub(crate) fn unprintable(error: &serde_json::Error) -> Self {
-        tracing::error!(%error, "an item cannot be serialized as JSON");
-        Self::internal()
-    }
-
     /// 500: only an operator can do something about it, so the cause is in the log.
-    fn unexpected(error: &dyn Error) -> Self {
+    pub(crate) fn unexpected(error: &dyn Error) -> Self {
         tracing::error!(error = with_sources(error), "a request failed permanently");
-        Self::internal()
-    }
-
-    fn internal() -> Self {
         let detail = "the service could not complete the request; the cause is in its log";
         Self::new(500, "internal_error", "Internal error", detail)
     }
@@ -403,12 +361,49 @@ impl Problem {
         if let Some(allow) = self.0.allow {
             response = response.header("allow", allow);
         }
-        if self.0.accept_patch {
-            response = response.header("accept-patch", PATCHES.join(", "));
+        if let Some(types) = self.0.accept_patch {
+            response = response.header("accept-patch", types);
         }
         let response = response.body(Body::from(body)).unwrap_or_default();
         tagged(response, self.0.tag.as_ref())
     }
+}
+
+/// A JSON response.
+#[must_use]
+pub fn json(status: u16, body: &impl Serialize) -> Response<Body> {
+    match serde_json::to_string(body) {
+        Ok(body) => Response::builder()
+            .status(status)
+            .header("content-type", "application/json")
+            .body(Body::from(body))
+            .unwrap_or_default(),
+        Err(error) => {
+            let why = format!("a response cannot be serialized: {error}");
+            Problem::from_table(&TableError::Damaged(why)).into_response()
+        }
+    }
+}
+
+/// A 204 response.
+#[must_use]
+pub fn no_content() -> Response<Body> {
+    Response::builder().status(204).body(Body::Empty).unwrap_or_default()
+}
+
+/// A 304 response: the client already has this state of the item.
+#[must_use]
+pub fn not_modified(tag: &ETag) -> Response<Body> {
+    tagged(Response::builder().status(304).body(Body::Empty).unwrap_or_default(), Some(tag))
+}
+
+/// Adds the item's tag to the response, in the header `ETag`, as a strong entity tag.
+#[must_use]
+pub fn tagged(mut response: Response<Body>, tag: Option<&ETag>) -> Response<Body> {
+    if let Some(tag) = tag.and_then(|tag| format!("\"{tag}\"").parse().ok()) {
+        response.headers_mut().insert("etag", tag);
+    }
+    response
 }
 
 #[cfg(test)]

@@ -1,18 +1,33 @@
-//! The pure core: the merge of pages, and the placement of items.
+//! The cost of the pure core: the merge of pages, and the placement of items. What a request costs
+//! beside a bare one is held by tests (`tests/system/costs.rs`).
+
+#![expect(clippy::print_stdout, reason = "the rows are the product of a benchmark")]
 
 use std::hint::black_box;
+use std::time::Duration;
 
 use sharding::internal::protocol::merge::{PageMerge, ShardPage, Stored};
 use sharding::{Order, Placement, ShardNumber, SortKey, Version};
 use system_tests::{count, partition_key, sort_key};
 use tokio::time::Instant;
 
+fn main() {
+    merge();
+    placement();
+}
+
+/// The median of durations, in milliseconds.
+fn median(mut durations: Vec<Duration>) -> f64 {
+    durations.sort_unstable();
+    durations.get(durations.len() / 2).map_or(f64::NAN, |middle| middle.as_secs_f64() * 1_000.0)
+}
+
 fn numbered(number: usize) -> SortKey {
     sort_key(&format!("{number:012}"))
 }
 
 /// Pages of 1,000 items from 64 shards.
-pub(crate) fn merge() {
+fn merge() {
     const SHARDS: u32 = 64;
     const LIMIT: usize = 1_000;
     const ROUNDS: usize = 400;
@@ -42,12 +57,12 @@ pub(crate) fn merge() {
         nanos.push(begun.elapsed());
         assert!(page.len() == LIMIT && next.is_some());
     }
-    let rate = LIMIT as f64 / crate::median(nanos) / 1_000.0;
+    let rate = LIMIT as f64 / median(nanos) / 1_000.0;
     println!("merge over {SHARDS} shards: {rate:.1} million items per second (target 2)");
 }
 
 /// The home of an item under 64 shards.
-pub(crate) fn placement() {
+fn placement() {
     const CALLS: usize = 20_000;
     let (key, count) = (partition_key("/shared/firetvGen2.txt"), count(64));
     let sort_keys: Vec<SortKey> = (0..CALLS).map(numbered).collect();
@@ -62,7 +77,7 @@ pub(crate) fn placement() {
                 begun.elapsed()
             })
             .collect();
-        let each = crate::median(rounds) * 1e6 / CALLS as f64;
+        let each = median(rounds) * 1e6 / CALLS as f64;
         println!("placement {placement:?}: {each:.0} ns (target 500)");
     }
 }
