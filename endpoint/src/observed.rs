@@ -158,7 +158,7 @@ mod tests {
             assert_eq!(observed.take(Duration::from_secs(1)).len(), 1);
         }
         let hottest = observed.hottest();
-        assert_eq!((hottest.len(), hottest[0].throttled, hottest[0].shards), (1, 5_000, 7));
+        assert_eq!((hottest.len(), hottest[0].throttled, hottest[0].shards), (1, 5_000, 9));
         for _ in 0..REPORTS {
             assert!(observed.take(Duration::from_secs(1)).is_empty());
         }

@@ -15,7 +15,7 @@
 use crate::policy::collisions;
 use crate::policy::decision::{RECHECK_PERIOD, ScalingDecision};
 use crate::policy::pressure::{NEGLIGIBLE_SHARE, Seen};
-use crate::policy::sizing::{self, HEADROOM, Sizing};
+use crate::policy::sizing::{self, HEADROOM, SHARE_OF_OTHERS, Sizing};
 use crate::protocol::growth::GrowthRecord;
 use crate::protocol::metadata::{Phase, ShardMetadata};
 use crate::values::key::ShardCount;
@@ -45,9 +45,6 @@ impl Default for ScalingPolicy {
 /// Clients that wait may hide this many times the demand that is observed, if all of their first
 /// attempts are throttled.
 const MAX_HIDDEN_FACTOR: f64 = 7.0;
-/// A key whose own writes fill less than this part of a partition does not grow: it is throttled
-/// because other keys fill the rest.
-const MIN_OWN_SHARE: f64 = 1.0 / 3.0;
 /// An earlier growth says nothing about the present demand.
 const GROWTH_MEMORY_SECONDS: u64 = 3_600;
 /// A key that grew soon after a shrink keeps its width for this many times as long, because
@@ -87,7 +84,7 @@ impl ScalingPolicy {
             let units = |partitions: u32| u64::from(partitions) * PARTITION_WRITE_UNITS * 3 / 2;
             ScalingDecision::Crowded { until, write_units: partitions.map(units) }
         };
-        if partitions.is_some() && seen.rate < MIN_OWN_SHARE * self.partition_write_units {
+        if partitions.is_some() && seen.rate < SHARE_OF_OTHERS * self.partition_write_units {
             return crowded();
         }
         let demand = self.demand(width, seen, -1.0);
@@ -100,14 +97,15 @@ impl ScalingPolicy {
             return self.short_of_partitions(width, seen, now_seconds);
         }
         let most = self.most_shards(width, seen);
-        if most <= width {
+        if most <= width.get() {
             return crowded();
         }
         let step = match sizing {
             Sizing::Enough(_) => waiting_step(width, seen),
             Sizing::Short(_) => least,
         };
-        let wanted = sizing.shards().get().max(step).max(least).min(most.get());
+        let items = seen.hot_items.unwrap_or(u32::MAX);
+        let wanted = sizing.shards().get().max(step).min(most).max(least).min(items);
         // Readers still read the shards that a shrink has begun to give up.
         let to = wanted.max(metadata.read_shards.get()).min(self.max_shards.get());
         ShardCount::new(to).map_or(ScalingDecision::AtMaximum, ScalingDecision::ScaleOut)
@@ -151,21 +149,22 @@ impl ScalingPolicy {
         }
     }
 
-    /// The most shards that the key's writes can use, by their rate and by their items. The rate
-    /// says little about a table whose partitions are not known, because they may be smaller.
-    fn most_shards(&self, width: ShardCount, seen: Seen) -> ShardCount {
+    /// The most shards that the key's writes can use, by their rate. The rate says little about a
+    /// table whose partitions are not known, because they may be smaller.
+    fn most_shards(&self, width: ShardCount, seen: Seen) -> u32 {
         let most = self.max_shards;
-        let by_rate = seen.partitions.map_or(most, |_| {
-            // Each shard fills its part of a partition.
-            let filled = seen.rate / (MIN_OWN_SHARE * self.partition_write_units);
-            match sizing::size(self.most_demand(width, seen), seen.partitions, most) {
-                Sizing::Enough(shards) => {
-                    shards.max(ShardCount::new(filled as u32).unwrap_or(shards))
-                }
-                Sizing::Short(_) => most,
+        if seen.partitions.is_none() {
+            return most.get();
+        }
+        // Each shard fills its part of a partition.
+        let filled = (seen.rate / (SHARE_OF_OTHERS * self.partition_write_units)).round() as u32;
+        match sizing::size(self.most_demand(width, seen), seen.partitions, most) {
+            // Shards may meet on a partition more often than the mean over all placements.
+            Sizing::Enough(shards) => {
+                (f64::from(shards.get().max(filled)) * HEADROOM).min(most.get().into()) as u32
             }
-        });
-        by_rate.min(seen.hot_items.and_then(ShardCount::new).unwrap_or(most))
+            Sizing::Short(_) => most.get(),
+        }
     }
 
     /// The shards for a demand in write units a second, on a table with this many partitions.
@@ -335,7 +334,7 @@ mod tests {
             accepted: of(1.0 - rejected),
             throttles: throttled + of(rejected) * 2,
         };
-        Seen { pressure, rate: demand, partitions: Some(partitions), hot_items: None }
+        Seen { pressure, rate: demand, partitions: Some(partitions), ..Seen::default() }
     }
 
     /// Clients that wait: so many of a hundred first attempts are throttled, and none is rejected.
@@ -347,7 +346,7 @@ mod tests {
             accepted: 10_000,
             throttles: throttled * 300,
         };
-        Seen { pressure, rate, partitions: Some(partitions), hot_items: None }
+        Seen { pressure, rate, partitions: Some(partitions), ..Seen::default() }
     }
 
     fn decide(metadata: &ShardMetadata, seen: Seen) -> ScalingDecision {
@@ -389,6 +388,16 @@ mod tests {
         assert_grows(at(1, 20), 3..=3);
         assert_grows(at(10, 30), 30..=32);
         assert_eq!(at(10, 0), Calm);
+    }
+
+    #[test]
+    fn a_key_grows_further_whose_shards_meet_on_partitions() {
+        let unlucky = |width| decide(&settled(width, 1), waiting(1_000, 3, 50_000.0));
+        assert_grows(unlucky(139), 195..=200);
+        assert!(matches!(unlucky(200), AtMaximum));
+        let seen = waiting(1_000, 3, 5_000.0);
+        assert_grows(decide(&settled(9, 1), seen), 13..=18);
+        assert!(matches!(decide(&settled(40, 1), seen), Crowded { .. }));
     }
 
     #[test]
@@ -485,7 +494,7 @@ mod tests {
     fn a_handful_of_throttles_is_no_reason() {
         let few = |writes, throttled| {
             let pressure = pressure((writes, throttled));
-            Seen { pressure, rate: 2_000.0, partitions: Some(1_000), hot_items: None }
+            Seen { pressure, rate: 2_000.0, partitions: Some(1_000), ..Seen::default() }
         };
         assert_eq!(decide(&settled(1, 1), few(200, 2)), Calm);
         assert_grows(decide(&settled(1, 1), few(9, 9)), 2..=30);

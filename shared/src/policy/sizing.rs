@@ -11,6 +11,9 @@ use crate::values::key::ShardCount;
 
 /// A key gets room for this multiple of its demand, because a backlog has to drain.
 pub(super) const HEADROOM: f64 = 1.4;
+/// Other keys may fill this part of a partition: a key that fills less of one does not grow. A shard
+/// leaves as much of its own, so that the backlog of the key's first shard drains.
+pub(super) const SHARE_OF_OTHERS: f64 = 0.4;
 /// Less than this share of a demand is lost if a key has enough shards.
 const MAX_LOST_SHARE: f64 = 0.004;
 /// A table should have this many times the partitions that a demand fills, so that few shards meet
@@ -47,7 +50,9 @@ pub(crate) fn size(demand: f64, partitions: Option<u32>, most: ShardCount) -> Si
         collisions::fewest(most, is_enough).unwrap_or(most)
     };
     if throttled(demand * HEADROOM, most, partitions) <= MAX_LOST_SHARE {
-        return Sizing::Enough(fewest(demand * HEADROOM, MAX_LOST_SHARE));
+        let roomy = ShardCount::new((demand / (1.0 - SHARE_OF_OTHERS)).ceil() as u32);
+        let enough = fewest(demand * HEADROOM, MAX_LOST_SHARE);
+        return Sizing::Enough(roomy.map_or(enough, |roomy| roomy.min(most).max(enough)));
     }
     // No number of shards makes room: the fewest that lose hardly more than the most would.
     let useful =
@@ -83,7 +88,7 @@ mod tests {
         let rows = [
             // Demand, partitions, and about the shards.
             (0.7, Some(4), 1..=1),
-            (2.0, Some(1_000), 3..=3),
+            (2.0, Some(1_000), 4..=4),
             (5.0, Some(1_000), 7..=10),
             (5.0, Some(64), 15..=25),
             (20.0, Some(1_000), 45..=70),

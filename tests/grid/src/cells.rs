@@ -11,9 +11,9 @@ use crate::scenario::{Contender, Fleet, Items, Load, Scenario, SortKeys};
 /// The first key of the tables.
 pub const FIRST_SEED: u64 = 1_001;
 /// The largest number of writes a second of a run. A larger demand is scaled down to it.
-const WRITES: f64 = 500.0;
+const WRITES: f64 = 2_500.0;
 /// A partition takes at least this many writes a second, or chance would fill it.
-const WRITES_OF_PARTITION: f64 = 40.0;
+const WRITES_OF_PARTITION: f64 = 100.0;
 /// Write units a second of a partition.
 const PARTITION: f64 = 1_000.0;
 

@@ -21,7 +21,7 @@ fn a_step_is_relieved_in_seconds_with_few_shards() {
 
 #[test]
 fn a_short_table_is_reported_and_used() {
-    let scenario = open(5_000.0, 4, 20);
+    let scenario = Scenario { scale: 10, ..open(5_000.0, 4, 20) };
     let ours = Summary::of(&scenario, KEYS);
     let oracle = Summary::of(&oracle_of(&scenario, 5_000.0), KEYS);
     let row = format!("{ours} / oracle {oracle}");
@@ -60,7 +60,7 @@ fn cold_keys_on_a_full_table_do_not_grow() {
 
 #[test]
 fn few_hot_items_are_reported_and_take_few_shards() {
-    let outcome = run(&Scenario { seconds: 20, ..hot_items(3, 6_000.0) });
+    let outcome = run(&Scenario { seconds: 20, scale: 12, ..hot_items(3, 6_000.0) });
     assert!(outcome.width() <= 8, "{:?}", outcome.changes);
     assert!(outcome.hot_items_after.is_some());
 }
