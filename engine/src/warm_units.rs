@@ -29,7 +29,7 @@ pub(crate) const NOMINAL_WRITE_UNITS: f64 = 1_000.0;
 /// The same for read units, from the same page.
 pub(crate) const NOMINAL_READ_UNITS: f64 = 3_000.0;
 /// The most partitions that a request can make, so that it does not exhaust the memory.
-const MOST_PARTITIONS: usize = 65_536;
+const MAX_PARTITIONS: usize = 65_536;
 
 /// The warm throughput of a table or an index, in nominal units per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -47,7 +47,7 @@ impl WarmThroughput {
 
     /// Checks whether warm throughput may be raised to these units. It ignores a current increase.
     pub(crate) fn check(&self, wanted: WarmRequest) -> Result<(), WarmRefusal> {
-        let most = Self::of(MOST_PARTITIONS);
+        let most = Self::of(MAX_PARTITIONS);
         let members = [
             (Access::Read, wanted.read_units, self.read_units, most.read_units),
             (Access::Write, wanted.write_units, self.write_units, most.write_units),

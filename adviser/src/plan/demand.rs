@@ -9,7 +9,7 @@ const KEPT_READY: f64 = 2.0;
 /// Partitions of a new on-demand table, which serves 4,000 write units per second.
 pub(super) const NEW_TABLE: u32 = 4;
 /// The most partitions that a plan assumes, and that the command line accepts.
-pub(super) const MOST_PARTITIONS: u32 = 100_000;
+pub(super) const MAX_PARTITIONS: u32 = 100_000;
 /// The write units per second of a partition.
 pub(super) const PARTITION: f64 = PARTITION_WRITE_UNITS as f64;
 
@@ -51,7 +51,7 @@ impl Demand {
 pub(super) fn kept_partitions(write_units_per_second: f64) -> u32 {
     // A float beyond the range of u32 saturates.
     let partitions = KEPT_READY * write_units_per_second / PARTITION;
-    (partitions.ceil() as u32).clamp(NEW_TABLE, MOST_PARTITIONS)
+    (partitions.ceil() as u32).clamp(NEW_TABLE, MAX_PARTITIONS)
 }
 
 #[cfg(test)]
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn a_table_keeps_twice_what_it_took_or_what_a_new_one_has() {
         for (taken, kept) in
-            [(0.0, 4), (2_000.0, 4), (2_001.0, 5), (5_000.0, 10), (1e9, MOST_PARTITIONS)]
+            [(0.0, 4), (2_000.0, 4), (2_001.0, 5), (5_000.0, 10), (1e9, MAX_PARTITIONS)]
         {
             assert_eq!(kept_partitions(taken), kept, "{taken}");
         }

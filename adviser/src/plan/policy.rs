@@ -11,12 +11,12 @@
 use sharding::internal::policy::{collisions, rules::ScalingPolicy, sizing::Sizing};
 use sharding::{PARTITION_WRITE_UNITS, ShardCount};
 
-use super::demand::{Demand, MOST_PARTITIONS, PARTITION, kept_partitions};
+use super::demand::{Demand, MAX_PARTITIONS, PARTITION, kept_partitions};
 
 /// A plan calls shards enough if a smaller share is throttled. The policy itself is stricter.
 pub(super) const NEGLIGIBLE: f64 = 0.02;
 /// The most shards that a deployment allows a key (`MaxShards` of template.yaml).
-pub(super) const MOST_SHARDS: u32 = 1_000;
+pub(super) const MAX_SHARDS: u32 = 1_000;
 /// Above the limit of a deployment, so that a report names the number that a key needs.
 const UNLIMITED: u32 = 1_000_000;
 /// The compared numbers of partitions, as multiples of those of a table that has served the demand
@@ -33,7 +33,7 @@ pub(super) fn throttled(demand: &Demand, shards: u32, partitions: u32) -> f64 {
 /// not enough. More shards never throttle more: smaller parts of a demand spread more evenly.
 pub(super) fn fewest_shards(demand: &Demand, partitions: u32) -> Option<u32> {
     let is_enough = |shards: ShardCount| throttled(demand, shards.get(), partitions) < NEGLIGIBLE;
-    collisions::fewest(ShardCount::new(MOST_SHARDS)?, is_enough).map(ShardCount::get)
+    collisions::fewest(ShardCount::new(MAX_SHARDS)?, is_enough).map(ShardCount::get)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -92,10 +92,10 @@ pub(super) struct Enough {
 /// would need more shards than the default maximum.
 pub(super) fn enough(demand: &Demand, now: u32) -> Option<Enough> {
     let kept = f64::from(kept_partitions(demand.write_units_per_second));
-    let tables = ROOMS.map(|room| ((kept * room).ceil() as u32).min(MOST_PARTITIONS).max(now));
+    let tables = ROOMS.map(|room| ((kept * room).ceil() as u32).min(MAX_PARTITIONS).max(now));
     let (short, reserved): (Vec<_>, Vec<_>) = tables
         .into_iter()
-        .map(|partitions| (partitions, shards(demand, partitions, MOST_SHARDS)))
+        .map(|partitions| (partitions, shards(demand, partitions, MAX_SHARDS)))
         .filter(|(_, policy)| policy.throttled < NEGLIGIBLE)
         .partition(|(_, policy)| policy.is_short);
     let by_default = ScalingPolicy::default().max_shards.get();

@@ -7,7 +7,7 @@ use cli::numbers::{counted, decimal, dollars, percent, whole};
 use super::costs::{self, Bill, SERVICES};
 use super::demand::{NEW_TABLE, PARTITION};
 use super::figures::Plan;
-use super::policy::{MOST_SHARDS, NEGLIGIBLE, throttled};
+use super::policy::{MAX_SHARDS, NEGLIGIBLE, throttled};
 use super::verdict::raised;
 use crate::report::{Report, table};
 
@@ -68,7 +68,7 @@ impl Plan {
                 "{on_paper} in theory, but shards share partitions: under 2 % is throttled from {fewest} on"
             ),
             None => format!(
-                "{on_paper} in theory, but on these partitions, more than 2 % is throttled even with {MOST_SHARDS}"
+                "{on_paper} in theory, but on these partitions, more than 2 % is throttled even with {MAX_SHARDS}"
             ),
         };
         let requested = if self.options.shards.is_some() { ", as requested" } else { "" };
@@ -101,7 +101,7 @@ impl Plan {
         // On a new table, both columns would be the same.
         let columns = if self.partitions == NEW_TABLE { 3 } else { 4 };
         let mut table = table(&["shards", "units/s of each", &here, &there][..columns]);
-        for shards in all.range(1..=MOST_SHARDS) {
+        for shards in all.range(1..=MAX_SHARDS) {
             let throttled_on =
                 |partitions: u32| percent(throttled(&self.demand, *shards, partitions));
             let mark = if *shards == judged { "> " } else { "" };

@@ -6,14 +6,14 @@ use sharding::{PARTITION_READ_UNITS, PARTITION_WRITE_UNITS};
 
 use super::demand::PARTITION;
 use super::figures::Plan;
-use super::policy::{Enough, MOST_SHARDS, NEGLIGIBLE, enough, throttled};
+use super::policy::{Enough, MAX_SHARDS, NEGLIGIBLE, enough, throttled};
 
 impl Plan {
     pub(super) fn verdict(&self) -> String {
         if self.unsharded() < NEGLIGIBLE {
             return self.unthrottled();
         }
-        let text = if self.demand.write_units_per_second > f64::from(MOST_SHARDS) * PARTITION {
+        let text = if self.demand.write_units_per_second > f64::from(MAX_SHARDS) * PARTITION {
             self.too_much()
         } else if self.fewest.is_none() {
             self.short_of_partitions()
@@ -81,8 +81,8 @@ impl Plan {
         format!(
             "Too much for one key: {need} write units a second. This product gives a key at most {}, which take {}. Divide the items \
              among several keys.",
-            counted(MOST_SHARDS, "shard"),
-            whole(f64::from(MOST_SHARDS) * PARTITION),
+            counted(MAX_SHARDS, "shard"),
+            whole(f64::from(MAX_SHARDS) * PARTITION),
         )
     }
 
@@ -110,7 +110,7 @@ impl Plan {
             counted(self.partitions, "partition"),
             if self.partitions == 1 { "gives" } else { "give" },
             whole(f64::from(self.partitions) * PARTITION),
-            counted(MOST_SHARDS, "shard"),
+            counted(MAX_SHARDS, "shard"),
             whole(self.demand.write_units_per_second),
         )
     }
