@@ -35,7 +35,7 @@ pub struct ScalingPolicy {
 impl Default for ScalingPolicy {
     fn default() -> Self {
         Self {
-            cooldown_seconds: 2,
+            cooldown_seconds: 1,
             max_shards: ShardCount::new(200).unwrap_or(ShardCount::ONE),
             partition_write_units: PARTITION_WRITE_UNITS as f64,
         }
@@ -439,14 +439,14 @@ mod tests {
             [(4, 5_000.0, 88), (4, 5_000.0, 200), (4, 20_000.0, 60), (20, 50_000.0, 200)]
         {
             let decision = decide(&settled(width, 1), on(partitions, demand, width));
-            let ShortOfPartitions { until: 1_002, write_units: Some(units) } = decision else {
+            let ShortOfPartitions { until: 1_001, write_units: Some(units) } = decision else {
                 panic!("{demand} on {partitions}, at {width}: {decision:?}")
             };
             let lacking = units as f64 / demand;
             assert!((1.5..=4.5).contains(&lacking), "{demand} on {partitions}: {units}");
         }
         // Clients that wait are not certain of more. They may be, soon.
-        assert_eq!(decide(&settled(180, 1), waiting(4, 41, 2_450.0)), NoGain { until: 1_002 });
+        assert_eq!(decide(&settled(180, 1), waiting(4, 41, 2_450.0)), NoGain { until: 1_001 });
         // With room on the table, it is the key's maximum.
         assert_eq!(decide(&settled(200, 1), waiting(1_000, 5, 200_000.0)), AtMaximum);
     }
@@ -479,11 +479,11 @@ mod tests {
             decide(&metadata, waiting(1_000, 50, 8_000.0))
         };
         // 150 of 250 attempts are throttled, as before.
-        assert_eq!(after(0, 1), CoolingDown { until: 1_003 });
+        assert_eq!(after(0, 1), CoolingDown { until: 1_001 });
         assert_grows(after(0, 4), 30..=40);
-        assert_eq!(after(1, 4), ShortOfPartitions { until: 1_004, write_units: None });
+        assert_eq!(after(1, 3), ShortOfPartitions { until: 1_001, write_units: None });
         assert_grows(after(1, 8), 30..=40);
-        assert_eq!(after(5, 100), ShortOfPartitions { until: 1_028, write_units: None });
+        assert_eq!(after(5, 50), ShortOfPartitions { until: 1_014, write_units: None });
         // A growth that helped does not delay the next one.
         let helped = GrowthRecord { rejected_percent: 90, fruitless: 3 };
         let metadata = ShardMetadata { growth: helped, ..settled(8, 996) };
@@ -508,7 +508,7 @@ mod tests {
         };
         assert_grows(reported(1, 1, None), 2..=2);
         assert_grows(reported(8, 1, Some(64)), 16..=16);
-        assert_eq!(reported(8, 999, Some(64)), CoolingDown { until: 1_001 });
+        assert_eq!(reported(8, 1_000, Some(64)), CoolingDown { until: 1_001 });
         assert_grows(reported(150, 1, Some(64)), 200..=200);
         assert_eq!(reported(200, 1, Some(64)), AtMaximum);
         let short = ShortOfPartitions { until: 1_010, write_units: Some(8_000) };

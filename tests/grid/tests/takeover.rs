@@ -8,9 +8,9 @@ use policy_grid::{Fleet, Scenario, run};
 #[test]
 fn waiting_writers_let_one_of_them_finish() {
     // From 3 s on, a request has no response: each instance reads whether it was applied.
-    let rows = [(700, 12.0, true), (1_500, 12.0, true), (3_000, 25.0, false)];
+    let rows = [(700, 12.0, 0.0), (1_500, 12.0, 0.01), (3_000, 25.0, 1.0)];
     let rows = [64, 256].map(|instances| rows.map(|row| (instances, row)));
-    for (instances, (late, opens_by, none_fails)) in rows.into_iter().flatten() {
+    for (instances, (late, opens_by, may_fail)) in rows.into_iter().flatten() {
         let scenario = Scenario {
             fleet: Fleet::Shared(instances),
             late_pages: Duration::from_millis(late),
@@ -22,6 +22,7 @@ fn waiting_writers_let_one_of_them_finish() {
         let failed: u64 = outcome.seconds.iter().map(|second| second.failed).sum();
         println!("{instances} writers, {late} ms: open after {first:?} s, {failed} writes failed");
         assert!(first.is_some_and(|at| at <= opens_by), "{instances} {late}: {first:?}");
-        assert!(failed == 0 || !none_fails, "{instances} {late}: {failed}");
+        let may_fail = may_fail * 1_500.0 * f64::from(scenario.seconds);
+        assert!(failed as f64 <= may_fail, "{instances} {late}: {failed}");
     }
 }
