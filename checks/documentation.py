@@ -155,7 +155,7 @@ class Shell:
         cargo.chmod(0o755)
         copy_project(self.folder)
         # Nor may it read the configuration of a function.
-        private = ("AWS_", "SAM_", "OTEL_", "RUST_LOG")
+        private = ("AWS_", "SAM_", "RUST_LOG")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(private)}
         environment |= NO_ACCOUNT | {
             "PATH": os.pathsep.join([str(cargo.parent), str(ROOT / ".tools/python/bin"), os.environ["PATH"]]),

@@ -5,11 +5,11 @@ use clap::builder::PossibleValue;
 use cli::output::bar_style;
 use connection::server::is_on_this_machine;
 use indicatif::ProgressBar;
-use sharding::maintenance::{ArmingObstacle, Disarming, KeyPattern, Maintenance, PlainPage};
+use sharding::maintenance::{ArmingObstacle, KeyPattern, Maintenance};
 use sharding::{ShardedTable, TableConfig, TableError};
 use tokio::time::{Duration, sleep};
 
-use crate::whole_table::{REQUEST_TIMEOUT, connect, take_key_names};
+use crate::whole_table::{REQUEST_TIMEOUT, open};
 
 /// The table of a command.
 #[derive(Debug, Clone, Args)]
@@ -151,8 +151,9 @@ async fn disarm_offline(
         }
         sleep(Duration::from_secs(1)).await;
     }
-    let changed = disarm_all(maintenance, &disarming, &bar).await?;
-    let again = disarm_all(maintenance, &disarming, &bar).await?;
+    bar.set_message("items looked at:");
+    let changed = maintenance.disarm_items(&disarming, |items| bar.set_position(items)).await?;
+    let again = maintenance.disarm_items(&disarming, |items| bar.set_position(items)).await?;
     bar.finish_and_clear();
     if again.changed + again.tombstones > 0 {
         let why =
@@ -165,27 +166,6 @@ async fn disarm_offline(
          gone\n",
         changed.changed, changed.tombstones
     ))
-}
-
-/// Goes through the main table once.
-async fn disarm_all(
-    maintenance: &Maintenance,
-    disarming: &Disarming,
-    bar: &ProgressBar,
-) -> Result<PlainPage, TableError> {
-    bar.set_message("items looked at:");
-    let (mut all, mut after) = (PlainPage::default(), None);
-    loop {
-        let (page, next) = maintenance.disarm_page(disarming, after.as_ref()).await?;
-        all.items += page.items;
-        all.changed += page.changed;
-        all.tombstones += page.tombstones;
-        bar.set_position(all.items);
-        after = next;
-        if after.is_none() {
-            return Ok(all);
-        }
-    }
 }
 
 /// Reads the patterns of a table, and returns the text to print.
@@ -230,9 +210,8 @@ impl ArmingTable {
         if let Some(name) = &self.metadata_table {
             config.metadata_table_name.clone_from(name);
         }
-        let client = connect(self.endpoint_url.as_deref()).await;
-        take_key_names(&client, &mut config).await?;
-        Ok((ShardedTable::new(&client, config), client))
+        let (table, client, _) = open(self.endpoint_url.as_deref(), config).await?;
+        Ok((table, client))
     }
 }
 

@@ -4,7 +4,7 @@ use sharding::maintenance::{Rebuilt, Survey};
 use sharding::{TableConfig, TableError};
 use tokio::time::Duration;
 
-use crate::whole_table::{REQUEST_TIMEOUT, TableOptions, items_bar, open, scan};
+use crate::whole_table::{REQUEST_TIMEOUT, TableOptions, items_bar, open};
 
 /// The time limit for the comparison of the directory with all metadata.
 const DIRECTORY_TIMEOUT: Duration = Duration::from_secs(600);
@@ -20,23 +20,18 @@ pub async fn rebuild(
     options: &TableOptions,
     config: TableConfig,
 ) -> Result<(String, bool), TableError> {
-    let (table, items) = open(options, config).await?;
+    let (table, _, items) = open(options.endpoint_url.as_deref(), config).await?;
     // Any other claim refuses a table that has items but no metadata.
     let maintenance = table.maintenance().timeout(REQUEST_TIMEOUT);
     maintenance.claim_for_rebuild().await?;
     let bar = items_bar(items, "scanning");
-    let (mut survey, mut after) = (Survey::default(), None);
-    loop {
-        after = maintenance.survey_metadata_page(&mut survey, after.as_ref()).await?;
-        if after.is_none() {
-            break;
-        }
-    }
-    scan(&maintenance, options.read_units, &mut survey, &bar).await?;
+    let mut survey = Survey::default();
+    let scan = maintenance.survey(&mut survey, options.read_units, |items| bar.set_position(items));
+    scan.await?;
     bar.finish_and_clear();
     let (mut kept, mut created, mut widened) = (0_u64, 0_u64, 0_u64);
     let mut left = Vec::new();
-    let bar = items_bar(survey.keys().len() as u64, "rebuilding");
+    let bar = items_bar(survey.keys.len() as u64, "rebuilding");
     let concurrency = usize::from(options.concurrency);
     let rebuilding = maintenance.rebuild_all(&survey, concurrency, |key, rebuilt| {
         bar.inc(1);
@@ -66,20 +61,20 @@ pub async fn rebuild(
          damaged, {widened} without some items\n\
          {behind} entries of the directory were behind the metadata, {restored} keys were restored \
          from the directory\n",
-        survey.items()
+        survey.items
     );
-    let misplaced: u64 = survey.keys().map(|(_, findings)| findings.misplaced()).sum();
+    let misplaced: u64 = survey.keys.values().map(|findings| findings.misplaced).sum();
     if misplaced > 0 {
         text += &format!(
             "{misplaced} items are misplaced, on shards where no width places them: pages include \
              them, requests for one item do not\n"
         );
     }
-    if survey.unknown() > 0 {
+    if survey.unknown > 0 {
         text += &format!(
             "{} items have a stored key that is not a shard key, or is another key's: they are \
              never read\n",
-            survey.unknown()
+            survey.unknown
         );
     }
     left.iter().for_each(|left| text += &format!("left: {left}\n"));

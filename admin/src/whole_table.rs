@@ -1,5 +1,6 @@
-//! A table of a command: its client, its keys, and the scan of the whole table, page by page.
+//! A table of a command: its client, its keys, and its number of items.
 
+use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, KeyType, ScalarAttributeType, TableDescription,
 };
@@ -7,9 +8,8 @@ use clap::Args;
 use cli::output::bar_style;
 use connection::server::configuration_for;
 use indicatif::ProgressBar;
-use sharding::maintenance::{Maintenance, Survey};
 use sharding::{ShardedTable, SortKeyType, TableConfig, TableError};
-use tokio::time::{Duration, Instant, sleep_until};
+use tokio::time::Duration;
 
 /// The time limit for one request with its retries.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -30,20 +30,12 @@ pub struct TableOptions {
     pub concurrency: u16,
 }
 
-pub(crate) async fn connect(endpoint_url: Option<&str>) -> aws_sdk_dynamodb::Client {
-    let aws = match endpoint_url {
-        Some(url) => configuration_for(url).await,
-        None => api::aws_configuration().await,
-    };
-    aws_sdk_dynamodb::Client::new(&aws)
-}
-
 /// Takes the names and the type of the keys from the main table, and returns its description.
 ///
 /// # Errors
 /// [`TableError::Unusable`] if it cannot be described.
 pub async fn take_key_names(
-    client: &aws_sdk_dynamodb::Client,
+    client: &Client,
     config: &mut TableConfig,
 ) -> Result<TableDescription, TableError> {
     let unusable = |why: &dyn std::fmt::Display| {
@@ -68,38 +60,20 @@ pub async fn take_key_names(
     Ok(table)
 }
 
-/// Opens the table. Returns it with its number of items according to DynamoDB.
+/// Opens the table at this endpoint. Returns it with its client, and with its number of items
+/// according to DynamoDB.
 pub(crate) async fn open(
-    options: &TableOptions,
+    endpoint_url: Option<&str>,
     mut config: TableConfig,
-) -> Result<(ShardedTable, u64), TableError> {
-    let client = connect(options.endpoint_url.as_deref()).await;
+) -> Result<(ShardedTable, Client, u64), TableError> {
+    let aws = match endpoint_url {
+        Some(url) => configuration_for(url).await,
+        None => api::aws_configuration().await,
+    };
+    let client = Client::new(&aws);
     let described = take_key_names(&client, &mut config).await?;
-    let items = described.item_count().unwrap_or_default();
-    Ok((ShardedTable::new(&client, config), u64::try_from(items).unwrap_or_default()))
-}
-
-/// Scans the main table from its beginning, page by page, at this pace (0 for no limit).
-pub(crate) async fn scan(
-    maintenance: &Maintenance,
-    read_units: u32,
-    survey: &mut Survey,
-    bar: &ProgressBar,
-) -> Result<(), TableError> {
-    let mut after = None;
-    loop {
-        let started = Instant::now();
-        let page = maintenance.survey_page(survey, after.as_ref()).await?;
-        bar.inc(page.items);
-        after = page.next;
-        if after.is_none() {
-            return Ok(());
-        }
-        if read_units > 0 {
-            let seconds = page.consumed_capacity / f64::from(read_units);
-            sleep_until(started + Duration::from_secs_f64(seconds)).await;
-        }
-    }
+    let items = u64::try_from(described.item_count().unwrap_or_default()).unwrap_or_default();
+    Ok((ShardedTable::new(&client, config), client, items))
 }
 
 /// A progress bar over the items of the table. DynamoDB counts them every six hours, so the end may

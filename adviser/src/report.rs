@@ -2,9 +2,6 @@
 
 use std::fmt;
 
-use comfy_table::presets::ASCII_MARKDOWN;
-use comfy_table::{CellAlignment, Table};
-
 /// What a command has found: sections, with an empty line between two.
 #[derive(Debug, Default)]
 pub(crate) struct Report(Vec<String>);
@@ -23,7 +20,7 @@ impl Report {
     }
 
     /// Adds a table with a note below it, which may be empty.
-    pub(crate) fn table(&mut self, table: &Table, note: &str) {
+    pub(crate) fn table(&mut self, table: &impl fmt::Display, note: &str) {
         self.text(format!("{table}\n{note}").trim_end());
     }
 }
@@ -32,17 +29,4 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.0.join("\n\n"))
     }
-}
-
-/// A table whose first column has names, and whose other columns have numbers.
-pub(crate) fn table(names: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(ASCII_MARKDOWN);
-    table.set_header(names);
-    for column in 1..names.len() {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
 }

@@ -105,8 +105,7 @@ def text_of(value):
 # --- Rights.
 
 # These actions do not support resource-level permissions.
-EVERYWHERE = {"cloudwatch:DescribeAlarms", "cloudwatch:GetMetricData"}
-EVERYWHERE |= {"xray:PutTelemetryRecords", "xray:PutTraceSegments"}
+EVERYWHERE = {"cloudwatch:DescribeAlarms", "xray:PutTelemetryRecords", "xray:PutTraceSegments"}
 # A pattern may continue the name of a resource of the stack, or that of the rules that DynamoDB makes.
 NARROW = re.compile(r"(\$\{(?!AWS::)[\w.]+\}[^*]*|DynamoDBContributorInsights)\*")
 

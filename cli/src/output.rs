@@ -5,6 +5,8 @@ use std::error::Error;
 use std::io::{self, ErrorKind, Write as _};
 use std::process::ExitCode;
 
+use comfy_table::presets::ASCII_MARKDOWN;
+use comfy_table::{CellAlignment, Table};
 use indicatif::ProgressStyle;
 
 /// Prints a command's result. A pipe that the reader closes early (`| head`) is not an error.
@@ -35,4 +37,17 @@ pub fn success_if(all_done: bool) -> ExitCode {
 /// The style of a progress bar, from a template of `indicatif`.
 pub fn bar_style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+/// A table whose first column has names, and whose other columns have numbers.
+pub fn table(names: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(ASCII_MARKDOWN);
+    table.set_header(names);
+    for column in 1..names.len() {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
 }

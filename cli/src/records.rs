@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
 use indicatif::ProgressBar;
+use serde_json::error::Category;
+use serde_json::{Map, Value};
 
 /// The most bytes of a record. A longer record would not fit into an item.
-pub const MAX_RECORD_BYTES: u64 = 8 * 1_024 * 1_024;
+const MAX_RECORD_BYTES: u64 = 8 * 1_024 * 1_024;
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 const BUFFER_BYTES: usize = 1 << 16;
@@ -53,11 +55,6 @@ pub fn unpacked(file: File, bar: Option<&ProgressBar>) -> io::Result<Box<dyn Buf
     Ok(Box::new(buffered))
 }
 
-/// The error message for a line that is longer than a record may be.
-pub fn too_long() -> String {
-    format!("it is longer than {} bytes, the most that a line may have", MAX_RECORD_BYTES)
-}
-
 /// The lines of a text, with their numbers.
 pub struct Lines {
     path: PathBuf,
@@ -90,17 +87,6 @@ impl Lines {
         Ok(None)
     }
 
-    /// Returns the number, from 1, and the text of the next line without its line break, even if
-    /// the line is blank.
-    pub fn next_line(&mut self) -> Result<Option<(u64, &str)>, RecordsError> {
-        if !self.read()? {
-            return Ok(None);
-        }
-        let text = self.text()?;
-        let text = text.strip_suffix('\n').unwrap_or(text);
-        Ok(Some((self.number, text.strip_suffix('\r').unwrap_or(text))))
-    }
-
     /// Reads the next line; `false` at the end of the file.
     fn read(&mut self) -> Result<bool, RecordsError> {
         self.line.clear();
@@ -116,7 +102,9 @@ impl Lines {
     fn text(&self) -> Result<&str, RecordsError> {
         let wrong = |why| refused(&self.path, self.number, why);
         if self.line.len() as u64 > MAX_RECORD_BYTES {
-            return Err(wrong(too_long()));
+            return Err(wrong(format!(
+                "it is longer than {MAX_RECORD_BYTES} bytes, the most that a line may have"
+            )));
         }
         let text = std::str::from_utf8(&self.line);
         let text = text.map_err(|error| wrong(format!("it is not UTF-8: {error}")))?;
@@ -128,6 +116,29 @@ impl Lines {
 /// The error for an invalid line.
 pub fn refused(path: &Path, line: u64, why: String) -> RecordsError {
     RecordsError::Line { path: path.to_owned(), line, why }
+}
+
+/// Reads a line that is a JSON object. The last of several fields with one name counts.
+pub fn object(line: &str) -> Result<Map<String, Value>, String> {
+    serde_json::from_str(line).map_err(|error| match error.classify() {
+        Category::Data => "it is not a JSON object".to_owned(),
+        Category::Io | Category::Syntax | Category::Eof => {
+            // The text is one line, so the line number of serde_json is always 1 and is removed.
+            let message = error.to_string();
+            let reason = message.rsplit_once(" at line ").map_or(&*message, |(reason, _)| reason);
+            format!("it is not JSON: {reason}, column {}", error.column())
+        }
+    })
+}
+
+/// The text of a field that is a string or a number.
+pub fn field(object: &Map<String, Value>, name: &str) -> Result<String, String> {
+    match object.get(name) {
+        None => Err(format!("it has no field {name:?}")),
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(Value::Number(number)) => Ok(number.to_string()),
+        Some(_) => Err(format!("its field {name:?} is neither a string nor a number")),
+    }
 }
 
 #[cfg(test)]
@@ -144,6 +155,26 @@ mod tests {
         assert_eq!(lines.next_trimmed().unwrap(), Some((1, "a")));
         assert_eq!(lines.next_trimmed().unwrap(), Some((4, "b")));
         assert_eq!(lines.next_trimmed().unwrap(), None);
+    }
+
+    #[test]
+    fn a_field_is_a_string_or_a_number() {
+        let read = |line: &str| field(&object(line)?, "b");
+        assert_eq!(read(r#"{"b":"x\n\"","c":[{}],"a":1}"#).unwrap(), "x\n\"");
+        assert_eq!(read(r#"{"b":1,"b":2.50}"#).unwrap(), "2.5");
+        let rows = [
+            ("nonsense{", "it is not JSON: expected ident, column "),
+            ("{} x", "it is not JSON: trailing characters, column "),
+            (r#"{"b":-1e400}"#, "it is not JSON: number out of range, column "),
+            (r#"{"b":"\ud800"}"#, "it is not JSON: "),
+            ("[1]", "it is not a JSON object"),
+            (r#"{"a":1}"#, "it has no field \"b\""),
+            (r#"{"b":null}"#, "its field \"b\" is neither a string nor a number"),
+        ];
+        for (line, why) in rows {
+            let error = read(line).unwrap_err();
+            assert!(error.starts_with(why), "{line}: {error}");
+        }
     }
 
     #[test]

@@ -2,17 +2,16 @@
 
 use std::collections::HashSet;
 
-use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use serde_json::{Value, json};
 use sharding::internal::Patterns;
 use sharding::{MAX_ITEM_BYTES, PartitionKey};
 use tokio::time::Instant;
 
-use crate::client_write::ClientWrite;
-use crate::item::{self, check_members};
+use crate::item;
 use crate::read::get;
 use crate::reply::{Failure, Members, Reply};
+use crate::request::ClientWrite;
 use crate::served::{Call, Service};
 use crate::table::ServedTable;
 use crate::upstream::answered;
@@ -42,20 +41,37 @@ impl Part<'_> {
         ClientWrite::read(self.table, self.operation, &self.key, &self.body, deadline)
     }
 
-    fn reply(&self, deadline: Instant) -> BoxFuture<'_, Result<Reply, Failure>> {
-        if self.operation == "GetItem" {
-            return get(self.table, &self.key, &self.body, deadline).boxed();
+    async fn reply(&self, deadline: Instant) -> Result<Reply, Failure> {
+        let reply = match self.operation {
+            "GetItem" => get(self.table, &self.key, &self.body, deadline).await,
+            _ => self.write(deadline)?.run().await,
+        };
+        reply.and_then(Reply::success)
+    }
+
+    /// Leaves this part unprocessed. A key to read has the members for all keys of its table.
+    fn leave(&self, unprocessed: &mut Members) {
+        if self.operation != "GetItem" {
+            push(unprocessed, &self.name, [self.sent.clone()]);
+            return;
         }
-        let write = self.write(deadline);
-        async move { write?.run().await }.boxed()
+        let of_table = unprocessed.entry(self.name.as_str()).or_insert_with(|| {
+            let mut how = self.body.clone();
+            how.retain(|name, _| !["TableName", "Key"].contains(&name.as_str()));
+            Value::Object(how)
+        });
+        if let Some(of_table) = of_table.as_object_mut() {
+            push(of_table, "Keys", [self.sent.clone()]);
+        }
     }
 }
 
-/// The successful replies to the parts and the failures, in their order.
-async fn replies(parts: &[Part<'_>], deadline: Instant) -> Vec<Result<Reply, Failure>> {
-    let replies: Vec<_> = parts.iter().map(|part| part.reply(deadline)).collect();
-    let replies: Vec<_> = stream::iter(replies).buffered(CONCURRENCY).collect().await;
-    replies.into_iter().map(|reply| reply.and_then(Reply::success)).collect()
+/// Adds to the list of a table.
+fn push(lists: &mut Members, table: &str, values: impl IntoIterator<Item = Value>) {
+    let list = lists.entry(table).or_insert_with(|| json!([]));
+    if let Some(list) = list.as_array_mut() {
+        list.extend(values);
+    }
 }
 
 /// A batch, divided by whether keys are armed.
@@ -118,7 +134,10 @@ impl<'a> Divided<'a> {
                 let why = format!("Too many items requested for the {operation} call");
                 return Err(Failure::validation(why));
             }
-            check_members(operation, &call.body, &[&["RequestItems", "ReturnConsumedCapacity"]])?;
+            let known = ["RequestItems", "ReturnConsumedCapacity"];
+            if let Some(name) = call.body.keys().find(|name| !known.contains(&name.as_str())) {
+                return Err(Failure::unsupported(&format!("{name} of {operation}")));
+            }
         }
         Ok(divided)
     }
@@ -180,90 +199,50 @@ fn check_item(part: &Part<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `BatchWriteItem`.
-pub(crate) async fn write(service: &Service, call: &Call<'_>) -> Result<Reply, Failure> {
-    let mut batch = Divided::of(service, call, MAX_WRITES).await?;
+/// `BatchGetItem` or `BatchWriteItem`.
+pub(crate) async fn answer(service: &Service, call: &Call<'_>) -> Result<Reply, Failure> {
+    let is_read = call.operation == "BatchGetItem";
+    let (most, left) =
+        if is_read { (MAX_READS, "UnprocessedKeys") } else { (MAX_WRITES, "UnprocessedItems") };
+    let mut batch = Divided::of(service, call, most).await?;
     if batch.parts.is_empty() {
         return service.pass(call, batch.patterns).await;
     }
     batch.parts = different(batch.parts)?;
-    for part in &batch.parts {
+    for part in batch.parts.iter().filter(|_| !is_read) {
         part.write(call.deadline)?;
         check_item(part)?;
     }
     // First, so that DynamoDB refuses it before anything is stored.
     let (mut answer, mut unprocessed, mut throttled) =
-        batch.native_answer(service, call, "UnprocessedItems").await?;
-    let (mut is_begun, mut failed) = (!answer.is_empty(), None);
-    for (part, reply) in batch.parts.iter().zip(replies(&batch.parts, call.deadline).await) {
-        let Err(failure) = reply else {
-            is_begun = true;
-            continue;
-        };
-        if failure.is_throttled() {
-            push(&mut unprocessed, &part.name, [part.sent.clone()]);
-            throttled = Some(failure);
-        } else {
-            failed = Some(failure);
+        batch.native_answer(service, call, left).await?;
+    let mut responses = item::map(&answer, "Responses");
+    let (mut is_begun, mut bytes, mut failed) = (!answer.is_empty(), 0, None);
+    let replies: Vec<_> = batch.parts.iter().map(|it| it.reply(call.deadline).boxed()).collect();
+    let replies: Vec<_> = stream::iter(replies).buffered(CONCURRENCY).collect().await;
+    for (part, reply) in batch.parts.iter().zip(replies) {
+        match reply {
+            // The client asks for the rest in another request.
+            Ok(reply) if bytes + reply.body.len() > MAX_BATCH_BYTES => part.leave(&mut unprocessed),
+            Ok(reply) => {
+                (is_begun, bytes) = (true, bytes + reply.body.len());
+                if is_read {
+                    push(&mut responses, &part.name, reply.members().remove("Item"));
+                }
+            }
+            Err(failure) if failure.is_throttled() => {
+                part.leave(&mut unprocessed);
+                throttled = Some(failure);
+            }
+            Err(failure) => failed = Some(failure),
         }
     }
     if let Some(failure) = failed.or_else(|| throttled.filter(|_| !is_begun)) {
         return Err(failure);
     }
-    answer.insert("UnprocessedItems".to_owned(), Value::Object(unprocessed));
-    Ok(Reply::ok(answer))
-}
-
-/// Adds to the list of a table.
-fn push(lists: &mut Members, table: &str, values: impl IntoIterator<Item = Value>) {
-    let list = lists.entry(table).or_insert_with(|| json!([]));
-    if let Some(list) = list.as_array_mut() {
-        list.extend(values);
+    if is_read {
+        answer.insert("Responses".to_owned(), Value::Object(responses));
     }
-}
-
-/// Leaves a key unprocessed, with the members for all keys of its table.
-fn leave(unprocessed: &mut Members, part: &Part<'_>) {
-    let of_table = unprocessed.entry(part.name.as_str()).or_insert_with(|| {
-        let mut how = part.body.clone();
-        how.retain(|name, _| !["TableName", "Key"].contains(&name.as_str()));
-        Value::Object(how)
-    });
-    if let Some(of_table) = of_table.as_object_mut() {
-        push(of_table, "Keys", [part.sent.clone()]);
-    }
-}
-
-/// `BatchGetItem`.
-pub(crate) async fn read(service: &Service, call: &Call<'_>) -> Result<Reply, Failure> {
-    let mut batch = Divided::of(service, call, MAX_READS).await?;
-    if batch.parts.is_empty() {
-        return service.pass(call, batch.patterns).await;
-    }
-    batch.parts = different(batch.parts)?;
-    let (mut answer, mut unprocessed, mut throttled) =
-        batch.native_answer(service, call, "UnprocessedKeys").await?;
-    let mut responses = item::map(&answer, "Responses");
-    let (mut is_begun, mut bytes) = (!answer.is_empty(), 0);
-    for (part, reply) in batch.parts.iter().zip(replies(&batch.parts, call.deadline).await) {
-        let failure = match reply {
-            Ok(reply) if bytes + reply.body.len() <= MAX_BATCH_BYTES => {
-                (is_begun, bytes) = (true, bytes + reply.body.len());
-                push(&mut responses, &part.name, reply.members().remove("Item"));
-                continue;
-            }
-            // The client asks for the rest in another request.
-            Ok(_) => None,
-            Err(failure) if failure.is_throttled() => Some(failure),
-            Err(failure) => return Err(failure),
-        };
-        throttled = failure.or(throttled);
-        leave(&mut unprocessed, part);
-    }
-    if let (false, Some(failure)) = (is_begun, throttled) {
-        return Err(failure);
-    }
-    answer.insert("Responses".to_owned(), Value::Object(responses));
-    answer.insert("UnprocessedKeys".to_owned(), Value::Object(unprocessed));
+    answer.insert(left.to_owned(), Value::Object(unprocessed));
     Ok(Reply::ok(answer))
 }

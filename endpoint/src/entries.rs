@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::expression::{self, Placeholders};
 use crate::item::{self, check_members};
-use crate::page::{PAGE_MEMBERS, QUERY_MEMBERS, SCAN_MEMBERS, objects, page_reply};
+use crate::page::{objects, page_reply};
 use crate::read::{Projection, copies, highest_era, newest, shard_key};
 use crate::reply::{Failure, Members, Reply};
 use crate::table::ServedTable;
@@ -32,7 +32,7 @@ pub(crate) async fn page(
     left_out: &(dyn Fn(&PartitionKey) -> bool + Sync),
     deadline: Instant,
 ) -> Result<Reply, Failure> {
-    check_members(operation, body, &[&PAGE_MEMBERS, &QUERY_MEMBERS, &SCAN_MEMBERS])?;
+    check_members(operation, body)?;
     let mut request = body.clone();
     let mut placeholders = Placeholders::of(body);
     // To be checked, an entry must be seen.
@@ -60,7 +60,7 @@ pub(crate) async fn page(
         let names = Value::Object(placeholders.names.clone());
         request.insert("ExpressionAttributeNames".to_owned(), names);
     }
-    let projection = Projection::of(table, text.as_deref(), &mut placeholders)?;
+    let projection = Projection::of(table, (None, true), text.as_deref(), &mut placeholders)?;
     request.extend(projection.members.clone());
     let lasts = || patterns.last();
     let mut answer = repeated(&table.upstream, operation, &request, &lasts).await?.members();
@@ -117,15 +117,14 @@ impl Checks<'_> {
         if !as_it_is && !table.counts(&entry, key, shard) {
             return Ok(None);
         }
-        let session = table.engine.session(key, self.deadline);
+        let session = table.engine.job(key, self.deadline);
         let view = session.view().await?;
         let places = session.places(&sort_key, &view);
         let is_seen = entry.contains_key(VERSION);
         match Standing::of(&entry, is_seen || !self.is_index, shard, (&places, &view)) {
             Standing::Hidden => return Ok(None),
-            Standing::OnlyCopy => return Ok(Some(entry)),
-            Standing::AtHome if as_it_is => return Ok(Some(entry)),
-            Standing::AtHome | Standing::Unknown => {}
+            Standing::Newest if as_it_is || places.old.is_empty() => return Ok(Some(entry)),
+            Standing::Newest | Standing::Unknown => {}
         }
         let how = &self.projection.whole;
         let found = copies(table, &session, (key, &sort_key), &places, how).await?;
@@ -149,7 +148,7 @@ impl Checks<'_> {
 /// A filter that names the table's partition key, for items at every shard: on a shard whose stored
 /// key is not the client's, the key is our logical key.
 fn placed(table: &ServedTable, text: &str, placeholders: &mut Placeholders) -> String {
-    let new_name = |name: &str| (name == table.partition_key_name()).then_some(LOGICAL_KEY);
+    let new_name = |name: &str, _| (name == table.partition_key_name()).then_some(LOGICAL_KEY);
     let at_further_shards = expression::renamed(text, placeholders, new_name);
     let (first, further) = (placeholders.absent(LOGICAL_KEY), placeholders.exists(LOGICAL_KEY));
     let (text, renamed) = (expression::grouped(text), expression::grouped(&at_further_shards));
@@ -168,10 +167,9 @@ fn once_open(layout: &Layout) -> Layout {
 pub(crate) enum Standing {
     /// It is no copy, or a deleted item.
     Hidden,
-    /// It is the item's only copy.
-    OnlyCopy,
-    /// It is the newest of several copies: at home, of the view's era, and no later era has begun.
-    AtHome,
+    /// It is the item's only copy, or the newest of several: at home, of the view's era, and no later
+    /// era has begun.
+    Newest,
     /// Read all copies.
     Unknown,
 }
@@ -187,44 +185,39 @@ impl Standing {
         if !places.contains(shard) {
             return Self::Hidden;
         }
-        let is_only = places.old.is_empty();
         // While a view of a closed key lasts, the next era may have copies elsewhere.
         let is_at_home = view.layout.closing.is_none()
             && shard == places.home
             && item::version(entry).era() == view.layout.era;
-        match (is_seen, is_only, is_at_home) {
-            (true, true, _) | (true, _, true) if item::is_tombstone(entry) => Self::Hidden,
-            (true, true, _) => Self::OnlyCopy,
-            (true, false, true) => Self::AtHome,
-            (true, false, false) | (false, ..) => Self::Unknown,
+        if !is_seen || !(places.old.is_empty() || is_at_home) {
+            return Self::Unknown;
         }
+        if item::is_tombstone(entry) { Self::Hidden } else { Self::Newest }
     }
 }
 
-/// `TransactGetItems`: an item of an armed key is read at home, and at the place of its newest copy
-/// as it was read before.
+/// `TransactGetItems`, of which some items are those of `armed` keys: such an item is read at home,
+/// and at the place of its newest copy as it was read before.
 pub(crate) async fn transact_get(
     upstream: &Upstream,
-    tables: &[(&ServedTable, Patterns)],
+    patterns: &[Patterns],
+    armed: Vec<Option<(&ServedTable, PartitionKey)>>,
     body: &Members,
     deadline: Instant,
 ) -> Result<Reply, Failure> {
     let (mut gets, mut parts) = (Vec::new(), Vec::new());
-    for wanted in item::list(body, "TransactItems") {
-        let get = wanted.get("Get").and_then(Value::as_object).cloned().unwrap_or_default();
-        let name = item::text(&get, "TableName").unwrap_or_default();
-        let key = item::map(&get, "Key");
-        let of_table = tables.iter().find(|(table, _)| table.is_named(name));
-        let armed = of_table.map(|(table, patterns)| table.armed(patterns, &key)).transpose()?;
-        let (Some((table, _)), Some(partition_key)) = (of_table, armed.flatten()) else {
+    for (wanted, armed) in item::list(body, "TransactItems").into_iter().zip(armed) {
+        let Some((table, partition_key)) = armed else {
             gets.push(wanted);
             parts.push(None);
             continue;
         };
+        let get = wanted.get("Get").and_then(Value::as_object).cloned().unwrap_or_default();
+        let key = item::map(&get, "Key");
         let sort_key = table.sort_key(&key)?;
         let text = item::text(&get, "ProjectionExpression");
-        let projection = Projection::of(table, text, &mut Placeholders::of(&get))?;
-        let session = table.engine.session(&partition_key, deadline);
+        let projection = Projection::of(table, (None, true), text, &mut Placeholders::of(&get))?;
+        let session = table.engine.job(&partition_key, deadline);
         let began = table.engine.now();
         let view = session.view().await?;
         let places = session.places(&sort_key, &view);
@@ -242,7 +235,7 @@ pub(crate) async fn transact_get(
             gets.push(json!({ "Get": one }));
         }
         drop(session);
-        parts.push(Some((*table, partition_key, at, projection, began, view)));
+        parts.push(Some((table, partition_key, at, projection, began, view)));
     }
     // An armed item counts two from the first day, so that nothing is refused once it has grown.
     if parts.len() + parts.iter().flatten().count() > MAX_GETS {
@@ -252,7 +245,7 @@ pub(crate) async fn transact_get(
     request.insert("TransactItems".to_owned(), Value::Array(gets));
     let gets_of_parts: Vec<usize> =
         parts.iter().map(|part| part.as_ref().map_or(1, |(_, _, at, ..)| at.len())).collect();
-    let lasts = || tables.iter().all(|(_, patterns)| patterns.last());
+    let lasts = || patterns.iter().all(Patterns::last);
     let reply = repeated(upstream, "TransactGetItems", &request, &lasts).await;
     let mut answer = reply.map_err(|failure| failure.with_reasons_of(&gets_of_parts))?.members();
     let mut responses = item::list(&answer, "Responses").into_iter();
@@ -271,7 +264,7 @@ pub(crate) async fn transact_get(
             })
             .collect();
         let era = highest_era(found.iter().map(|(_, stored)| stored));
-        if !table.engine.session(&key, deadline).is_correct(began, era, &view).await? {
+        if !table.engine.job(&key, deadline).is_correct(began, era, &view).await? {
             return Err(Failure::throttled("sharding-endpoint: a key's width changed meanwhile"));
         }
         let item = newest(found).map(|(_, stored)| stored);
@@ -318,7 +311,7 @@ mod tests {
             let asked_at = Moment { monotonic: Duration::ZERO, wall: Duration::ZERO };
             Standing::of(&entry, true, ShardNumber::FIRST, (&places, &View { layout, asked_at }))
         };
-        assert_eq!(standing(None), Standing::AtHome);
+        assert_eq!(standing(None), Standing::Newest);
         assert_eq!(standing(ShardCount::new(4)), Standing::Unknown);
     }
 }

@@ -24,6 +24,9 @@ struct Token<'a> {
     is_right: bool,
 }
 
+/// The members of requests that are expressions, without that word.
+const EXPRESSIONS: [&str; 5] = ["Condition", "Update", "KeyCondition", "Filter", "Projection"];
+
 const KEYWORDS: [&str; 9] = ["AND", "OR", "NOT", "BETWEEN", "IN", "SET", "REMOVE", "ADD", "DELETE"];
 
 fn is_word(c: char) -> bool {
@@ -118,10 +121,10 @@ impl Placeholders {
         format!("{} {sign} {}", self.name(name), self.value(value))
     }
 
-    /// Writes the placeholders into a request that has the `used` expressions. Those that only the
-    /// client's expressions use are left out: DynamoDB refuses what no expression uses.
-    pub(crate) fn into_body(mut self, body: &mut Members, of_client: &[&str], used: &[&str]) {
-        let used = placeholders(used);
+    /// Writes the placeholders into a request. Those that only expressions of the client's request
+    /// use are left out. DynamoDB refuses the others that no expression uses.
+    pub(crate) fn into_body(mut self, body: &mut Members, of_client: &Members) {
+        let used = placeholders(body);
         for placeholder in placeholders(of_client).iter().filter(|it| !used.contains(it)) {
             self.names.remove(placeholder);
             self.values.remove(placeholder);
@@ -137,9 +140,11 @@ impl Placeholders {
     }
 }
 
-pub(crate) fn placeholders(texts: &[&str]) -> Vec<String> {
-    let of = texts.iter().flat_map(|text| tokens(text));
-    let used = of.filter(|token| token.text.starts_with(['#', ':']));
+/// The placeholders in the expressions of a request.
+pub(crate) fn placeholders(body: &Members) -> Vec<String> {
+    let members = EXPRESSIONS.map(|kind| format!("{kind}Expression"));
+    let texts = members.iter().filter_map(|member| item::text(body, member));
+    let used = texts.flat_map(tokens).filter(|token| token.text.starts_with(['#', ':']));
     used.map(|token| token.text.to_owned()).collect()
 }
 
@@ -187,25 +192,17 @@ pub(crate) fn names_a_part(text: &str, of: &[&str], placeholders: &Placeholders)
     })
 }
 
-/// An expression in which some top-level attributes have other names.
+/// An expression in which some top-level attributes have other names. `new_name` gets the name of
+/// each, and whether an update reads it there.
 pub(crate) fn renamed(
     text: &str,
     placeholders: &mut Placeholders,
-    new_name: impl Fn(&str) -> Option<&'static str>,
-) -> String {
-    renamed_where(text, placeholders, |_| true, new_name)
-}
-
-fn renamed_where(
-    text: &str,
-    placeholders: &mut Placeholders,
-    is_wanted: impl Fn(&Token<'_>) -> bool,
-    new_name: impl Fn(&str) -> Option<&'static str>,
+    new_name: impl Fn(&str, bool) -> Option<&'static str>,
 ) -> String {
     let (mut new, mut end) = (String::new(), 0);
-    let wanted = tokens(text).into_iter().filter(|token| token.is_attribute && is_wanted(token));
-    for token in wanted {
-        let Some(name) = new_name(placeholders.resolve(token.text)) else { continue };
+    for token in tokens(text).into_iter().filter(|token| token.is_attribute) {
+        let named = placeholders.resolve(token.text);
+        let Some(name) = new_name(named, token.is_right) else { continue };
         new.push_str(&text[end..token.at]);
         new.push_str(&placeholders.name(name));
         end = token.at + token.text.len();
@@ -270,14 +267,10 @@ impl Clauses {
         }
     }
 
-    /// Gives top-level attributes other names where the update reads them.
-    pub(crate) fn rename_read(
-        &mut self,
-        placeholders: &mut Placeholders,
-        new_name: impl Fn(&str) -> Option<&'static str>,
-    ) {
+    /// Gives a top-level attribute another name where the update reads it.
+    pub(crate) fn rename_read(&mut self, of: &str, to: &'static str, names: &mut Placeholders) {
         if let Some(set) = self.0.get_mut("SET") {
-            *set = renamed_where(set, placeholders, |token| token.is_right, new_name);
+            *set = renamed(set, names, |name, is_read| (is_read && name == of).then_some(to));
         }
     }
 
@@ -343,13 +336,16 @@ mod tests {
     #[test]
     fn a_name_is_replaced_where_it_is_a_top_level_attribute() {
         let mut of = placeholders(json!({"ExpressionAttributeNames": {"#p": "pk"}}));
-        let new = |name: &str| (name == "pk").then_some("_sh:k");
+        let new = |name: &str, _| (name == "pk").then_some("_sh:k");
         let of_client = "attribute_not_exists(#p) OR a.pk = :pk OR pk = :a";
         let text = renamed(of_client, &mut of, new);
         assert_eq!(text, "attribute_not_exists(#sh0_1) OR a.pk = :pk OR #sh0_1 = :a");
-        let mut body = Members::new();
-        of.into_body(&mut body, &[of_client], &[&text]);
-        assert_eq!(Value::Object(body), json!({"ExpressionAttributeNames": {"#sh0_1": "_sh:k"}}));
+        let request = |text: &str| {
+            Members::from_iter([("ConditionExpression".to_owned(), Value::from(text))])
+        };
+        let mut body = request(&text);
+        of.into_body(&mut body, &request(of_client));
+        assert_eq!(body["ExpressionAttributeNames"], json!({"#sh0_1": "_sh:k"}));
     }
 
     #[test]

@@ -32,13 +32,9 @@ pub(crate) struct Grown {
 
 impl Grown {
     /// The marks of so many of the keys, those with the most shards.
-    pub(crate) fn widest(
-        &self,
-        most: usize,
-        is_wanted: impl Fn(&PartitionKey) -> bool,
-    ) -> BTreeSet<String> {
-        let wanted = self.keys.iter().filter(|(_, (key, _))| is_wanted(key));
-        let mut widest: Vec<_> = wanted.map(|(mark, (_, shards))| (*shards, mark)).collect();
+    pub(crate) fn widest(&self, most: usize) -> BTreeSet<String> {
+        let all = self.keys.iter().map(|(mark, (_, shards))| (*shards, mark));
+        let mut widest: Vec<_> = all.collect();
         widest.sort_unstable_by(|one, other| other.cmp(one));
         widest.into_iter().take(most).map(|(_, mark)| mark.clone()).collect()
     }
@@ -54,7 +50,7 @@ impl Grown {
     async fn read(engine: &TableEngine, deadline: Instant) -> Result<Self, Failure> {
         let (mut keys, mut after) = (HashMap::new(), None::<PartitionKey>);
         loop {
-            let (page, next) = engine.list_keys(after.as_ref(), deadline).await?;
+            let (page, next) = engine.until(deadline).list(after.as_ref()).await?;
             for (key, metadata) in page {
                 let widths = metadata.widths().chain([metadata.read_shards]);
                 let widest = widths.max().unwrap_or(ShardCount::ONE);

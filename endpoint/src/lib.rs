@@ -3,16 +3,13 @@
 //! came; those about armed keys follow the protocol of the `sharding` crate.
 
 mod batch;
-mod client_write;
 mod entries;
 mod expression;
 mod grown;
-mod index;
 mod item;
 mod merged;
 mod observed;
 mod page;
-mod passed;
 mod position;
 mod query;
 mod read;
@@ -22,17 +19,14 @@ mod scan;
 mod served;
 mod server;
 mod service;
-mod shard_query;
 mod start;
-mod status;
 mod table;
 mod upstream;
 mod write;
 
-pub use observed::{HotKey, Observed};
+pub use observed::{HotKey, Observed, observations};
 pub use reply::Reply;
 pub use served::Service;
 pub use server::{Server, request_id};
-pub use start::{ServeOptions, open};
-pub use status::observations;
+pub use start::open;
 pub use upstream::{Upstream, UpstreamError};

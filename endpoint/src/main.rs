@@ -1,19 +1,21 @@
 //! The command line of `sharding-endpoint`.
 
 use std::error::Error;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use admin::{ArmOptions, ArmingTable, DisarmOptions, arm, disarm, status};
+use api::Telemetry;
 use clap::{Args, Parser, Subcommand};
 use cli::output::{exit_code, write_out};
 use connection::configuration;
-use connection::server::configuration_for;
+use connection::server::{LOCAL_PATTERN_LEASE, configuration_for, is_on_this_machine};
 use connection::signals::stop_signal;
-use endpoint::{ServeOptions, Server, Upstream, observations, open};
+use endpoint::{Server, Upstream, observations, open};
+use sharding::TableConfig;
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
+use tokio::time::sleep;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -38,6 +40,64 @@ struct Cli {
     serve: Option<ServeOptions>,
 }
 
+/// The tables, and the address.
+#[derive(Args)]
+struct ServeOptions {
+    /// A table to serve; may be repeated. Requests to all other tables pass as they came
+    #[arg(long, value_name = "NAME", required = true)]
+    table: Vec<String>,
+    /// The metadata table of each table, in the same order [default: the table's name and
+    /// -metadata]
+    #[arg(long, value_name = "NAME")]
+    metadata_table: Vec<String>,
+    /// Create metadata tables that do not exist
+    #[arg(long)]
+    create_metadata_table: bool,
+    /// URL of the DynamoDB server behind [default: AWS, from the usual variables]
+    #[arg(long, value_name = "URL")]
+    endpoint_url: Option<String>,
+    /// Address to listen on; by default, only this machine can connect
+    #[arg(long, default_value = "127.0.0.1")]
+    host: IpAddr,
+    /// Port to listen on
+    #[arg(long, default_value_t = 8000)]
+    port: u16,
+    /// Another accepted host name of this machine; its addresses and localhost are always accepted
+    #[arg(long, value_name = "NAME")]
+    allowed_host: Vec<String>,
+    /// Write metrics to stdout once a minute, in CloudWatch's embedded metric format
+    #[arg(long)]
+    metrics: bool,
+    /// Seconds for which a throttled write is repeated; then the client gets DynamoDB's error
+    #[arg(long, default_value_t = 2, value_name = "SECONDS",
+        value_parser = clap::value_parser!(u32).range(0..=60))]
+    throttled_for: u32,
+}
+
+impl ServeOptions {
+    /// The configuration of each table, from that of all.
+    fn configurations(&self, config: &TableConfig) -> Result<Vec<TableConfig>, String> {
+        let (tables, metadata) = (self.table.len(), self.metadata_table.len());
+        if metadata != 0 && metadata != tables {
+            let why = format!("--metadata-table is given {metadata} times, and --table {tables}");
+            return Err(format!("{why}: give it for every table, or for none"));
+        }
+        let configured = self.table.iter().enumerate().map(|(index, name)| {
+            config.clone().with(|config| {
+                config.table_name.clone_from(name);
+                let metadata = self.metadata_table.get(index).cloned();
+                config.metadata_table_name = metadata.unwrap_or_else(|| format!("{name}-metadata"));
+                config.throttled_for = Duration::from_secs(self.throttled_for.into());
+                // There, a command may arm keys within seconds.
+                if self.endpoint_url.as_deref().is_some_and(is_on_this_machine) {
+                    config.pattern_lease = config.pattern_lease.min(LOCAL_PATTERN_LEASE);
+                }
+            })
+        });
+        Ok(configured.collect())
+    }
+}
+
 #[derive(Subcommand)]
 enum Command {
     /// Arm keys: the product writes them from then on, and they may be spread over shards
@@ -45,16 +105,13 @@ enum Command {
     /// Remove a pattern of armed keys that does not count yet
     Disarm(DisarmOptions),
     /// Show the patterns of armed keys, and what an endpoint saw of keys that are not armed
-    Status(StatusOptions),
-}
-
-#[derive(Args)]
-struct StatusOptions {
-    #[command(flatten)]
-    table: ArmingTable,
-    /// Address of the running endpoint whose observations are shown
-    #[arg(long, default_value = "127.0.0.1:8000", value_name = "ADDRESS")]
-    endpoint: SocketAddr,
+    Status {
+        #[command(flatten)]
+        table: ArmingTable,
+        /// Address of the running endpoint whose observations are shown
+        #[arg(long, default_value = "127.0.0.1:8000", value_name = "ADDRESS")]
+        endpoint: SocketAddr,
+    },
 }
 
 #[tokio::main]
@@ -72,9 +129,8 @@ async fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
     write_out(&match command {
         Command::Arm(options) => arm(&options, config).await?,
         Command::Disarm(options) => disarm(&options, config).await?,
-        Command::Status(options) => {
-            let patterns = status(&options.table, config).await?;
-            format!("{patterns}{}", observations(options.endpoint).await)
+        Command::Status { table, endpoint } => {
+            status(&table, config).await? + &observations(endpoint).await
         }
     })?;
     Ok(ExitCode::SUCCESS)
@@ -103,19 +159,18 @@ async fn serve(options: &ServeOptions) -> Result<ExitCode, Box<dyn Error>> {
     let tables = options.table.join(", ");
     write_out(&format!("DynamoDB endpoint http://{address} for {tables} in {region}\n"))?;
     let server = Server::new(service, &options.allowed_host);
-    let metrics = options.metrics.then(|| api::Telemetry::start(&tables)).transpose();
+    let metrics = options.metrics.then(|| Telemetry::start(&tables)).transpose();
     let metrics = metrics.map_err(|error| error.to_string())?;
-    let flushes = metrics.map(|metrics| {
-        tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(METRICS_PERIOD).await;
-                metrics.flush_period();
-            }
-        })
-    });
-    let served = server.serve(listener, stop_signal()).await;
-    flushes.inspect(JoinHandle::abort);
+    // Not beside the server: stdout may block.
+    tokio::spawn(flush_each_period(metrics));
+    server.serve(listener, stop_signal()).await?;
     metrics.inspect(|metrics| metrics.flush_period());
-    served?;
     Ok(ExitCode::SUCCESS)
+}
+
+async fn flush_each_period(metrics: Option<Telemetry>) {
+    loop {
+        sleep(METRICS_PERIOD).await;
+        metrics.inspect(|metrics| metrics.flush_period());
+    }
 }

@@ -18,19 +18,17 @@ use tokio::time::Instant;
 
 use crate::entries::Standing;
 use crate::item;
-use crate::page::{UNLIMITED, consumed, objects};
+use crate::page::{PAGE_BYTES, UNLIMITED, consumed, objects};
 use crate::position::Position;
+use crate::query::{Query, What};
 use crate::read::{copies, highest_era, newest, shard_key};
 use crate::reply::{Failure, Members};
-use crate::shard_query::{Query, What};
 use crate::upstream::{CHECKED_AFTER, repeated};
 
 /// The largest number of shards that one request asks at once.
 const CONCURRENCY: usize = 64;
 /// The entries that are checked at once, of all shards together.
 const CHECKS: usize = 32;
-/// The bytes at which a page ends. (DynamoDB developer guide, "Query".)
-const PAGE_BYTES: usize = 1_024 * 1_024;
 /// The read units at which a page ends that has hardly an item.
 const MOST_UNITS: f64 = 4_096.0;
 /// The read units of a response are rounded up by less than this many bytes.
@@ -56,8 +54,8 @@ impl Query<'_> {
         what: What,
     ) -> Result<(Vec<(Position, Entry)>, Option<Position>, f64), Failure> {
         let limit = self.limit.unwrap_or(UNLIMITED);
-        let mut merge =
-            PageMerge::new(limit, self.order, self.start.clone()).sharing_at_most(ASKED_AT_ONCE);
+        let mut merge = PageMerge::new(limit, self.order, self.start.clone());
+        merge.most = ASKED_AT_ONCE;
         merge.add_shards(view.layout.read_shards.shards());
         let (mut units, mut bytes) = (0.0, 0);
         while !merge.is_complete() {
@@ -123,7 +121,7 @@ impl Query<'_> {
         let evaluated = (units * unit_bytes - ROUNDED_BYTES).max(0.0) as usize;
         let bytes = evaluated.max(bytes) / found.len().max(1);
         self.note_era(&found);
-        let mut found = self.in_order(request.after.clone(), found)?;
+        let mut found = self.in_order(request.after.as_ref(), found)?;
         let next = answer.get("LastEvaluatedKey").and_then(Value::as_object);
         let mut next = next.map(|last| self.position(last)).transpose()?;
         // The shard may have more than the page needs.
@@ -151,23 +149,19 @@ impl Query<'_> {
     /// What one shard returned, by position. The merge relies on its order.
     fn in_order(
         &self,
-        after: Option<Position>,
+        after: Option<&Position>,
         found: Vec<Members>,
     ) -> Result<Vec<(Position, Members)>, Failure> {
-        let mut last = after;
-        let mut positions = Vec::with_capacity(found.len());
-        for stored in found {
-            let position = self.position(&stored)?;
-            if last.as_ref().is_some_and(|last| self.order.compare(last, &position).is_ge()) {
-                return Err(Failure::unsupported(
-                    "Query on an index in which entries of one index key are not in the order of \
-                     the table's sort key",
-                ));
-            }
-            last = Some(position.clone());
-            positions.push((position, stored));
+        let positions = found.into_iter().map(|stored| Ok((self.position(&stored)?, stored)));
+        let positions = positions.collect::<Result<Vec<_>, Failure>>()?;
+        let all = after.into_iter().chain(positions.iter().map(|(position, _)| position));
+        if all.is_sorted_by(|one, other| self.order.compare(one, other).is_lt()) {
+            return Ok(positions);
         }
-        Ok(positions)
+        Err(Failure::unsupported(
+            "Query on an index in which entries of one index key are not in the order of the \
+             table's sort key",
+        ))
     }
 
     /// An entry on its way into the merge. Of entries at one position, the merge takes the one with
@@ -191,9 +185,7 @@ impl Query<'_> {
         }
         let is_seen = self.shows_version(&entry.item);
         match Standing::of(&entry.item, is_seen, shard, (&places, view)) {
-            Standing::OnlyCopy | Standing::AtHome => {
-                return Ok(stored(position, version, Some(entry)));
-            }
+            Standing::Newest => return Ok(stored(position, version, Some(entry))),
             Standing::Hidden => return Ok(stored(position, Version::NONE, None)),
             Standing::Unknown => {}
         }
@@ -277,7 +269,7 @@ impl Query<'_> {
                 let places = self.session.places(&position.sort_key, view);
                 let is_seen = self.shows_version(&stored);
                 let is_newest = match Standing::of(&stored, is_seen, shard, (&places, view)) {
-                    Standing::OnlyCopy | Standing::AtHome => true,
+                    Standing::Newest => true,
                     Standing::Hidden => false,
                     Standing::Unknown if is_seen => {
                         version >= entry.version && !item::is_tombstone(&stored)

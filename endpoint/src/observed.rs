@@ -3,15 +3,21 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::mem;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use aws_smithy_runtime_api::client::http::HttpConnector;
+use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
+use http_body_util::{BodyExt, Limited};
 use metrics::counter;
 use quick_cache::sync::Cache;
-use serde::{Deserialize, Serialize};
 use sharding::CapacityScope;
 use sharding::internal::policy::rules::ScalingPolicy;
+use tokio::time::timeout;
+
+use crate::upstream::connector;
 
 /// The largest number of keys that are counted. The cache keeps those that are written often.
 const MAX_KEYS: usize = 4_096;
@@ -21,21 +27,30 @@ pub(crate) const PERIOD: Duration = Duration::from_secs(60);
 const REPORTED_KEYS: usize = 20;
 /// The reports that are kept: those of an hour.
 const REPORTS: usize = 60;
+/// The most that is noted as refused of one key.
+const MAX_REFUSED: usize = 32;
 
 /// The counts of one key in a period.
 #[derive(Debug, Default)]
 struct Counts {
-    units: AtomicU64,
-    throttled: AtomicU64,
+    units: u64,
+    throttled: u64,
     /// What its clients use that is refused for armed keys.
-    refused: Mutex<BTreeSet<String>>,
+    refused: BTreeSet<String>,
 }
+
+/// Where an endpoint shows what it has observed, and how that text begins.
+pub(crate) const PATH: &str = "/observed";
+const SHOWN: &str = "not armed";
+/// The longest that an endpoint may take to show it, and far more bytes than that has.
+const SHOWN_WITHIN: Duration = Duration::from_secs(2);
+const MAX_SHOWN_BYTES: usize = 32 * 1_024 * 1_024;
 
 /// A table with fewer partitions needs more shards, because more of them share one.
 const MANY_PARTITIONS: u32 = 1_000;
 
-/// A key that was throttled in a period, as `GET /observed` returns it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// A key that was throttled in a period, as the log and `GET /observed` report it.
+#[derive(Debug, Clone, PartialEq)]
 pub struct HotKey {
     /// The table.
     pub table: String,
@@ -51,10 +66,12 @@ pub struct HotKey {
     pub refused: BTreeSet<String>,
 }
 
+type Keys = Cache<(String, String), Arc<Mutex<Counts>>>;
+
 /// The counts of all keys. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Observed {
-    keys: Arc<Cache<(String, String), Arc<Counts>>>,
+    keys: Arc<Keys>,
     reports: Arc<Mutex<VecDeque<Vec<HotKey>>>>,
 }
 
@@ -65,31 +82,33 @@ impl Default for Observed {
 }
 
 impl Observed {
-    fn counts(&self, table: &str, key: &str) -> Arc<Counts> {
+    /// Changes the counts of a key.
+    fn count(&self, (table, key): (&str, &str), change: impl FnOnce(&mut Counts)) {
         let of_key = (table.to_owned(), key.to_owned());
         let Ok(counts) =
             self.keys.get_or_insert_with(&of_key, || Ok::<_, Infallible>(Arc::default()));
-        counts
+        change(&mut locked(&counts));
     }
 
     /// Counts a write of this many write units.
-    pub(crate) fn note(
-        &self,
-        (table, key): (&str, &str),
-        units: u64,
-        throttled: Option<CapacityScope>,
-    ) {
-        let counts = self.counts(table, key);
-        counts.units.fetch_add(units, Ordering::Relaxed);
-        if throttled.is_some_and(CapacityScope::is_cured_by_shards) {
-            counts.throttled.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn note(&self, key: (&str, &str), units: u64, throttled: Option<CapacityScope>) {
+        let is_cured = throttled.is_some_and(CapacityScope::is_cured_by_shards);
+        if is_cured {
             counter!("ShardingThrottlesOfUnarmedKeys").increment(1);
         }
+        self.count(key, |counts| {
+            counts.units += units;
+            counts.throttled += u64::from(is_cured);
+        });
     }
 
     /// Notes what is refused for armed keys.
-    pub(crate) fn note_refused(&self, (table, key): (&str, &str), what: &str) {
-        locked(&self.counts(table, key).refused).insert(what.to_owned());
+    pub(crate) fn note_refused(&self, key: (&str, &str), what: &str) {
+        self.count(key, |counts| {
+            if counts.refused.len() < MAX_REFUSED {
+                counts.refused.insert(what.to_owned());
+            }
+        });
     }
 
     /// The keys that were throttled since the last call, hottest first, and begins a new period.
@@ -99,13 +118,14 @@ impl Observed {
             .keys
             .iter()
             .filter_map(|((table, key), counts)| {
-                let units = counts.units.swap(0, Ordering::Relaxed) as f64;
-                let throttled = counts.throttled.swap(0, Ordering::Relaxed);
-                let write_units = units / period.as_secs_f64();
+                let mut counts = locked(&counts);
+                let (units, throttled) =
+                    (mem::take(&mut counts.units), mem::take(&mut counts.throttled));
+                let write_units = units as f64 / period.as_secs_f64();
                 let sizing =
                     ScalingPolicy::default().shards_for(write_units, Some(MANY_PARTITIONS));
                 let shards = sizing.shards().get().max(2);
-                let refused = locked(&counts.refused).clone();
+                let refused = counts.refused.clone();
                 let hot = HotKey { table, key, write_units, throttled, shards, refused };
                 (throttled > 0).then_some(hot)
             })
@@ -113,29 +133,59 @@ impl Observed {
         hot.sort_by(|one, other| other.write_units.total_cmp(&one.write_units));
         hot.truncate(REPORTED_KEYS);
         let mut reports = locked(&self.reports);
-        reports.push_back(hot.clone());
-        let old = reports.len().saturating_sub(REPORTS);
-        reports.drain(..old);
+        reports.truncate(REPORTS - 1);
+        reports.push_front(hot.clone());
         hot
     }
 
-    /// The keys of the reports of the last hour, hottest first, each with its hottest period.
-    #[must_use]
-    pub fn hottest(&self) -> Vec<HotKey> {
-        let mut by_key = BTreeMap::<(String, String), HotKey>::new();
+    /// The keys of the reports of the last hour, hottest first, each with its hottest period, in
+    /// lines of text.
+    pub(crate) fn shown(&self) -> String {
+        let mut by_key = BTreeMap::<_, HotKey>::new();
         for hot in locked(&self.reports).iter().flatten() {
             let of_key = (hot.table.clone(), hot.key.clone());
             let known = by_key.entry(of_key).or_insert_with(|| hot.clone());
+            let refused = &known.refused | &hot.refused;
             if hot.write_units > known.write_units {
-                (known.write_units, known.shards) = (hot.write_units, hot.shards);
-                known.throttled = hot.throttled;
+                *known = hot.clone();
             }
-            known.refused.extend(hot.refused.iter().cloned());
+            known.refused = refused;
         }
         let mut hot: Vec<HotKey> = by_key.into_values().collect();
         hot.sort_by(|one, other| other.write_units.total_cmp(&one.write_units));
-        hot
+        if hot.is_empty() {
+            return format!("{SHOWN}: no key was throttled in the last hour\n");
+        }
+        let mut text = format!("{SHOWN}, and throttled in the last hour:\n");
+        for HotKey { table, key, write_units, shards, refused, .. } in hot {
+            text += &format!(
+                "  {table} {key:?}: {write_units:.0} write units a second, {shards} shards"
+            );
+            let refused = Vec::from_iter(refused).join(", ");
+            text += &match refused.as_str() {
+                "" => "\n".to_owned(),
+                refused => format!("; refused once it is armed: {refused}\n"),
+            };
+        }
+        text
     }
+}
+
+/// What an endpoint has observed, as it shows it.
+pub async fn observations(address: SocketAddr) -> String {
+    timeout(SHOWN_WITHIN, ask(address)).await.ok().flatten().unwrap_or_else(|| {
+        format!("no endpoint answers at {address}: nothing is known of keys that are not armed\n")
+    })
+}
+
+/// `None` if no endpoint listens there, but perhaps another server.
+async fn ask(address: SocketAddr) -> Option<String> {
+    let mut request = HttpRequest::empty();
+    request.set_uri(format!("http://{address}{PATH}")).ok()?;
+    let response = connector().call(request).await.ok()?.try_into_http1x().ok()?;
+    let body = Limited::new(response.into_body(), MAX_SHOWN_BYTES).collect().await.ok()?;
+    let text = String::from_utf8(body.to_bytes().into()).ok()?;
+    text.starts_with(SHOWN).then_some(text)
 }
 
 fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -157,11 +207,11 @@ mod tests {
             }
             assert_eq!(observed.take(Duration::from_secs(1)).len(), 1);
         }
-        let hottest = observed.hottest();
-        assert_eq!((hottest.len(), hottest[0].throttled, hottest[0].shards), (1, 5_000, 9));
+        let keys = "  t \"hot\": 5000 write units a second, 9 shards\n";
+        assert_eq!(observed.shown(), format!("{SHOWN}, and throttled in the last hour:\n{keys}"));
         for _ in 0..REPORTS {
-            assert!(observed.take(Duration::from_secs(1)).is_empty());
+            assert!(observed.take(Duration::from_secs(1)).is_empty(), "a new period");
         }
-        assert!(observed.hottest().is_empty(), "an hour later");
+        assert!(observed.shown().contains("no key"), "an hour later");
     }
 }

@@ -1,4 +1,4 @@
-//! A page of a query or of a scan: the members of a request for one, and its answer.
+//! A page of a query or of a scan: its bounds, and its answer.
 
 use std::time::Duration;
 
@@ -10,26 +10,11 @@ use crate::reply::{Members, Reply};
 /// The items that a page without a limit may have.
 pub(crate) const UNLIMITED: usize = 1_000_000;
 
+/// The bytes at which a page ends. (DynamoDB developer guide, "Query" and "Scan".)
+pub(crate) const PAGE_BYTES: usize = 1_024 * 1_024;
+
 /// How long before a query's deadline its page ends: the time for a filter.
 pub(crate) const PAGE_MARGIN: Duration = Duration::from_secs(4);
-
-/// The members of a query and of a scan, and those of a query alone.
-pub(crate) const PAGE_MEMBERS: [&str; 11] = [
-    "TableName",
-    "IndexName",
-    "FilterExpression",
-    "ProjectionExpression",
-    "ExpressionAttributeNames",
-    "ExpressionAttributeValues",
-    "Limit",
-    "ExclusiveStartKey",
-    "ConsistentRead",
-    "Select",
-    "ReturnConsumedCapacity",
-];
-pub(crate) const QUERY_MEMBERS: [&str; 2] = ["KeyConditionExpression", "ScanIndexForward"];
-/// The members of a scan besides those of every page.
-pub(crate) const SCAN_MEMBERS: [&str; 2] = ["Segment", "TotalSegments"];
 
 /// A page of these items. So many others were scanned that the client does not see. A count has no
 /// items.

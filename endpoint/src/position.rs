@@ -6,10 +6,9 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use sharding::{Number, SortKey};
 
-use crate::index::Index;
 use crate::item;
 use crate::reply::{Failure, Members};
-use crate::table::ServedTable;
+use crate::table::{Index, ServedTable};
 
 /// The position of an entry. A query of the table itself has no keys of an index.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

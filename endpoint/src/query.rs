@@ -5,22 +5,54 @@
 //! newest. Then the shards that have those copies are asked again, with the filter, up to the last
 //! of them.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::Value;
+use sharding::internal::KeyJob;
+use sharding::internal::protocol::names::LOGICAL_KEY;
 use sharding::internal::protocol::view::View;
 use sharding::{Order, PartitionKey, ShardCount, ShardNumber};
 use tokio::time::Instant;
 
 use crate::expression::{self, Placeholders};
-use crate::index::Index;
 use crate::item::{self, check_members};
-use crate::page::{PAGE_MARGIN, PAGE_MEMBERS, QUERY_MEMBERS, UNLIMITED, objects, page_reply};
+use crate::page::{PAGE_MARGIN, UNLIMITED, objects, page_reply};
 use crate::position::Position;
+use crate::read::{Projection, shard_key};
 use crate::reply::{Failure, Members, Reply};
-use crate::shard_query::{Query, What};
-use crate::table::ServedTable;
+use crate::table::{Index, ServedTable};
 use crate::upstream::{CHECKED_AFTER, answered, repeated};
+
+/// A query of an armed key.
+pub(crate) struct Query<'a> {
+    pub(crate) table: &'a ServedTable,
+    pub(crate) session: KeyJob<'a>,
+    /// The highest era of the copies that were read.
+    pub(crate) era: AtomicU64,
+    pub(crate) key: &'a PartitionKey,
+    pub(crate) body: &'a Members,
+    pub(crate) index: Option<&'a Index>,
+    pub(crate) order: Order,
+    pub(crate) start: Option<Position>,
+    pub(crate) limit: Option<usize>,
+    /// The key condition, before and after the client's placeholder for the partition key.
+    pub(crate) condition: [&'a str; 2],
+    /// Whether the filter names a key of the table, as that of a `Scan` may. DynamoDB refuses that in
+    /// a query, so the shards are scanned.
+    pub(crate) filters_keys: bool,
+    /// When a page that has begun ends, so that the rest of the request is in time.
+    pub(crate) page_ends: Instant,
+}
+
+/// What is asked of a shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// The keys, and what decides which copy is the newest.
+    Keys,
+    /// The items as the client wants them, with its filter.
+    Items,
+}
 
 /// The partition key that a query names.
 pub(crate) fn partition_key(
@@ -48,19 +80,18 @@ pub(crate) async fn query(
     body: &Members,
     deadline: Instant,
 ) -> Result<Reply, Failure> {
-    check_members("Query", body, &[&PAGE_MEMBERS, &QUERY_MEMBERS])?;
+    check_members("Query", body)?;
     let limit = body.get("Limit").filter(|limit| !limit.is_null());
     let is_wrong = |limit: &Value| limit.as_u64().is_none_or(|limit| limit == 0);
-    if limit.is_some_and(is_wrong) {
-        let why = "Value at 'limit' failed to satisfy constraint: at least 1";
-        return refused(table, body, why).await;
+    let counts = item::text(body, "Select") == Some("COUNT");
+    if limit.is_some_and(is_wrong) || counts && body.contains_key("ProjectionExpression") {
+        // DynamoDB refuses it, and says why.
+        let reply = answered(table.upstream.call("Query", body, CHECKED_AFTER).await)?;
+        let wrong = || Failure::unsupported("this Limit, or a projection of a COUNT,");
+        return if reply.is_ok() { Err(wrong()) } else { Ok(reply) };
     }
     let limit = limit.and_then(Value::as_u64);
     let limit = limit.map(|limit| usize::try_from(limit).unwrap_or(UNLIMITED));
-    if item::text(body, "Select") == Some("COUNT") && body.contains_key("ProjectionExpression") {
-        let why = "Cannot specify the ProjectionExpression when choosing to get only the Count";
-        return refused(table, body, why).await;
-    }
     let placeholders = Placeholders::of(body);
     for member in ["KeyConditionExpression", "FilterExpression"] {
         expression::check(body, member, &placeholders)?;
@@ -79,7 +110,7 @@ pub(crate) async fn query(
     let has_filter = body.contains_key("FilterExpression");
     let query = Query {
         table,
-        session: table.engine.session(key, deadline),
+        session: table.engine.job(key, deadline),
         era: AtomicU64::new(0),
         key,
         body,
@@ -88,7 +119,6 @@ pub(crate) async fn query(
         start,
         limit,
         condition,
-        has_filter,
         filters_keys,
         page_ends: deadline - PAGE_MARGIN,
     };
@@ -107,12 +137,6 @@ pub(crate) async fn query(
             return Ok(reply);
         }
     }
-}
-
-/// The error of DynamoDB for a request that it refuses.
-async fn refused(table: &ServedTable, body: &Members, why: &str) -> Result<Reply, Failure> {
-    let reply = answered(table.upstream.call("Query", body, CHECKED_AFTER).await)?;
-    if reply.is_ok() { Err(Failure::validation(why)) } else { Ok(reply) }
 }
 
 impl Query<'_> {
@@ -136,14 +160,15 @@ impl Query<'_> {
 
     /// The client's query of a key with several shards, or without a filter.
     async fn merged(&self, view: &View) -> Result<Reply, Failure> {
-        let what = if self.has_filter { What::Keys } else { What::Items };
+        let has_filter = self.body.contains_key("FilterExpression");
+        let what = if has_filter { What::Keys } else { What::Items };
         let (mut entries, next, mut units) = self.page(view, what).await?;
         let evaluated = entries.len();
         // DynamoDB does not look beyond the limit, so it does not know that there is no more.
         let is_full = self.limit.is_some_and(|limit| evaluated >= limit);
         let last = entries.last().map(|(position, _)| position.clone());
         let next = if is_full { last } else { next };
-        if self.has_filter {
+        if has_filter {
             let (hits, of_filter) = self.filtered(view, entries).await?;
             (entries, units) = (hits, units + of_filter);
         }
@@ -155,8 +180,81 @@ impl Query<'_> {
             let key = next.key(self.table, self.index, self.key.as_str());
             answer.insert("LastEvaluatedKey".to_owned(), Value::Object(key));
         }
-        let capacity = self.table.capacity(self.body, units);
-        answer.extend(capacity.map(|capacity| ("ConsumedCapacity".to_owned(), capacity)));
+        self.table.add_capacity(&mut answer, self.body, units);
         Ok(page_reply(self.body, answer, items, 0))
+    }
+
+    /// The request to one shard.
+    pub(crate) fn request(
+        &self,
+        shard: ShardNumber,
+        what: What,
+    ) -> Result<(Members, Projection), Failure> {
+        let mut placeholders = Placeholders::of(self.body);
+        let scans = self.filters_keys && what == What::Items;
+        let mut body = Members::new();
+        if !scans {
+            let own = placeholders.value(item::string(&shard_key(&self.session, shard)));
+            let condition = self.condition.join(own.as_str());
+            body.insert("KeyConditionExpression".to_owned(), Value::from(condition));
+        }
+        let shown = self.shown(what, &mut placeholders);
+        let of = (self.index, self.index.is_none_or(Index::shows_ours));
+        let projection = Projection::of(self.table, of, shown.as_deref(), &mut placeholders)?;
+        body.insert("TableName".to_owned(), Value::from(self.table.name.as_str()));
+        let select = (what != What::Keys && self.select() != Some("COUNT")).then_some("Select");
+        for name in ["IndexName", "ConsistentRead", "ScanIndexForward"].into_iter().chain(select) {
+            body.extend(self.body.get(name).map(|value| (name.to_owned(), value.clone())));
+        }
+        body.extend(projection.members.clone());
+        let of_filter = item::text(self.body, "FilterExpression");
+        if let Some(text) = of_filter.filter(|_| what == What::Items) {
+            let key = self.table.partition_key_name();
+            let is_elsewhere = scans && !self.table.is_key_itself(shard);
+            let logical = |name: &str, _| (is_elsewhere && name == key).then_some(LOGICAL_KEY);
+            let text = expression::renamed(text, &mut placeholders, logical);
+            body.insert("FilterExpression".to_owned(), Value::from(text));
+        }
+        placeholders.into_body(&mut body, self.body);
+        body.insert("ReturnConsumedCapacity".to_owned(), Value::from("TOTAL"));
+        Ok((body, projection))
+    }
+
+    pub(crate) fn select(&self) -> Option<&str> {
+        item::text(self.body, "Select")
+    }
+
+    /// The projection without what the endpoint adds; `None` for all that there is.
+    fn shown(&self, what: What, placeholders: &mut Placeholders) -> Option<String> {
+        if what == What::Keys || self.select() == Some("COUNT") {
+            return Some(placeholders.name(self.table.sort_key_name()));
+        }
+        item::text(self.body, "ProjectionExpression").map(str::to_owned)
+    }
+
+    /// How the copies of an item are read: as the index shows it, with what decides which copy is
+    /// the newest.
+    pub(crate) fn copies(&self, what: What) -> Result<Members, Failure> {
+        let mut placeholders = Placeholders::of(self.body);
+        let mut shown = self.shown(what, &mut placeholders);
+        if let (None, Some(index)) = (&shown, self.index)
+            && self.select() != Some("ALL_ATTRIBUTES")
+            && let Some(included) = &index.included
+        {
+            let names = [self.table.partition_key_name(), self.table.sort_key_name()]
+                .into_iter()
+                .chain(index.keys.iter().map(|(name, _)| name.as_str()))
+                .chain(included.iter().map(String::as_str).filter(|name| !item::is_ours(name)));
+            let names: BTreeSet<String> = names.map(|name| placeholders.name(name)).collect();
+            shown = Some(names.into_iter().collect::<Vec<_>>().join(", "));
+        }
+        let (of, shown) = ((self.index, true), shown.as_deref());
+        Ok(Projection::of(self.table, of, shown, &mut placeholders)?.whole)
+    }
+
+    /// Where a shard continues after a position.
+    pub(crate) fn start(&self, shard: ShardNumber, after: &Position) -> Value {
+        let stored = shard_key(&self.session, shard);
+        Value::Object(after.key(self.table, self.index, &stored))
     }
 }

@@ -3,27 +3,17 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use sharding::internal::KeySession;
+use sharding::internal::KeyJob;
 use sharding::internal::protocol::layout::Places;
 use sharding::internal::protocol::names::{DELETED, LOGICAL_KEY, VERSION};
 use sharding::{PartitionKey, ShardNumber, SortKey};
 use tokio::time::{Instant, sleep};
 
 use crate::expression::{self, Placeholders};
-use crate::index::Index;
 use crate::item::{self, check_members, object};
 use crate::reply::{Failure, Members, Reply};
-use crate::table::{ServedTable, check_is_key};
+use crate::table::{Index, ServedTable, check_is_key};
 use crate::upstream::{CHECKED_AFTER, READ_PAUSE, THROTTLED_FOR, repeated};
-
-const GET_MEMBERS: [&str; 6] = [
-    "TableName",
-    "Key",
-    "ConsistentRead",
-    "ProjectionExpression",
-    "ExpressionAttributeNames",
-    "ReturnConsumedCapacity",
-];
 
 /// A projection that also has what decides which copy is the newest.
 #[derive(Debug, Clone, Default)]
@@ -38,18 +28,9 @@ pub(crate) struct Projection {
 }
 
 impl Projection {
-    /// The client's projection with ours. The names are those of its other expressions, too.
+    /// The client's projection with ours, of the table or of what an index shows: with the keys, and
+    /// with our attributes if the index has them. The names are those of its other expressions, too.
     pub(crate) fn of(
-        table: &ServedTable,
-        text: Option<&str>,
-        placeholders: &mut Placeholders,
-    ) -> Result<Self, Failure> {
-        Self::in_index(table, (None, true), text, placeholders)
-    }
-
-    /// As [`of`](Self::of), of what an index shows: with its keys, and with our attributes if it has
-    /// them.
-    pub(crate) fn in_index(
         table: &ServedTable,
         (index, has_ours): (Option<&Index>, bool),
         text: Option<&str>,
@@ -74,16 +55,14 @@ impl Projection {
         let added = hidden.iter().map(String::as_str).chain(ours.iter().copied());
         let added: Vec<String> = added.map(|name| placeholders.name(name)).collect();
         let text = [text.to_owned()].into_iter().chain(added).collect::<Vec<_>>().join(", ");
-        let used = expression::placeholders(&[text.as_str()]);
-        let mut names = placeholders.names.clone();
-        names.retain(|name, _| used.contains(name));
-        let with = |names: &Members| {
-            Members::from_iter([
-                ("ProjectionExpression".to_owned(), Value::from(text.as_str())),
-                ("ExpressionAttributeNames".to_owned(), Value::Object(names.clone())),
-            ])
-        };
-        Ok(Self { members: with(&placeholders.names), whole: with(&names), hidden })
+        let text = Value::from(text);
+        let mut members = Members::from_iter([("ProjectionExpression".to_owned(), text)]);
+        let (used, mut whole) = (expression::placeholders(&members), members.clone());
+        let all = placeholders.names.clone();
+        let own = all.clone().into_iter().filter(|(name, _)| used.contains(name)).collect();
+        whole.insert("ExpressionAttributeNames".to_owned(), Value::Object(own));
+        members.insert("ExpressionAttributeNames".to_owned(), Value::Object(all));
+        Ok(Self { members, whole, hidden })
     }
 
     /// Whether it hides an attribute that only this endpoint asked for.
@@ -99,14 +78,14 @@ impl Projection {
 }
 
 /// The partition key that a shard stores. An armed key is short enough for every shard.
-pub(crate) fn shard_key(session: &KeySession<'_>, shard: ShardNumber) -> String {
+pub(crate) fn shard_key(session: &KeyJob<'_>, shard: ShardNumber) -> String {
     session.shard_key(shard).unwrap_or_default()
 }
 
 /// The copies of an item at its places that count.
 pub(crate) async fn copies(
     table: &ServedTable,
-    session: &KeySession<'_>,
+    session: &KeyJob<'_>,
     (key, sort_key): (&PartitionKey, &SortKey),
     places: &Places,
     how: &Members,
@@ -160,52 +139,50 @@ pub(crate) async fn get(
     body: &Members,
     deadline: Instant,
 ) -> Result<Reply, Failure> {
-    check_members("GetItem", body, &[&GET_MEMBERS])?;
+    check_members("GetItem", body)?;
     let wanted = item::map(body, "Key");
     check_is_key(&wanted)?;
     let sort_key = table.sort_key(&wanted)?;
     let text = item::text(body, "ProjectionExpression");
-    let projection = Projection::of(table, text, &mut Placeholders::of(body))?;
+    let projection = Projection::of(table, (None, true), text, &mut Placeholders::of(body))?;
     let is_consistent = body.get("ConsistentRead").cloned().unwrap_or(Value::Bool(false));
     let mut how = Members::from_iter([("ConsistentRead".to_owned(), is_consistent)]);
     // What the client names and does not use, DynamoDB refuses.
     let names = body.get("ExpressionAttributeNames").cloned();
     how.extend(names.map(|names| ("ExpressionAttributeNames".to_owned(), names)));
     how.extend(projection.members.clone());
-    let session = table.engine.session(key, deadline);
+    let session = table.engine.job(key, deadline);
     let began = table.engine.now();
     loop {
         let view = session.view().await?;
         let places = session.places(&sort_key, &view);
-        let (found, era, capacity) = if places.old.is_empty() {
+        let mut answer;
+        let (found, era) = if places.old.is_empty() {
             let one = table.with_partition_key(&wanted, &shard_key(&session, places.home));
-            let mut request = how.clone();
-            for name in ["TableName", "ReturnConsumedCapacity"] {
-                request.extend(body.get(name).map(|value| (name.to_owned(), value.clone())));
-            }
+            let mut request = body.clone();
+            request.extend(how.clone());
             request.insert("Key".to_owned(), Value::Object(one));
             let reply = repeated(&table.upstream, "GetItem", &request, CHECKED_AFTER).await?;
-            let mut answer = reply.members();
+            answer = reply.members();
             let item = answer.remove("Item").and_then(object);
             let item = item.filter(|item| table.counts(item, key, places.home));
             let era = highest_era(item.as_ref());
-            (item, era, answer.remove("ConsumedCapacity"))
+            (item, era)
         } else {
             let copies = copies(table, &session, (key, &sort_key), &places, &how).await?;
             let era = highest_era(copies.iter().map(|(_, stored)| stored));
-            let capacity = table.capacity(body, places.all().len() as f64);
-            (newest(copies).map(|(_, stored)| stored), era, capacity)
+            answer = Members::new();
+            table.add_capacity(&mut answer, body, places.all().len() as f64);
+            (newest(copies).map(|(_, stored)| stored), era)
         };
         if !session.is_correct(began, era, &view).await? {
             continue;
         }
         session.end().await;
-        let mut answer = Members::new();
         if let Some(mut item) = found.filter(|item| !item::is_tombstone(item)) {
             projection.show(table, &mut item, key);
             answer.insert("Item".to_owned(), Value::Object(item));
         }
-        answer.extend(capacity.map(|units| ("ConsumedCapacity".to_owned(), units)));
         return Ok(Reply::ok(answer));
     }
 }

@@ -88,7 +88,7 @@ impl Failure {
         Self::of(Reply::json(status, &json!({ "__type": name, "message": message })))
     }
 
-    fn rejected(name: &str, message: impl AsRef<str>) -> Self {
+    pub(crate) fn rejected(name: &str, message: impl AsRef<str>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, name, message.as_ref())
     }
 
@@ -99,11 +99,6 @@ impl Failure {
     /// The request cannot be served. Correct the program.
     pub(crate) fn validation(message: impl AsRef<str>) -> Self {
         Self::rejected("com.amazon.coral.validate#ValidationException", message)
-    }
-
-    pub(crate) fn serialization() -> Self {
-        let name = "com.amazon.coral.service#SerializationException";
-        Self::rejected(name, "the body is not a JSON object")
     }
 
     /// A cancelled transaction, with one reason for each of the client's items: this many of

@@ -1,20 +1,78 @@
-//! The request that is sent for a client's write: the client's, with our part of its condition, its
-//! version, and the key of the item's home.
+//! A client's write of one item of an armed key, and the request that is sent for it: the client's,
+//! with our part of its condition, its version, and the key of the item's home.
 
 use serde_json::{Value, json};
 use sharding::internal::protocol::expressed::{Action, Base, NewVersion, Request};
 use sharding::internal::protocol::names::{
     DELETED, LATE_UNTIL, LOGICAL_KEY, VERSION, WIDTH, WRITE_ID,
 };
-use sharding::{ShardCount, ShardNumber, Version};
+use sharding::{PartitionKey, ShardCount, ShardNumber, SortKey, Version};
+use tokio::time::Instant;
 
-use crate::client_write::ClientWrite;
-use crate::expression::{Clauses, Placeholders, grouped, renamed};
-use crate::item::{self, number, sort_key_value, string};
+use crate::expression::{self, Clauses, Placeholders, grouped, renamed};
+use crate::item::{self, check_members, number, sort_key_value, string};
 use crate::reply::{Failure, Members};
+use crate::table::{ServedTable, check_is_key};
 
 /// A name that no item has.
 const NO_NAME: &str = "_sh:0";
+
+/// A write of one item of an armed key, as the client sent it.
+#[derive(Debug)]
+pub(crate) struct ClientWrite<'a> {
+    pub(crate) table: &'a ServedTable,
+    pub(crate) operation: &'a str,
+    pub(crate) key: &'a PartitionKey,
+    pub(crate) sort_key: SortKey,
+    pub(crate) body: &'a Members,
+    /// The clauses of an update.
+    pub(crate) clauses: Clauses,
+    pub(crate) deadline: Instant,
+}
+
+impl<'a> ClientWrite<'a> {
+    /// Reads a client's request.
+    pub(crate) fn read(
+        table: &'a ServedTable,
+        operation: &'a str,
+        key: &'a PartitionKey,
+        body: &'a Members,
+        deadline: Instant,
+    ) -> Result<Self, Failure> {
+        check_members(operation, body)?;
+        let of = if operation == "PutItem" { "Item" } else { "Key" };
+        let item = item::map(body, of);
+        item::check_names(item.keys().map(String::as_str))?;
+        let sort_key = if of == "Key" {
+            check_is_key(&item)?;
+            table.sort_key(&item)?
+        } else {
+            table.sort_key_to_put(&item)?
+        };
+        let shown = item::text(body, "ReturnValuesOnConditionCheckFailure").unwrap_or("NONE");
+        if !["NONE", "ALL_OLD"].contains(&shown) {
+            return Err(Failure::validation(format!(
+                "1 validation error detected: Value '{shown}' at \
+                 'returnValuesOnConditionCheckFailure' failed to satisfy constraint: Member must \
+                 satisfy enum value set: [ALL_OLD, NONE]"
+            )));
+        }
+        if operation != "UpdateItem" && body.contains_key("UpdateExpression") {
+            return Err(Failure::unsupported(&format!("UpdateExpression of {operation}")));
+        }
+        let placeholders = Placeholders::of(body);
+        for name in ["ConditionExpression", "UpdateExpression"] {
+            expression::check(body, name, &placeholders)?;
+        }
+        let clauses = Clauses::parse(item::text(body, "UpdateExpression").unwrap_or_default())
+            .ok_or_else(|| Failure::validation("Invalid UpdateExpression: Syntax error"))?;
+        let keys = [table.partition_key_name(), table.sort_key_name()];
+        if clauses.read(&placeholders).iter().any(|name| keys.contains(name)) {
+            return Err(Failure::unsupported("a key name on the right-hand side of an update"));
+        }
+        Ok(Self { table, operation, key, sort_key, body, clauses, deadline })
+    }
+}
 
 /// Where the request goes: the shard, the width under which the item is placed there, and the
 /// shard's stored key.
@@ -54,12 +112,11 @@ pub(crate) fn compose(
             "DeleteItem"
         }
         Action::Update(version) => {
-            let (clauses, revives) = match (request.base, version) {
-                // It creates nothing, and there is nothing of which it could remove a part.
-                (Base::Tombstone(_), NewVersion::StepAbove(_)) => (Clauses::default(), false),
-                (Base::Tombstone(_), NewVersion::Is(_)) => (write.clauses.clone(), true),
-                _ => (write.clauses.clone(), false),
-            };
+            let is_tombstone = matches!(request.base, Base::Tombstone(_));
+            let revives = is_tombstone && matches!(version, NewVersion::Is(_));
+            // On a tombstone, it may create nothing, and there is no part that it could remove.
+            let none = is_tombstone && !revives;
+            let clauses = if none { Clauses::default() } else { write.clauses.clone() };
             parts.update(clauses, *version, revives)
         }
         Action::Pull(from, version) => {
@@ -115,7 +172,7 @@ impl<'a> Parts<'a> {
         let ttl = config.ttl_attribute.as_deref();
         let is_tombstone = matches!(base, Base::Tombstone(_));
         let is_key_itself = self.is_key_itself();
-        let new_name = |name: &str| {
+        let new_name = |name: &str, _| {
             let is_hidden = name == key || name == sort_key || Some(name) == ttl;
             let logical = (name == key && !is_key_itself).then_some(LOGICAL_KEY);
             if is_tombstone && is_hidden { Some(NO_NAME) } else { logical }
@@ -181,16 +238,12 @@ impl<'a> Parts<'a> {
     ) -> &'static str {
         let (_, width, stored_key) = self.home;
         item.insert(self.write.table.partition_key_name().to_owned(), string(stored_key));
-        if self.is_key_itself() {
-            item.remove(LOGICAL_KEY);
-        } else {
-            item.insert(LOGICAL_KEY.to_owned(), string(self.write.key.as_str()));
-        }
         item.insert(VERSION.to_owned(), number(version));
-        if width == ShardCount::ONE {
-            item.remove(WIDTH);
-        } else {
-            item.insert(WIDTH.to_owned(), number(width));
+        let logical_key = (!self.is_key_itself()).then(|| string(self.write.key.as_str()));
+        let width = (width != ShardCount::ONE).then(|| number(width));
+        for (name, value) in [(LOGICAL_KEY, logical_key), (WIDTH, width)] {
+            item.remove(name);
+            item.extend(value.map(|value| (name.to_owned(), value)));
         }
         item.extend(late_until.map(|until| (LATE_UNTIL.to_owned(), number(until))));
         self.body.insert("Item".to_owned(), Value::Object(item));
@@ -237,7 +290,7 @@ impl<'a> Parts<'a> {
     /// A tombstone's time to live is not the item's: the client's update does not see it.
     fn hide_expiry(&mut self, clauses: &mut Clauses) {
         let Some(ttl) = self.write.table.engine.config().ttl_attribute.clone() else { return };
-        clauses.rename_read(&mut self.placeholders, |name| (name == ttl).then_some(NO_NAME));
+        clauses.rename_read(&ttl, NO_NAME, &mut self.placeholders);
         if !self.write.clauses.changed(&self.placeholders).contains(&ttl.as_str()) {
             clauses.and("REMOVE", &self.placeholders.name(&ttl));
         }
@@ -245,18 +298,10 @@ impl<'a> Parts<'a> {
 
     fn finish(mut self) -> Members {
         self.ours.extend(self.condition.map(|text| grouped(&text)));
-        let condition = self.ours.join(" AND ");
-        let of_client = |member: &str| item::text(self.write.body, member).unwrap_or_default();
-        // A put or a deletion with an update is refused: DynamoDB finds its placeholders unused.
-        let is_update = self.write.operation == "UpdateItem";
-        let of_update = if is_update { of_client("UpdateExpression") } else { "" };
-        let of_client = [of_client("ConditionExpression"), of_update];
-        let body = &mut self.body;
-        let update = item::text(body, "UpdateExpression").unwrap_or_default().to_owned();
-        let used = [condition.as_str(), update.as_str()];
-        self.placeholders.into_body(body, &of_client, &used);
+        let (condition, body) = (self.ours.join(" AND "), &mut self.body);
         body.insert("ConditionExpression".to_owned(), Value::from(condition));
         body.insert("ReturnValuesOnConditionCheckFailure".to_owned(), Value::from("ALL_OLD"));
+        self.placeholders.into_body(body, self.write.body);
         self.body
     }
 }

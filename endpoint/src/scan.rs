@@ -12,13 +12,11 @@ use crate::entries;
 use crate::expression::Placeholders;
 use crate::grown::{self, MARK_LETTERS};
 use crate::item::{self, check_members, object};
-use crate::page::{PAGE_MARGIN, PAGE_MEMBERS, SCAN_MEMBERS, UNLIMITED, consumed, objects};
+use crate::page::{PAGE_BYTES, PAGE_MARGIN, UNLIMITED, consumed, objects};
 use crate::query::query;
 use crate::reply::{Failure, Members, Reply};
 use crate::table::ServedTable;
 
-/// The bytes at which a page asks for no more. (DynamoDB developer guide, "Scan".)
-const PAGE_BYTES: usize = 1_024 * 1_024;
 /// The keys that come first, at most. Each is named in every `LastEvaluatedKey`.
 const MAX_GROWN_KEYS: usize = 50;
 
@@ -89,7 +87,7 @@ pub(crate) async fn page(
     body: &Members,
     deadline: Instant,
 ) -> Result<Reply, Failure> {
-    check_members("Scan", body, &[&PAGE_MEMBERS, &SCAN_MEMBERS])?;
+    check_members("Scan", body)?;
     let start = body.get("ExclusiveStartKey").and_then(Value::as_object);
     let place = start.map(|start| Place::of(table, start));
     let (together, keys) = match &place {
@@ -97,8 +95,7 @@ pub(crate) async fn page(
         place => {
             let marks = place.as_ref().map(|place| &place.together);
             let grown = table.grown.get(&table.engine, marks).await?;
-            let is_armed = |key: &PartitionKey| patterns.matches(key);
-            let together = marks.cloned().unwrap_or_else(|| grown.widest(MAX_GROWN_KEYS, is_armed));
+            let together = marks.cloned().unwrap_or_else(|| grown.widest(MAX_GROWN_KEYS));
             let missing = "sharding-endpoint: the metadata of a key of this scan is missing";
             let keys = grown.keys(&together).ok_or_else(|| Failure::internal(missing))?;
             (together, keys)
@@ -224,8 +221,8 @@ impl Scan<'_> {
             let mut placeholders = Placeholders::of(self.body);
             let (name, value) = (self.table.partition_key_name(), item::string(key.as_str()));
             let condition = placeholders.compared(name, "=", value);
-            placeholders.into_body(&mut body, &[], &[]);
             body.insert("KeyConditionExpression".to_owned(), Value::from(condition));
+            placeholders.into_body(&mut body, self.body);
             let reply = query(self.table, None, (key, true), &body, self.deadline).await?;
             let next = self.page.add(&reply);
             let ends = next.is_some() || self.is_full();
@@ -251,8 +248,7 @@ impl Scan<'_> {
             let next = Value::Object(next.last_evaluated(self.table));
             answer.insert("LastEvaluatedKey".to_owned(), next);
         }
-        let capacity = self.table.capacity(self.body, page.units);
-        answer.extend(capacity.map(|capacity| ("ConsumedCapacity".to_owned(), capacity)));
+        self.table.add_capacity(&mut answer, self.body, page.units);
         Reply::ok(answer)
     }
 }

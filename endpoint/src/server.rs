@@ -2,6 +2,7 @@
 //! times and connections.
 
 use std::convert::Infallible;
+use std::io::ErrorKind::{ConnectionAborted, ConnectionReset};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,7 +17,6 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
-use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -29,15 +29,12 @@ use crate::upstream::TARGET;
 
 /// DynamoDB's limit of a body.
 const MAX_BODY_BYTES: usize = 16 * 1_024 * 1_024;
-/// The longest that the headers of a request, and then its body, may take.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest that a request's headers, with the time before them, and then its body may take.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// The most connections at once. Further clients wait.
 const MAX_CONNECTIONS: usize = 16_384;
 /// When the process stops, open requests get this time to finish, and then background work does.
 const GRACE_PERIOD: Duration = Duration::from_secs(5);
-/// What was observed of keys that are not armed, as JSON.
-pub(crate) const OBSERVED_PATH: &str = "/observed";
 /// A process that did not run for this long was frozen, and its connections may be dead.
 const FREEZE: Duration = Duration::from_secs(5);
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
@@ -67,12 +64,11 @@ impl Server {
     ) -> std::io::Result<()> {
         let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let graceful = GracefulShutdown::new();
-        let (mut connections, mut stop) = (JoinSet::new(), std::pin::pin!(stop));
-        let mut report = JoinSet::new();
-        report.spawn(report_hot_keys(Arc::clone(&self.service)));
-        report.spawn(renew_connections(Arc::clone(&self.service)));
+        let (mut tasks, mut stop) = (JoinSet::new(), std::pin::pin!(stop));
+        tasks.spawn(report_hot_keys(Arc::clone(&self.service)));
+        tasks.spawn(renew_connections(Arc::clone(&self.service)));
         loop {
-            while connections.try_join_next().is_some() {}
+            while tasks.try_join_next().is_some() {}
             let accepting = async {
                 let slot = Arc::clone(&slots).acquire_owned().await;
                 (listener.accept().await, slot)
@@ -83,7 +79,9 @@ impl Server {
             };
             let stream = match accepted {
                 Ok((stream, _)) => stream,
-                Err(error) if is_of_one_connection(&error) => continue,
+                Err(error) if matches!(error.kind(), ConnectionAborted | ConnectionReset) => {
+                    continue;
+                }
                 Err(error) => {
                     // Too many open files: those that end make room.
                     tracing::warn!(%error, "a connection was not accepted");
@@ -99,16 +97,17 @@ impl Server {
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
-                .header_read_timeout(HEADER_TIMEOUT)
+                .header_read_timeout(READ_TIMEOUT)
                 .serve_connection(TokioIo::new(stream), serve);
             let connection = graceful.watch(connection);
-            connections.spawn(async move {
+            tasks.spawn(async move {
                 if let Err(error) = connection.await {
                     tracing::debug!(%error, "a connection ended");
                 }
                 drop(slot);
             });
         }
+        drop(listener);
         if timeout(GRACE_PERIOD, graceful.shutdown()).await.is_err() {
             tracing::warn!("some requests were still open and were aborted");
         }
@@ -125,13 +124,13 @@ impl Server {
         let (parts, body) = request.into_parts();
         let reply = match self.own_reply(&parts.method, parts.uri.path(), &parts.headers) {
             Some(reply) => reply,
-            None => match timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY_BYTES).collect()).await
+            None => match timeout(READ_TIMEOUT, Limited::new(body, MAX_BODY_BYTES).collect()).await
             {
                 Ok(Ok(body)) => self.service.respond(&parts.headers, body.to_bytes()).await,
-                Ok(Err(_)) => Reply::text(
-                    StatusCode::PAYLOAD_TOO_LARGE,
-                    "the body is over 16 MB, or was cut off\n",
-                ),
+                Ok(Err(_)) => {
+                    let why = "the body is over 16 MB, or was cut off\n";
+                    Reply::text(StatusCode::PAYLOAD_TOO_LARGE, why)
+                }
                 Err(_) => {
                     Reply::text(StatusCode::REQUEST_TIMEOUT, "the body did not come in time\n")
                 }
@@ -160,13 +159,11 @@ impl Server {
         if headers.contains_key(ORIGIN) {
             return forbidden("this server is not for web pages\n");
         }
-        if *method == Method::GET && path == OBSERVED_PATH {
-            let keys = self.service.observed().hottest();
-            return Some(Reply::json(StatusCode::OK, &json!({ "keys": keys })));
-        }
         if *method == Method::GET {
-            let region = self.service.region();
-            return Some(Reply::text(StatusCode::OK, &format!("healthy: dynamodb.{region}\n")));
+            let health = || format!("healthy: dynamodb.{}\n", self.service.region());
+            let is_observed = path == observed::PATH;
+            let shown = if is_observed { self.service.observed().shown() } else { health() };
+            return Some(Reply::text(StatusCode::OK, &shown));
         }
         if *method != Method::POST || !headers.contains_key(TARGET) {
             return Some(Failure::unknown_operation().into_reply());
@@ -205,11 +202,6 @@ fn scope_region(authorization: &str) -> Option<&str> {
     let mut parts = credential.rsplit('/');
     let is_scope = parts.next() == Some("aws4_request") && parts.next().is_some();
     parts.next().filter(|_| is_scope)
-}
-
-fn is_of_one_connection(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
 /// Says once a minute which keys that are not armed were throttled.

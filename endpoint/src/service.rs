@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use sharding::internal::TableEngine;
 use tokio::time::{Instant, timeout_at};
 
-use crate::client_write::ClientWrite;
 use crate::observed::Observed;
 use crate::reply::{Failure, Members, Reply};
+use crate::request::ClientWrite;
 use crate::served::{Call, Service};
 use crate::table::ServedTable;
 use crate::upstream::{TARGET, TARGET_PREFIX, Upstream};
@@ -24,31 +24,10 @@ use crate::{batch, entries, item, query, read, scan};
 /// How long a request about armed keys may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The operations on tables that pass, also on a table with armed keys.
-const ON_TABLES: [&str; 22] = [
-    "CreateTable",
-    "DescribeTable",
-    "ListTables",
-    "UpdateTable",
-    "DescribeTimeToLive",
-    "UpdateTimeToLive",
-    "DescribeLimits",
-    "ListTagsOfResource",
-    "TagResource",
-    "UntagResource",
-    "DescribeContinuousBackups",
-    "UpdateContinuousBackups",
-    "DescribeContributorInsights",
-    "ListContributorInsights",
-    "DescribeKinesisStreamingDestination",
-    "DescribeTableReplicaAutoScaling",
-    "CreateBackup",
-    "DescribeBackup",
-    "ListBackups",
-    "DescribeExport",
-    "ListExports",
-    "ExportTableToPointInTime",
-];
+/// The operations on tables that pass, also on a table with armed keys, besides all that only
+/// describe or list.
+const ON_TABLES: &str = "CreateTable UpdateTable UpdateTimeToLive TagResource UntagResource \
+    UpdateContinuousBackups CreateBackup ExportTableToPointInTime";
 
 impl Service {
     pub(crate) fn new(tables: Vec<ServedTable>, upstream: Upstream) -> Self {
@@ -100,10 +79,11 @@ impl Service {
             // DynamoDB may read what this endpoint does not.
             let mut patterns = Vec::with_capacity(self.tables.len());
             for table in &self.tables {
-                patterns.extend(table.patterns(deadline).await?);
+                patterns.push(table.engine.patterns(deadline).await?);
             }
             if patterns.iter().any(|patterns| !patterns.are_none()) {
-                return Err(Failure::serialization());
+                let name = "com.amazon.coral.service#SerializationException";
+                return Err(Failure::rejected(name, "the body is not a JSON object"));
             }
             let call = Call { operation, headers, raw, body: Members::new(), deadline };
             return self.pass(&call, patterns).await;
@@ -112,8 +92,7 @@ impl Service {
         match operation {
             "GetItem" | "PutItem" | "UpdateItem" | "DeleteItem" => self.one_item(&call).await,
             "Query" | "Scan" => self.many_items(&call).await,
-            "BatchGetItem" => batch::read(self, &call).await,
-            "BatchWriteItem" => batch::write(self, &call).await,
+            "BatchGetItem" | "BatchWriteItem" => batch::answer(self, &call).await,
             "TransactGetItems" | "TransactWriteItems" => self.transaction(&call).await,
             _ => self.other(&call).await,
         }
@@ -163,45 +142,49 @@ impl Service {
     }
 
     async fn transaction(&self, call: &Call<'_>) -> Result<Reply, Failure> {
-        let (mut tables, mut is_armed) = (Vec::new(), false);
-        let parts = item::list(&call.body, "TransactItems");
-        let parts = parts.iter().filter_map(Value::as_object).flat_map(Members::values);
-        let parts: Vec<&Members> = parts.filter_map(Value::as_object).collect();
-        for part in parts {
-            let name = item::text(part, "TableName").unwrap_or_default();
-            let Some((table, patterns)) = self.patterns_of(name, call.deadline).await? else {
-                continue;
-            };
-            let of = if part.contains_key("Item") { "Item" } else { "Key" };
-            is_armed |= table.armed(&patterns, &item::map(part, of))?.is_some();
-            tables.push((table, patterns));
+        let (mut patterns, mut armed) = (Vec::new(), Vec::new());
+        for part in item::list(&call.body, "TransactItems") {
+            let mut of_part = None;
+            let actions = part.as_object().into_iter().flat_map(Members::values);
+            let actions: Vec<&Members> = actions.filter_map(Value::as_object).collect();
+            for action in actions {
+                let name = item::text(action, "TableName").unwrap_or_default();
+                let found = self.patterns_of(name, call.deadline).await?;
+                let Some((table, of_table)) = found else { continue };
+                let of = if action.contains_key("Item") { "Item" } else { "Key" };
+                let key = table.armed(&of_table, &item::map(action, of))?;
+                of_part = of_part.or(key.map(|key| (table, key)));
+                patterns.push(of_table);
+            }
+            armed.push(of_part);
         }
-        if !is_armed {
-            let patterns = tables.into_iter().map(|(_, patterns)| patterns).collect();
+        if armed.iter().all(Option::is_none) {
             return self.pass(call, patterns).await;
         }
         if call.operation == "TransactWriteItems" {
             return Err(Failure::unsupported("TransactWriteItems"));
         }
-        entries::transact_get(&self.upstream, &tables, &call.body, call.deadline).await
+        let (upstream, deadline) = (&self.upstream, call.deadline);
+        entries::transact_get(upstream, &patterns, armed, &call.body, deadline).await
     }
 
     /// What is not about single items. A table with armed keys takes only what is on the list.
     async fn other(&self, call: &Call<'_>) -> Result<Reply, Failure> {
         let (operation, mut relied_on) = (call.operation, Vec::new());
-        if !ON_TABLES.contains(&operation) {
+        let only_shows = ["Describe", "List"].iter().any(|verb| operation.starts_with(verb));
+        if !only_shows && ON_TABLES.split(' ').all(|other| other != operation) {
             let mut words = HashSet::new();
             names(&Value::Object(call.body.clone()), &mut words);
             for table in self.tables.iter().filter(|table| words.contains(&table.name)) {
-                let patterns = table.patterns(call.deadline).await?;
-                if patterns.as_ref().is_some_and(|patterns| !patterns.are_none()) {
+                let patterns = table.engine.patterns(call.deadline).await?;
+                if !patterns.are_none() {
                     return Err(Failure::validation(format!(
                         "{operation} on the table {}, which has armed keys, is not supported \
                          (sharding-endpoint)",
                         table.name
                     )));
                 }
-                relied_on.extend(patterns);
+                relied_on.push(patterns);
             }
         }
         self.patterns_of(call.table(), call.deadline).await?;

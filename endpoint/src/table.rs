@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::DisplayErrorContext;
 use aws_sdk_dynamodb::types::{ScalarAttributeType, TimeToLiveStatus};
 use serde_json::{Value, json};
-use sharding::internal::protocol::names::LOGICAL_KEY;
+use sharding::internal::protocol::names::{DELETED, LOGICAL_KEY, VERSION};
 use sharding::internal::{
     MAX_SHARDED_KEY_BYTES, MAX_SORT_KEY_BYTES, Patterns, SUFFIX_MARK, ShardKeys, TableEngine,
 };
@@ -20,7 +20,6 @@ use sharding::{
 use tokio::time::Instant;
 
 use crate::grown::GrownKeys;
-use crate::index::Index;
 use crate::item;
 use crate::reply::{Failure, Members};
 use crate::upstream::{CHECKED_AFTER, Upstream, UpstreamError, repeated};
@@ -39,8 +38,6 @@ pub(crate) struct ServedTable {
     pub(crate) upstream: Upstream,
     pub(crate) name: String,
     arn: Option<String>,
-    /// Whether its keys have types that can have shards. If not, every request passes as it came.
-    pub(crate) can_be_armed: bool,
     indexes: Arc<Mutex<Indexes>>,
     pub(crate) grown: GrownKeys,
 }
@@ -56,20 +53,19 @@ impl ServedTable {
         mut config: TableConfig,
     ) -> Result<Self, UpstreamError> {
         let name = config.table_name.clone();
+        let wrong = |why: &str| UpstreamError(format!("the table {name}: {why}"));
         let is_served = config.shard_keys == ShardKeys::KeyFirst
             && config.placement == Placement::Calculated
             && config.writes() == Writes::Items;
         if !is_served {
-            let why =
-                "the endpoint needs ADOPT_SHARDS=0, SHARD_PLACEMENT=calculated and WRITES=items";
-            return Err(UpstreamError(format!("the table {name}: {why}")));
+            return Err(wrong(
+                "the endpoint needs ADOPT_SHARDS=0, SHARD_PLACEMENT=calculated and WRITES=items",
+            ));
         }
         let table = take_key_names(client, &mut config).await;
         let table = table.map_err(|error| UpstreamError(error.to_string()))?;
         let ttl = client.describe_time_to_live().table_name(&name).send().await;
-        let ttl = ttl.map_err(|error| {
-            UpstreamError(format!("the table {name}: {}", DisplayErrorContext(&error)))
-        })?;
+        let ttl = ttl.map_err(|error| wrong(&DisplayErrorContext(&error).to_string()))?;
         let ttl = ttl.time_to_live_description.and_then(|ttl| {
             use TimeToLiveStatus::{Enabled, Enabling};
             let is_on = matches!(ttl.time_to_live_status(), Some(Enabled | Enabling));
@@ -84,20 +80,23 @@ impl ServedTable {
         let can_be_armed = table.key_schema().len() == 2
             && is_of(&config.partition_key_name, &[S])
             && is_of(&config.sort_key_name, &[S, N]);
+        if !can_be_armed {
+            return Err(wrong("its keys cannot be armed. Do not name it: its requests pass"));
+        }
         // A tombstone has the keys of its item, and expires when it would.
         let is_key =
             |name: &String| *name == config.partition_key_name || *name == config.sort_key_name;
         config.ttl_attribute = config.ttl_attribute.take().filter(|name| !is_key(name));
         let arn = table.table_arn().map(str::to_owned);
         let engine = TableEngine::new(client, config);
-        Ok(Self { arn, can_be_armed, ..Self::of_engine(engine, upstream.clone()) })
+        Ok(Self { arn, ..Self::of_engine(engine, upstream.clone()) })
     }
 
     /// A table whose engine this process has.
     pub(crate) fn of_engine(engine: TableEngine, upstream: Upstream) -> Self {
         let name = engine.config().table_name.clone();
         let (indexes, grown) = (Arc::default(), GrownKeys::default());
-        Self { engine, upstream, name, arn: None, can_be_armed: true, indexes, grown }
+        Self { engine, upstream, name, arn: None, indexes, grown }
     }
 
     /// Whether a request that names a table means this one.
@@ -107,13 +106,8 @@ impl ServedTable {
     }
 
     /// Whether this is the ARN of a table with this name, here or elsewhere.
-    fn is_arn(&self, name: &str) -> bool {
+    pub(crate) fn is_arn(&self, name: &str) -> bool {
         name.rsplit_once(":table/").is_some_and(|(_, bare)| bare == self.name)
-    }
-
-    /// Whether a name is that of a table with the same name elsewhere.
-    pub(crate) fn is_elsewhere(&self, name: &str) -> bool {
-        !self.is_named(name) && self.is_arn(name)
     }
 
     pub(crate) fn partition_key_name(&self) -> &str {
@@ -124,12 +118,8 @@ impl ServedTable {
         &self.engine.config().sort_key_name
     }
 
-    pub(crate) fn sort_key_type(&self) -> SortKeyType {
-        self.engine.config().sort_key_type
-    }
-
     pub(crate) fn sort_key_letter(&self) -> &'static str {
-        match self.sort_key_type() {
+        match self.engine.config().sort_key_type {
             SortKeyType::String => "S",
             SortKeyType::Number => "N",
         }
@@ -187,7 +177,7 @@ impl ServedTable {
 
     fn parsed_sort_key(&self, text: &str) -> Result<SortKey, Failure> {
         let name = self.sort_key_name();
-        SortKey::parse(self.sort_key_type(), text).map_err(|error| {
+        SortKey::parse(self.engine.config().sort_key_type, text).map_err(|error| {
             Failure::validation(if text.is_empty() {
                 format!(
                     "One or more parameter values are not valid. The AttributeValue for a key \
@@ -206,7 +196,7 @@ impl ServedTable {
 
     /// The lowest sort key that DynamoDB takes, or the highest.
     pub(crate) fn outermost_sort_key(&self, is_highest: bool) -> Value {
-        match (self.sort_key_type(), is_highest) {
+        match (self.engine.config().sort_key_type, is_highest) {
             (SortKeyType::String, false) => item::string("\0"),
             (SortKeyType::String, true) => item::string(
                 &char::MAX.to_string().repeat(MAX_SORT_KEY_BYTES / char::MAX.len_utf8()),
@@ -240,10 +230,12 @@ impl ServedTable {
         }
     }
 
-    /// The `ConsumedCapacity` of these units, if a request asks for it.
-    pub(crate) fn capacity(&self, body: &Members, units: f64) -> Option<Value> {
-        let wants = item::text(body, "ReturnConsumedCapacity").unwrap_or("NONE");
-        (wants != "NONE").then(|| json!({ "TableName": self.name, "CapacityUnits": units }))
+    /// Adds the `ConsumedCapacity` of these units to an answer, if the request asks for it.
+    pub(crate) fn add_capacity(&self, answer: &mut Members, body: &Members, units: f64) {
+        if item::text(body, "ReturnConsumedCapacity").is_some_and(|wanted| wanted != "NONE") {
+            let capacity = json!({ "TableName": self.name, "CapacityUnits": units });
+            answer.insert("ConsumedCapacity".to_owned(), capacity);
+        }
     }
 
     /// An index, if it has the table's own partition key.
@@ -277,14 +269,6 @@ impl ServedTable {
 
     pub(crate) fn is_key_itself(&self, shard: ShardNumber) -> bool {
         self.engine.config().shard_keys.is_key_itself(shard)
-    }
-
-    /// The table's patterns, or none if its keys cannot be armed.
-    pub(crate) async fn patterns(&self, deadline: Instant) -> Result<Option<Patterns>, Failure> {
-        if !self.can_be_armed {
-            return Ok(None);
-        }
-        Ok(Some(self.engine.patterns(deadline).await?))
     }
 
     /// The armed key of an item or of a key. `None` if no pattern matches it, or if DynamoDB refuses
@@ -326,11 +310,7 @@ impl ServedTable {
             return Ok(patterns.matches(&key).then_some(key));
         }
         let before = text.split(SUFFIX_MARK).next().unwrap_or_default();
-        let mut end = before.len().min(MATCHED_BYTES);
-        while !before.is_char_boundary(end) {
-            end -= 1;
-        }
-        match PartitionKey::new(&before[..end]) {
+        match PartitionKey::new(&before[..before.floor_char_boundary(MATCHED_BYTES)]) {
             Ok(key) if patterns.matches(&key) => Err(Failure::validation(format!(
                 "One or more parameter values were invalid: an armed key of {} has at most \
                  {MAX_SHARDED_KEY_BYTES} bytes and no character U+001F (sharding-endpoint)",
@@ -345,4 +325,80 @@ impl ServedTable {
 /// Refuses a key that has more than its two parts.
 pub(crate) fn check_is_key(key: &Members) -> Result<(), Failure> {
     if key.len() == 2 { Ok(()) } else { Err(Failure::validation(NO_KEY)) }
+}
+
+/// A local index, or a global one with the table's partition key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Index {
+    /// Its key attributes without the table's partition key, in its order, each with the letter of
+    /// its type.
+    pub(crate) keys: Vec<(String, String)>,
+    /// The attributes that it shows besides the keys; `None` for all.
+    pub(crate) included: Option<Vec<String>>,
+}
+
+impl Index {
+    /// Reads a description of `DescribeTable`. `None` if the index has another partition key.
+    pub(crate) fn of(
+        described: &Value,
+        definitions: &[Value],
+        partition_key: &str,
+    ) -> Option<Self> {
+        let text = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
+        let schema = described.get("KeySchema")?.as_array()?;
+        let is_own = |key: &Value| text(key, "AttributeName") == partition_key;
+        if !schema.iter().any(|key| text(key, "KeyType") == "HASH" && is_own(key)) {
+            return None;
+        }
+        let keys = schema.iter().filter(|key| !is_own(key)).map(|key| {
+            let name = text(key, "AttributeName");
+            let defined = definitions.iter().find(|it| text(it, "AttributeName") == name);
+            let letter = defined.map_or_else(|| "S".to_owned(), |it| text(it, "AttributeType"));
+            (name, letter)
+        });
+        let projection = &described["Projection"];
+        let included = projection["NonKeyAttributes"].as_array();
+        let included = included.into_iter().flatten().filter_map(Value::as_str);
+        let included = (text(projection, "ProjectionType") != "ALL")
+            .then(|| included.map(str::to_owned).collect());
+        Some(Self { keys: keys.collect(), included })
+    }
+
+    /// Whether its entries show what decides which copy is the newest.
+    pub(crate) fn shows_ours(&self) -> bool {
+        self.included.as_ref().is_none_or(|included| {
+            [VERSION, DELETED, LOGICAL_KEY].iter().all(|it| included.iter().any(|name| name == it))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_is_read_from_its_description() {
+        let definitions = [json!({ "AttributeName": "n", "AttributeType": "N" })];
+        let of = |hash: &str, projection: Value| {
+            let schema = json!([
+                { "AttributeName": hash, "KeyType": "HASH" },
+                { "AttributeName": "n", "KeyType": "RANGE" },
+            ]);
+            Index::of(&json!({ "KeySchema": schema, "Projection": projection }), &definitions, "pk")
+        };
+        let ours = json!({ "ProjectionType": "INCLUDE",
+            "NonKeyAttributes": ["a", "_sh:v", "_sh:d", "_sh:k"] });
+        let some = json!({ "ProjectionType": "INCLUDE", "NonKeyAttributes": ["a", "_sh:v"] });
+        for (projection, shows_ours) in [
+            (json!({ "ProjectionType": "ALL" }), true),
+            (json!({ "ProjectionType": "KEYS_ONLY" }), false),
+            (ours, true),
+            (some, false),
+        ] {
+            let index = of("pk", projection).expect("an index with the table's partition key");
+            assert_eq!(index.keys, [("n".to_owned(), "N".to_owned())]);
+            assert_eq!(index.shows_ours(), shows_ours);
+        }
+        assert_eq!(of("other", json!({ "ProjectionType": "ALL" })), None);
+    }
 }

@@ -20,7 +20,7 @@ use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_types::body::SdkBody;
 use bytes::Bytes;
 use connection::server::is_on_this_machine;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
@@ -298,23 +298,11 @@ pub(crate) fn connector() -> SharedHttpConnector {
 
 /// The headers without those of one connection, of the signature, and of the host.
 fn end_to_end(headers: &HeaderMap) -> HeaderMap {
-    const OF_THE_HOP: [&str; 12] = [
-        "authorization",
-        "connection",
-        "content-length",
-        "host",
-        "keep-alive",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "upgrade",
-        "x-amz-content-sha256",
-        "x-amz-date",
-        "x-amz-security-token",
-    ];
-    let kept = headers.iter().filter(|(name, _)| {
-        !OF_THE_HOP.contains(&name.as_str()) && *name != TRANSFER_ENCODING && *name != "expect"
-    });
+    const OF_THE_HOP: &str = "authorization connection content-length expect host keep-alive \
+        proxy-connection te trailer transfer-encoding upgrade x-amz-content-sha256 x-amz-date \
+        x-amz-security-token";
+    let is_kept = |name: &HeaderName| OF_THE_HOP.split(' ').all(|other| other != name.as_str());
+    let kept = headers.iter().filter(|(name, _)| is_kept(name));
     kept.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 

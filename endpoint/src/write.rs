@@ -9,15 +9,14 @@ use sharding::internal::protocol::copies::{Answer, Copy};
 use sharding::internal::protocol::expressed::{ExpressedWrite, Next, Operation, Outcome, Request};
 use sharding::internal::protocol::layout::Places;
 use sharding::internal::protocol::view::View;
-use sharding::internal::{KeySession, write_units};
+use sharding::internal::{KeyJob, write_units};
 use sharding::{Item, MAX_ITEM_BYTES, ShardNumber, TableError, WriteErrorKind};
 use tokio::time::Instant;
 
-use crate::client_write::ClientWrite;
 use crate::item;
 use crate::read::{copies, shard_key};
 use crate::reply::{Failure, Members, Reply};
-use crate::request::compose;
+use crate::request::{ClientWrite, compose};
 use crate::upstream::Sent;
 
 /// How long a write waits while the key's width changes.
@@ -29,8 +28,8 @@ const UNKNOWN_UNITS: u64 = 1;
 impl ClientWrite<'_> {
     /// Carries the write out.
     pub(crate) async fn run(self) -> Result<Reply, Failure> {
-        let mut session = self.table.engine.session(self.key, self.deadline);
-        if session.counts().await?
+        let mut session = self.table.engine.job(self.key, self.deadline);
+        if session.not_armed_before().await?.is_none()
             && let Some(done) = self.plain().await?
         {
             return Ok(done);
@@ -88,7 +87,7 @@ impl ClientWrite<'_> {
         item.map_or(UNKNOWN_UNITS, |item| write_units(item.to_string().len()))
     }
 
-    async fn attempts(&self, session: &mut KeySession<'_>) -> Result<Reply, Failure> {
+    async fn attempts(&self, session: &mut KeyJob<'_>) -> Result<Reply, Failure> {
         let now = || self.table.engine.now();
         let mut write =
             ExpressedWrite::new(self.operation(), session.waits(), session.tie_breaker());
@@ -155,7 +154,7 @@ impl ClientWrite<'_> {
     /// Sends one request to the item's home.
     async fn send(
         &self,
-        session: &mut KeySession<'_>,
+        session: &mut KeyJob<'_>,
         request: &Request,
         (places, view): (&Places, &Arc<View>),
         read: &[(ShardNumber, Members)],
@@ -206,7 +205,7 @@ impl ClientWrite<'_> {
         &self,
         outcome: Outcome,
         last: Option<Reply>,
-        session: &KeySession<'_>,
+        session: &KeyJob<'_>,
         view: &View,
     ) -> Result<Reply, Failure> {
         let wants = |member: &str| item::text(self.body, member).unwrap_or("NONE");

@@ -1,7 +1,7 @@
 //! The engine's CloudWatch, which speaks CloudWatch's CBOR protocol.
 //!
-//! It holds throttles by minute and key (Contributor Insights in throttled-keys mode, and the
-//! metrics of throttle events), and the states of alarms.
+//! It holds throttles by second and key (Contributor Insights in throttled-keys mode), and the states
+//! of alarms.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -10,16 +10,15 @@ use std::io::Cursor;
 use ciborium::Value as Cbor;
 use serde_json::{Value, json};
 
-use crate::access::Access;
 use crate::request::bare_key;
 use crate::response::Response;
 
 /// Throttles are kept for this many seconds.
 const REMEMBERED: u64 = 15 * 60;
-/// The most keys counted in one second. Further keys are counted together, because a top-N list
-/// would not show them.
+/// The most keys counted in one second. Further keys are not counted, because a top-N list would not
+/// show them.
 const KEYS_PER_SECOND: usize = 1_000;
-/// The metrics' period, in seconds.
+/// The period of a report's data points, in seconds.
 const PERIOD: u64 = 60;
 /// The most contributors that a report on DynamoDB's rules may have (CloudWatch API reference,
 /// GetInsightRuleReport).
@@ -30,8 +29,8 @@ const RULE_STAMP: &str = "-1700000000000";
 /// The part of a path of CloudWatch before the operation.
 const OPERATIONS: &str = "/operation/";
 
-/// Throttles by table, access and key. The keys beyond the most that are counted are `None`.
-type Throttles = HashMap<(String, Access, Option<String>), u64>;
+/// Throttles by table and key.
+type Throttles = HashMap<(String, String), u64>;
 
 /// Throttled requests by second, and the alarms that were set.
 #[derive(Debug, Default)]
@@ -53,7 +52,6 @@ impl CloudWatch {
         let request = Fields(&fields);
         match path.rsplit_once(OPERATIONS).map(|(_, operation)| operation) {
             Some("GetInsightRuleReport") => self.report(&request),
-            Some("GetMetricData") => self.metric_data(&request),
             Some("DescribeAlarms") => self.describe_alarms(&request),
             Some("SetAlarmState") => self.set_alarm(&request),
             _ => cbor_error(
@@ -74,11 +72,10 @@ impl CloudWatch {
 
     /// The states of the named alarms that exist.
     fn describe_alarms(&self, request: &Fields<'_>) -> Response {
-        if request.get("AlarmNames").is_none_or(|names| !names.is_array()) {
+        let Some(names) = request.get("AlarmNames").and_then(Cbor::as_array) else {
             return cbor_error("InvalidParameterValue", "the local edition needs AlarmNames");
-        }
-        let named = request.list("AlarmNames").iter().filter_map(Cbor::as_text);
-        let alarms = named.filter_map(|name| {
+        };
+        let alarms = names.iter().filter_map(Cbor::as_text).filter_map(|name| {
             Some(map([("AlarmName", text(name)), ("StateValue", text(self.alarm(name)?))]))
         });
         success([("MetricAlarms", Cbor::Array(alarms.collect()))])
@@ -97,61 +94,15 @@ impl CloudWatch {
         success([])
     }
 
-    /// The sums of throttle events. Every other metric is empty.
-    fn metric_data(&self, request: &Fields<'_>) -> Response {
-        let Some((from, to)) = request.period() else { return no_period() };
-        let results = request.maps("MetricDataQueries").map(|query| {
-            let stat = query.get("MetricStat").and_then(Cbor::as_map);
-            let metric = stat.and_then(|stat| Fields(stat).get("Metric")?.as_map());
-            let metric = Fields(metric.map(Vec::as_slice).unwrap_or_default());
-            let sums = self.throttle_events(&metric, from, to);
-            let (times, values) = sums.into_iter().map(|(at, sum)| (time(at), float(sum))).unzip();
-            map([
-                ("Id", text(query.text("Id").unwrap_or_default())),
-                ("Label", text(metric.text("MetricName").unwrap_or_default())),
-                ("Timestamps", Cbor::Array(times)),
-                ("Values", Cbor::Array(values)),
-                ("StatusCode", text("Complete")),
-            ])
-        });
-        success([("MetricDataResults", Cbor::Array(results.collect()))])
-    }
-
-    fn throttle_events(&self, metric: &Fields<'_>, from: u64, to: u64) -> Vec<(u64, u64)> {
-        let access = match metric.text("MetricName") {
-            Some("WriteKeyRangeThroughputThrottleEvents" | "WriteThrottleEvents") => Access::Write,
-            Some("ReadKeyRangeThroughputThrottleEvents" | "ReadThrottleEvents") => Access::Read,
-            _ => return Vec::new(),
-        };
-        let dimension = |name: &str| {
-            let mut named = metric.maps("Dimensions").filter(|one| one.text("Name") == Some(name));
-            named.find_map(|dimension| dimension.text("Value"))
-        };
-        // The engine records no throttle events for indexes.
-        let (Some(table), None) = (dimension("TableName"), dimension("GlobalSecondaryIndexName"))
-        else {
-            return Vec::new();
-        };
-        let mut sums = BTreeMap::<u64, u64>::new();
-        for (second, counts) in self.throttles.range(from..=to.max(from)) {
-            for (_, count) in counts.iter().filter(|((of, by, _), _)| of == table && *by == access)
-            {
-                *sums.entry(second / PERIOD * PERIOD).or_default() += count;
-            }
-        }
-        sums.into_iter().collect()
-    }
-
-    pub(crate) fn record(&mut self, table: &str, key: &str, access: Access, epoch_seconds: u64) {
+    pub(crate) fn record(&mut self, table: &str, key: &str, epoch_seconds: u64) {
         if !self.throttles.contains_key(&epoch_seconds) {
             self.throttles = self.throttles.split_off(&epoch_seconds.saturating_sub(REMEMBERED));
         }
         let counts = self.throttles.entry(epoch_seconds).or_default();
-        let mut entry = (table.to_owned(), access, Some(bare_key(key)));
-        if counts.len() >= KEYS_PER_SECOND && !counts.contains_key(&entry) {
-            entry.2 = None;
+        let entry = (table.to_owned(), bare_key(key));
+        if counts.len() < KEYS_PER_SECOND || counts.contains_key(&entry) {
+            *counts.entry(entry).or_default() += 1;
         }
-        *counts.entry(entry).or_default() += 1;
     }
 
     /// The throttled keys of a table in descending order, each with its throttles by the start of
@@ -159,8 +110,7 @@ impl CloudWatch {
     fn throttled_keys(&self, table: &str, from: u64, to: u64) -> Vec<(&str, BTreeMap<u64, u64>)> {
         let mut keys = HashMap::<&str, BTreeMap<u64, u64>>::new();
         for (second, counts) in self.throttles.range(from..=to.max(from)) {
-            for ((_, _, key), count) in counts.iter().filter(|((of, ..), _)| of == table) {
-                let Some(key) = key else { continue };
+            for ((_, key), count) in counts.iter().filter(|((of, _), _)| of == table) {
                 *keys.entry(key).or_default().entry(second / PERIOD * PERIOD).or_default() += count;
             }
         }
@@ -188,7 +138,10 @@ impl CloudWatch {
         else {
             return cbor_error("ResourceNotFoundException", "there is no such rule");
         };
-        let Some((from, to)) = request.period() else { return no_period() };
+        let Some((from, to)) = request.period() else {
+            let message = "StartTime and EndTime are required";
+            return cbor_error("MissingRequiredParameterException", message);
+        };
         let most = request
             .get("MaxContributorCount")
             .and_then(Cbor::as_integer)
@@ -211,13 +164,7 @@ impl CloudWatch {
                 ("Datapoints", Cbor::Array(datapoints.collect())),
             ])
         });
-        success([
-            ("KeyLabels", Cbor::Array(vec![text("PartitionKey")])),
-            ("AggregationStatistic", text("Sum")),
-            ("AggregateValue", float(top.iter().flat_map(|(_, counts)| counts.values()).sum())),
-            ("ApproximateUniqueCount", Cbor::Integer((keys.len() as u64).into())),
-            ("Contributors", Cbor::Array(contributors.collect())),
-        ])
+        success([("Contributors", Cbor::Array(contributors.collect()))])
     }
 }
 
@@ -230,14 +177,6 @@ impl<'a> Fields<'a> {
 
     fn text(&self, name: &str) -> Option<&'a str> {
         self.get(name)?.as_text()
-    }
-
-    fn list(&self, name: &str) -> &'a [Cbor] {
-        self.get(name).and_then(Cbor::as_array).map(Vec::as_slice).unwrap_or_default()
-    }
-
-    fn maps(&self, name: &str) -> impl Iterator<Item = Self> + use<'a> {
-        self.list(name).iter().filter_map(Cbor::as_map).map(|fields| Fields(fields))
     }
 
     fn period(&self) -> Option<(u64, u64)> {
@@ -274,10 +213,6 @@ fn success<const N: usize>(fields: [(&str, Cbor); N]) -> Response {
 
 fn cbor_error(code: &str, message: &str) -> Response {
     respond(400, &map([("__type", text(code)), ("message", text(message))]))
-}
-
-fn no_period() -> Response {
-    cbor_error("MissingRequiredParameterException", "StartTime and EndTime are required")
 }
 
 fn respond(status: u16, value: &Cbor) -> Response {

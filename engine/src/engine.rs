@@ -9,8 +9,6 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::access::Access;
-use crate::account;
-use crate::billing_mode::BillingModes;
 use crate::caller::Caller;
 use crate::capacity::{self, Billing, Limits};
 use crate::cloudwatch::CloudWatch;
@@ -41,7 +39,6 @@ struct State {
     tables: HashMap<String, TableFacts>,
     cloudwatch: CloudWatch,
     traffic: HashMap<String, Traffic>,
-    billing_modes: BillingModes,
     keys: KeyHeats,
 }
 
@@ -186,10 +183,6 @@ impl Engine {
     /// Runs an operation of the DynamoDB API.
     pub(crate) fn operate(&self, operation: &str, mut body: Value) -> Result<Value, Response> {
         match operation {
-            "DescribeLimits" => return Ok(account::limits()),
-            "DescribeContinuousBackups" => {
-                return account::continuous_backups(&self.inner.db, &body);
-            }
             "ListStreams" => self.caller.take_region_from(&mut body),
             "DescribeContributorInsights" => {
                 let table = request::table_name(&body).unwrap_or_default();
@@ -244,28 +237,11 @@ impl Engine {
     /// Runs an operation of the control plane. The lock admits one at a time.
     fn control(&self, operation: &str, body: Value) -> Result<Value, Response> {
         let (mut state, now) = self.state_now();
-        let State { limits, tables, billing_modes, .. } = &mut *state;
-        let db = &self.inner.db;
-        let table = request::table_name(&body).unwrap_or_default().to_owned();
+        let State { limits, tables, .. } = &mut *state;
         if operation != "DescribeTable" {
             tables.clear();
         }
-        if operation == "UpdateTable" {
-            // Without such a table, the operation's own error follows.
-            let before = dispatch(db, "DescribeTable", &json!({ "TableName": table }));
-            let mut before = before.unwrap_or_default();
-            billing_modes.describe(&table, &mut before, epoch_seconds());
-        }
-        let is_replaced = matches!(operation, "CreateTable" | "DeleteTable");
-        let mut response = Control { db, limits, now }.run(operation, body)?;
-        if is_replaced {
-            if operation == "DeleteTable" {
-                limits.forget(&table);
-            }
-            billing_modes.forget(&table);
-        }
-        billing_modes.describe(&table, &mut response, epoch_seconds());
-        Ok(response)
+        Control { db: &self.inner.db, limits, now }.run(operation, body)
     }
 
     /// Notes which keys have an overdrawn partition, and counts the requests.
@@ -285,7 +261,7 @@ impl Engine {
                 }
             }
             if one.closed_by.is_some() {
-                state.cloudwatch.record(&one.table, one.key.text(), one.access, epoch_seconds());
+                state.cloudwatch.record(&one.table, one.key.text(), epoch_seconds());
             }
         }
     }

@@ -1,8 +1,6 @@
 #![doc = include_str!("../README.md")]
 
 mod access;
-mod account;
-mod billing_mode;
 mod bucket;
 mod caller;
 mod capacity;
@@ -25,7 +23,7 @@ pub use engine::Engine;
 pub use partition_limits::PartitionLimits;
 pub use start::EngineError;
 
-// Hidden: for the local edition, the adviser and the tests of this repository.
+// Hidden: for the local edition and the tests of this repository.
 #[doc(hidden)]
 pub use {
     access::Access,

@@ -22,8 +22,8 @@ use sha2::{Digest, Sha256};
 
 use crate::access::Access;
 use crate::bucket::Capacity;
-use crate::partition_limits::{PartitionLimits, WhileWarming};
-use crate::warm_units::{WarmRefusal, WarmRequest, WarmThroughput};
+use crate::partition_limits::PartitionLimits;
+use crate::warm_units::{WarmRequest, WarmThroughput};
 
 /// The units that one partition has served, and the requests that it has rejected, since it was
 /// created.
@@ -142,8 +142,7 @@ impl Partitions {
     }
 
     /// Starts an increase of warm throughput, which ends after [`PartitionLimits::warming`], or
-    /// raises the goal of the current one, unless the table has as much. The request has passed
-    /// [`Self::check_warm`].
+    /// raises the goal of the current one, unless the table has as much.
     pub(crate) fn warm(&mut self, wanted: WarmRequest, now: Duration) {
         let partitions = wanted.partitions();
         if partitions > self.all.len() {
@@ -154,24 +153,9 @@ impl Partitions {
         }
     }
 
-    /// Gives a new table or index the requested warm throughput at once. The request has passed
-    /// [`Self::check_warm`].
+    /// Gives a new table or index the requested warm throughput at once.
     pub(crate) fn begin(&mut self, wanted: WarmRequest, now: Duration) {
         self.divide(wanted.partitions().max(self.all.len()), now);
-    }
-
-    /// Checks whether warm throughput may be raised now. If read and write units are both refused,
-    /// the error names the read units, as DynamoDB does.
-    pub(crate) fn check_warm(
-        &mut self,
-        wanted: WarmRequest,
-        now: Duration,
-    ) -> Result<(), WarmRefusal> {
-        let (current, is_updating) = self.warm_throughput(now);
-        if is_updating && self.limits.while_warming == WhileWarming::Refuses {
-            return Err(WarmRefusal::Updating);
-        }
-        current.check(wanted)
     }
 
     /// Whether the partition of a key accepts another request now.

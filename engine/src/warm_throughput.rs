@@ -27,12 +27,12 @@ use dynoxide::Database;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::access::Access;
 use crate::capacity::Limits;
 use crate::dispatch::dispatch;
+use crate::partition_limits::WhileWarming;
 use crate::request;
 use crate::response::Response;
-use crate::warm_units::{WarmRefusal, WarmRequest};
+use crate::warm_units::{MAX_PARTITIONS, WarmRequest, WarmThroughput};
 
 /// The field of a request or a description.
 const FIELD: &str = "WarmThroughput";
@@ -60,7 +60,11 @@ impl Control<'_> {
             "CreateTable" => self.create(&table, body)?,
             "UpdateTable" => self.update(&table, body)?,
             // A deleted table is described without the field.
-            "DeleteTable" => return dispatch(self.db, operation, &body),
+            "DeleteTable" => {
+                let response = dispatch(self.db, operation, &body)?;
+                self.limits.forget(&table);
+                return Ok(response);
+            }
             _ => dispatch(self.db, operation, &body)?,
         };
         for field in ["Table", "TableDescription"] {
@@ -143,9 +147,13 @@ impl Control<'_> {
     /// the units are compared with.
     fn check(&mut self, wanted: &[Wanted], lower_than: &str) -> Result<(), Response> {
         wanted.iter().try_for_each(|one| {
+            let while_warming = self.limits.of(&one.resource).while_warming;
             let partitions = self.limits.partitions(&one.resource, self.now);
-            let checked = partitions.check_warm(one.units, self.now);
-            checked.map_err(|refusal| one.refused(refusal, lower_than))
+            let (current, is_updating) = partitions.warm_throughput(self.now);
+            if is_updating && while_warming == WhileWarming::Refuses {
+                return Err(one.still_in_use());
+            }
+            one.check(current, lower_than)
         })
     }
 
@@ -225,38 +233,39 @@ impl Wanted {
         self.index().map_or_else(|| "table".to_owned(), |index| format!("index {index}"))
     }
 
-    /// The response to a refusal. `lower_than` names the value that the units were compared with.
-    fn refused(&self, refusal: WarmRefusal, lower_than: &str) -> Response {
-        let name = self.name();
-        let names = |access: Access| match access {
-            Access::Read => ("ReadUnitsPerSecond", "TableMaxReadCapacityUnits"),
-            Access::Write => ("WriteUnitsPerSecond", "TableMaxWriteCapacityUnits"),
-        };
-        match refusal {
-            WarmRefusal::Updating => {
-                let (table, index) = request::table_and_index(&self.resource);
-                let what = index.map_or_else(
-                    || format!("Table is being updated: {table}"),
-                    |index| format!("Index is being updated. Table: {table} Index: {index}"),
-                );
-                let message = format!("Attempt to change a resource which is still in use: {what}");
-                Response::error(400, "ResourceInUseException", &message)
+    /// Checks whether warm throughput may be raised to the wanted units. If read and write units are
+    /// both refused, the error names the read units, as DynamoDB does.
+    fn check(&self, current: WarmThroughput, lower_than: &str) -> Result<(), Response> {
+        let (name, most) = (self.name(), WarmThroughput::of(MAX_PARTITIONS));
+        let members = [
+            ("Read", self.units.read_units, current.read_units, most.read_units),
+            ("Write", self.units.write_units, current.write_units, most.write_units),
+        ];
+        for (access, wanted, current, most) in members {
+            let wanted = wanted.unwrap_or(current);
+            let requested = format!("Requested {access}UnitsPerSecond for {FIELD} for {name}");
+            if wanted < current {
+                return Err(invalid(&format!("{requested} is lower than {lower_than}")));
             }
-            WarmRefusal::Lower(access) => {
-                let (member, _) = names(access);
-                invalid(&format!(
-                    "Requested {member} for WarmThroughput for {name} is lower than {lower_than}"
-                ))
-            }
-            WarmRefusal::AboveQuota(access) => {
-                let (member, quota) = names(access);
+            if wanted > most.max(current) {
                 let message = format!(
-                    "Subscriber limit exceeded: Requested {member} for WarmThroughput for {name} exceeds {quota} \
-                     of the account in region local"
+                    "Subscriber limit exceeded: {requested} exceeds TableMax{access}CapacityUnits of the account in \
+                     region local"
                 );
-                Response::error(400, "LimitExceededException", &message)
+                return Err(Response::error(400, "LimitExceededException", &message));
             }
         }
+        Ok(())
+    }
+
+    fn still_in_use(&self) -> Response {
+        let (table, index) = request::table_and_index(&self.resource);
+        let what = index.map_or_else(
+            || format!("Table is being updated: {table}"),
+            |index| format!("Index is being updated. Table: {table} Index: {index}"),
+        );
+        let message = format!("Attempt to change a resource which is still in use: {what}");
+        Response::error(400, "ResourceInUseException", &message)
     }
 }
 

@@ -20,8 +20,6 @@
 
 use serde::Deserialize;
 
-use crate::access::Access;
-
 /// Write units per second that each partition adds to warm throughput, whatever its configured
 /// limits are. A partition of DynamoDB serves as many (DynamoDB developer guide, "Burst and
 /// adaptive capacity").
@@ -29,7 +27,7 @@ pub(crate) const NOMINAL_WRITE_UNITS: f64 = 1_000.0;
 /// The same for read units, from the same page.
 pub(crate) const NOMINAL_READ_UNITS: f64 = 3_000.0;
 /// The most partitions that a request can make, so that it does not exhaust the memory.
-const MAX_PARTITIONS: usize = 65_536;
+pub(crate) const MAX_PARTITIONS: usize = 65_536;
 
 /// The warm throughput of a table or an index, in nominal units per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -43,25 +41,6 @@ impl WarmThroughput {
     pub(crate) fn of(partitions: usize) -> Self {
         let count = partitions as f64;
         Self { write_units: count * NOMINAL_WRITE_UNITS, read_units: count * NOMINAL_READ_UNITS }
-    }
-
-    /// Checks whether warm throughput may be raised to these units. It ignores a current increase.
-    pub(crate) fn check(&self, wanted: WarmRequest) -> Result<(), WarmRefusal> {
-        let most = Self::of(MAX_PARTITIONS);
-        let members = [
-            (Access::Read, wanted.read_units, self.read_units, most.read_units),
-            (Access::Write, wanted.write_units, self.write_units, most.write_units),
-        ];
-        for (access, wanted, current, most) in members {
-            let wanted = wanted.unwrap_or(current);
-            if wanted < current {
-                return Err(WarmRefusal::Lower(access));
-            }
-            if wanted > most.max(current) {
-                return Err(WarmRefusal::AboveQuota(access));
-            }
-        }
-        Ok(())
     }
 }
 
@@ -82,15 +61,4 @@ impl WarmRequest {
         of(self.write_units, NOMINAL_WRITE_UNITS).max(of(self.read_units, NOMINAL_READ_UNITS))
             as usize
     }
-}
-
-/// The reason that warm throughput is not raised.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WarmRefusal {
-    /// An increase is in progress.
-    Updating,
-    /// Warm throughput never falls.
-    Lower(Access),
-    /// The request needs more partitions than the model allows.
-    AboveQuota(Access),
 }

@@ -198,24 +198,20 @@ impl Edition {
         Ok(Self { functions, engine, api, dynamodb, endpoint, options: options.clone(), may_warm })
     }
 
-    /// Returns the address of the API, and that of the DynamoDB-compatible endpoint if the engine
-    /// is embedded.
+    /// Returns the address of the API, that of the DynamoDB-compatible endpoint if the engine is
+    /// embedded, and that of the endpoint that spreads hot keys, if there is one.
     ///
     /// # Errors
     /// Fails if the operating system does not report an address.
-    pub fn addresses(&self) -> std::io::Result<(SocketAddr, Option<SocketAddr>)> {
+    pub fn addresses(
+        &self,
+    ) -> std::io::Result<(SocketAddr, Option<SocketAddr>, Option<SocketAddr>)> {
+        let endpoint = self.endpoint.as_ref().map(|(listener, _)| listener);
         Ok((
             self.api.local_addr()?,
             self.dynamodb.as_ref().map(TcpListener::local_addr).transpose()?,
+            endpoint.map(TcpListener::local_addr).transpose()?,
         ))
-    }
-
-    /// Returns the address of the endpoint that spreads hot keys, if there is one.
-    ///
-    /// # Errors
-    /// As [`addresses`](Self::addresses).
-    pub fn endpoint_address(&self) -> std::io::Result<Option<SocketAddr>> {
-        self.endpoint.as_ref().map(|(listener, _)| listener.local_addr()).transpose()
     }
 
     /// The embedded engine, if there is one.

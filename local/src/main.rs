@@ -52,7 +52,7 @@ async fn main() -> ExitCode {
     exit_code(match cli.command.unwrap_or(Command::Serve(cli.serve)) {
         Command::Serve(options) => serve(&options).await,
         Command::Load(options) => run_load(&options).await,
-        Command::Demo(options) => run_demo(options).await,
+        Command::Demo(options) => demo::play(options).await.map(|()| ExitCode::SUCCESS),
         Command::Variables { json } => {
             write_out(&variables::list(json)).map(|()| ExitCode::SUCCESS).map_err(Into::into)
         }
@@ -63,14 +63,14 @@ async fn serve(options: &ServeOptions) -> Result<ExitCode, Box<dyn Error>> {
     let config = configuration()?;
     let tables = format!("{}, {}", config.table_name, config.metadata_table_name);
     let edition = Edition::start(options, config).await?;
-    let (api, dynamodb) = edition.addresses()?;
+    let (api, dynamodb, endpoint) = edition.addresses()?;
     let mut text = format!("API       http://{api}\nconsole   http://{api}/console\n");
     if let Some(dynamodb) = dynamodb {
         text += &format!("DynamoDB  http://{dynamodb}  (tables {tables})\n");
         let (partitions, units) = (options.partitions, options.partition_write_units);
         text += &format!("          {partitions} partitions of {units} write units a second\n");
     }
-    if let Some(endpoint) = edition.endpoint_address()? {
+    if let Some(endpoint) = endpoint {
         text += &format!("endpoint  http://{endpoint}  (the same tables, hot keys spread)\n");
     }
     match &options.data_dir {
@@ -90,13 +90,4 @@ async fn run_load(options: &LoadOptions) -> Result<ExitCode, Box<dyn Error>> {
     let summary = load(options).await?;
     write_out(&summary.to_string())?;
     Ok(success_if(summary.failed.is_empty()))
-}
-
-async fn run_demo(options: DemoOptions) -> Result<ExitCode, Box<dyn Error>> {
-    let story = demo::play(options, |line| write_out(&format!("{line}\n"))).await?;
-    write_out(&format!("\n{}", demo::table(&story)))?;
-    if let Some(path) = &story.options.svg {
-        demo::render_svg(&story, path)?;
-    }
-    story.faults().map_or(Ok(ExitCode::SUCCESS), |faults| Err(faults.into()))
 }

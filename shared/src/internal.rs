@@ -17,10 +17,10 @@ pub use of_the_client::*;
 
 #[cfg(feature = "client")]
 mod of_the_client {
-    pub use crate::engine::environment::{Clock, Environment, SystemClock};
-    pub use crate::engine::read::{Page, PageAt};
-    pub use crate::engine::retry::longest_pause;
-    pub use crate::engine::session::{FailedWrite, KeySession, Patterns};
+    pub use crate::engine::arming::Patterns;
+    pub use crate::engine::environment::{Clock, Environment};
+    pub use crate::engine::job::{FailedWrite, KeyJob};
+    pub use crate::engine::read::Page;
     pub use crate::engine::{Deadline, TableEngine};
     #[cfg(feature = "test-switches")]
     pub use crate::table::PartitionModel;

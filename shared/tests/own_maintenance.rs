@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use dynamodb_write_sharding::{Attributes, ShardedTable, TableConfig};
+use dynamodb_write_sharding::{Attributes, PartitionKey, ShardCount, ShardedTable, TableConfig};
 use embedded_dynamodb::Engine;
 
 #[path = "../examples/own_maintenance.rs"]
@@ -20,7 +20,9 @@ async fn a_program_of_ones_own_grows_shrinks_and_tidies_a_key() {
     example::run(&client, quick).await.unwrap();
 
     let table = ShardedTable::new(&client, config);
-    assert_eq!(table.shards("concert").await.unwrap(), 1);
+    let concert = PartitionKey::new("concert").unwrap();
+    let metadata = table.maintenance().metadata(&concert).await.unwrap();
+    assert_eq!(metadata.unwrap().number_of_shards, ShardCount::ONE);
     let seats = table.query::<Attributes>("concert").consistent(true);
     assert_eq!(seats.count().await.unwrap(), 39);
     let stored = client.scan().table_name("tickets").send().await.unwrap();

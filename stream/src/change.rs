@@ -3,10 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde_json::{Value as Json, json};
-
-use crate::json::attributes_to_json;
-use sharding_core::{Item, PartitionKey, ShardNumber, SortKey, Version};
+use sharding_core::{Item, PartitionKey, SortKey, Version};
 
 /// The meaning of a record.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,46 +12,14 @@ pub enum Decoded {
     /// A change by a user, or an expired item.
     Change(Change),
     /// An operation of the product itself, which a consumer can ignore.
-    Internal(Internal),
-    /// The record may be either; the record and the widths do not determine it. Read the item with
+    Internal,
+    /// The record may be either; the record and the widths do not determine it: of a key whose widths
+    /// are forgotten, an expired copy that a width change left behind, or an append with an
+    /// `Idempotency-Key` whose key is being drained (docs/streams.md, "Limits"). Read the item with
     /// a strongly consistent `get`: a deletion or an expiry is a change if there is no item; a put
     /// is a change if the item has these attributes. A change that is counted this way may be
-    /// counted twice. Its position, or a [`ChangeTracker`](super::ChangeTracker), detects that.
-    Ambiguous(Change, Ambiguity),
-}
-
-/// Why a record is ambiguous.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Ambiguity {
-    /// The width of the key has changed since, and a drain has ended, which forgets the widths
-    /// before it. This happens only to a consumer that is more than a quarter of an hour behind.
-    WidthForgotten,
-    /// A copy that a width change left behind has expired. The item has expired with it, unless
-    /// home has a newer copy.
-    ExpiredCopy,
-    /// An append with an `Idempotency-Key` in an append-only table whose key is being drained: it
-    /// was appended, or moved.
-    RepeatableAppend,
-}
-
-/// The product's own operations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Internal {
-    /// A drain or a write copied an item, or a tombstone, to its home.
-    Moved,
-    /// A put was repeated, and the item notes until when a duplicate of it may arrive.
-    Marked,
-    /// A drain removed an item that it had copied.
-    OriginalRemoved,
-    /// A tombstone was removed: the item was deleted before.
-    TombstoneRemoved,
-    /// The record belongs to the metadata table.
-    Metadata,
-    /// Another program has stored an item under the stored key of a further shard, where only the
-    /// product stores items, or under a key that the product never writes. No read returns it.
-    Foreign,
+    /// counted twice. Its position detects that.
+    Ambiguous(Change),
 }
 
 /// The kind of a change.
@@ -70,17 +35,6 @@ pub enum ChangeKind {
     Expiry,
 }
 
-impl ChangeKind {
-    /// `put`, `delete` or `expiry`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Put => "put",
-            Self::Delete => "delete",
-            Self::Expiry => "expiry",
-        }
-    }
-}
-
 /// One change of one item.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
@@ -90,8 +44,6 @@ pub struct Change {
     pub partition_key: PartitionKey,
     /// The sort key.
     pub sort_key: SortKey,
-    /// The shard that the item was on.
-    pub shard: ShardNumber,
     /// For a put, and for a deletion that left a tombstone: the change's own version. For other
     /// deletions, and for an expiry: the version of the removed item. `None` if another program
     /// stored the item.
@@ -106,32 +58,6 @@ pub struct Change {
     pub at: Duration,
     /// The change's position among the changes of its item.
     pub position: Position,
-    /// Whether the change has no version of its own: a deletion without a tombstone, or an expiry.
-    pub(crate) is_end: bool,
-}
-
-impl Change {
-    /// The change as a JSON object, with attribute values in DynamoDB's format: `kind`,
-    /// `partition_key`, `sort_key`, `version`, `position`, `at_micros`, and `old` and `new` if
-    /// there are such images.
-    ///
-    /// The sort key is a string even if it is a number, because a JSON number may lose digits.
-    pub fn to_json(&self) -> Json {
-        let mut json = json!({
-            "kind": self.kind.as_str(),
-            "partition_key": self.partition_key.as_str(),
-            "sort_key": self.sort_key.to_string(),
-            "version": self.version.map(|version| version.to_string()),
-            "position": self.position.as_str(),
-            "at_micros": u64::try_from(self.at.as_micros()).unwrap_or(u64::MAX),
-        });
-        for (name, image) in [("old", &self.old), ("new", &self.new)] {
-            if let Some(item) = image {
-                json[name] = attributes_to_json(&item.attributes);
-            }
-        }
-        json
-    }
 }
 
 /// The position of a change among the changes of its item. Of two changes, the one with the greater
@@ -162,17 +88,13 @@ impl Position {
     pub(crate) fn by_version(version: Version, is_end: bool) -> Self {
         Self(format!("{:011}-{}-{}", 0, digits(version), u8::from(is_end)))
     }
-
-    /// The comparable text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
 fn digits(version: Version) -> String {
     format!("{:0>38}", version.to_string())
 }
 
+/// The comparable text.
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

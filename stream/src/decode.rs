@@ -4,45 +4,13 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 
-use crate::change::{Ambiguity, Change, ChangeKind, Decoded, Internal, Position};
+use crate::change::{Change, ChangeKind, Decoded, Position};
 use crate::error::StreamError;
-use crate::record::{Event, Image, Reading, StreamRecord, read};
+use crate::record::{Image, StreamRecord, read};
 use sharding_core::internal::InForce;
 use sharding_core::{ShardCount, ShardNumber, TableConfig, Version, WidthHistory, Writes};
 
 /// Decodes the stream of one table.
-///
-/// ```
-/// use serde_json::json;
-/// use dynamodb_write_sharding_stream::TableConfig;
-/// use dynamodb_write_sharding_stream::{ChangeKind, Decoded, Reading, StreamDecoder, WidthHistory};
-///
-/// let config = TableConfig::new("items", "items-metadata");
-/// let decoder = StreamDecoder::new(config.clone());
-/// let record = json!({
-///     "eventID": "c4ca4238a0b923820dcc509a6f75849b",
-///     "eventName": "INSERT",
-///     "eventSource": "aws:dynamodb",
-///     "dynamodb": {
-///         "ApproximateCreationDateTime": 1_700_000_000, "SequenceNumber": "100000000000000000001",
-///         "StreamViewType": "NEW_AND_OLD_IMAGES",
-///         "Keys": {"partition_key": {"S": "2014-07-09"}, "sort_key": {"S": "order-1147"}},
-///         "NewImage": {
-///             "partition_key": {"S": "2014-07-09"}, "sort_key": {"S": "order-1147"},
-///             "fruit": {"S": "grape"}, "_sh:v": {"N": "1001700000000000000000000001"},
-///         },
-///     },
-/// });
-/// let Reading::Item(record) = decoder.read(&record)? else { panic!("it is about an item") };
-/// // In a function: `table.width_history(record.partition_key()).await?`.
-/// let widths = WidthHistory::never_grown(&config, 1_700_000_000);
-/// let Decoded::Change(change) =
-///     decoder.decode(record, &widths)? else { panic!("a user has made it") };
-/// assert_eq!((change.kind, change.partition_key.as_str()), (ChangeKind::Put, "2014-07-09"));
-/// let new = change.new.expect("a put has a new image");
-/// assert_eq!(new.attributes.keys().collect::<Vec<_>>(), ["fruit"]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Debug, Clone)]
 pub struct StreamDecoder {
     config: TableConfig,
@@ -56,12 +24,13 @@ impl StreamDecoder {
     }
 
     /// Parses one element of an event's `Records`: of DynamoDB Streams, or of a Kinesis data
-    /// stream. This step recognises records of the metadata table and removals of tombstones.
+    /// stream. `None` for what no user has changed, whatever the widths are: a record of the metadata
+    /// table, the removal of a tombstone, and an item of another program that no read returns.
     ///
     /// # Errors
-    /// [`StreamError::Field`] names the first field that is missing or wrong. [`StreamError::View`]
-    /// if the stream leaves out images.
-    pub fn read(&self, record: &Json) -> Result<Reading, StreamError> {
+    /// [`StreamError::Field`] names the first field that is missing or wrong, such as the view of a
+    /// stream that leaves out images.
+    pub fn read(&self, record: &Json) -> Result<Option<StreamRecord>, StreamError> {
         read(&self.config, record)
     }
 
@@ -81,11 +50,12 @@ impl StreamDecoder {
         }
         let judged_at = at.saturating_sub(quiet.as_secs());
         let in_force = widths.at(judged_at);
-        let verdict = match (&record.event, self.config.writes()) {
-            (Event::Put { old, new }, writes) => match (new.version, writes) {
+        let old = record.old.as_ref();
+        let verdict = if let Some(new) = &record.new {
+            match (new.version, self.config.writes()) {
                 (None, _) => Verdict::Change,
-                (Some(_), _) if is_mark(old.as_ref(), new) => Verdict::Internal(Internal::Marked),
-                (Some(version), _) if is_edited(old.as_ref(), version) => Verdict::Change,
+                (Some(_), _) if is_mark(old, new) => Verdict::Internal,
+                (Some(version), _) if is_edited(old, version) => Verdict::Change,
                 (Some(version), Writes::Items) => {
                     self.judge_put(&record, version, in_force, widths)
                 }
@@ -94,27 +64,26 @@ impl StreamDecoder {
                         || widths.may_have_been_drained(judged_at);
                     judge_append(version, record.at, quiet, may_be_moved)
                 }
-            },
-            (Event::Remove { old, by_time_to_live }, writes) => {
-                let is_expired =
-                    *by_time_to_live || old.expires_at.is_some_and(|ends| ends > 0 && ends <= at);
-                match writes {
-                    Writes::Items => self.judge_removal(&record, is_expired, in_force),
-                    // Only a drain deletes there.
-                    Writes::Appends if !is_expired => Verdict::Internal(Internal::OriginalRemoved),
-                    Writes::Appends if *by_time_to_live && self.may_be_home(&record, in_force) => {
-                        Verdict::Change
-                    }
-                    Writes::Appends | _ => Verdict::Ambiguity(Ambiguity::ExpiredCopy),
+            }
+        } else {
+            let is_expired = has_expired(&record);
+            match self.config.writes() {
+                Writes::Items => self.judge_removal(&record, is_expired, in_force),
+                // Only a drain deletes there.
+                Writes::Appends if !is_expired => Verdict::Internal,
+                Writes::Appends
+                    if record.by_time_to_live && self.may_be_home(&record, in_force) =>
+                {
+                    Verdict::Change
                 }
+                // A copy that a width change left behind may have expired.
+                Writes::Appends | _ => Verdict::Ambiguous,
             }
         };
         Ok(match verdict {
-            Verdict::Internal(internal) => Decoded::Internal(internal),
-            Verdict::Change => Decoded::Change(self.change(record, in_force, None)),
-            Verdict::Ambiguity(ambiguity) => {
-                Decoded::Ambiguous(self.change(record, in_force, Some(ambiguity)), ambiguity)
-            }
+            Verdict::Internal => Decoded::Internal,
+            Verdict::Change => Decoded::Change(self.change(record, in_force, false)),
+            Verdict::Ambiguous => Decoded::Ambiguous(self.change(record, in_force, true)),
         })
     }
 
@@ -135,13 +104,11 @@ impl StreamDecoder {
     ) -> Verdict {
         let written_at = widths.of_era(version.era()).and_then(|width| self.home(record, width));
         if written_at.is_some_and(|home| home != record.shard) {
-            return Verdict::Internal(Internal::Moved);
+            return Verdict::Internal;
         }
         match in_force {
-            InForce::Era { era, .. } if version.era() < era => Verdict::Internal(Internal::Moved),
-            InForce::Below(era) if version.era() + 1 < era => {
-                Verdict::Ambiguity(Ambiguity::WidthForgotten)
-            }
+            InForce::Era { era, .. } if version.era() < era => Verdict::Internal,
+            InForce::Below(era) if version.era() + 1 < era => Verdict::Ambiguous,
             InForce::Era { .. } | InForce::Below(_) => Verdict::Change,
         }
     }
@@ -154,13 +121,13 @@ impl StreamDecoder {
         in_force: InForce,
     ) -> Verdict {
         match in_force {
-            InForce::Below(_) => Verdict::Ambiguity(Ambiguity::WidthForgotten),
+            InForce::Below(_) => Verdict::Ambiguous,
             InForce::Era { width, .. } if self.home(record, width) == Some(record.shard) => {
                 Verdict::Change
             }
             // DynamoDB removed it, or a drain, which does not copy expired items home.
-            InForce::Era { .. } if may_be_expiry => Verdict::Ambiguity(Ambiguity::ExpiredCopy),
-            InForce::Era { .. } => Verdict::Internal(Internal::OriginalRemoved),
+            InForce::Era { .. } if may_be_expiry => Verdict::Ambiguous,
+            InForce::Era { .. } => Verdict::Internal,
         }
     }
 
@@ -180,47 +147,49 @@ impl StreamDecoder {
         self.config.placement.home(&record.partition_key, &record.sort_key, width)
     }
 
-    fn change(
-        &self,
-        record: StreamRecord,
-        in_force: InForce,
-        ambiguity: Option<Ambiguity>,
-    ) -> Change {
-        let StreamRecord { partition_key, sort_key, shard, at, event, sequence } = record;
-        let in_force = match in_force {
-            InForce::Era { era, .. } => era,
-            InForce::Below(_) => 0,
+    fn change(&self, record: StreamRecord, in_force: InForce, is_ambiguous: bool) -> Change {
+        // Where the home is forgotten, a user may have deleted an item that had expired.
+        let (in_force, may_be_deletion) = match in_force {
+            InForce::Era { era, .. } => (era, false),
+            InForce::Below(_) => (0, self.config.writes() == Writes::Items),
         };
-        let (kind, old, new, version, is_end) = match event {
-            Event::Put { old, new } => {
-                let kind = if new.is_tombstone { ChangeKind::Delete } else { ChangeKind::Put };
-                (kind, old, (!new.is_tombstone).then_some(new.item), new.version, false)
-            }
-            Event::Remove { old, by_time_to_live } => {
-                let is_expiry = by_time_to_live || ambiguity == Some(Ambiguity::ExpiredCopy);
-                let kind = if is_expiry { ChangeKind::Expiry } else { ChangeKind::Delete };
-                let version = old.version;
-                (kind, Some(old), None, version, true)
-            }
+        let is_expiry =
+            record.by_time_to_live || (is_ambiguous && !may_be_deletion && has_expired(&record));
+        let StreamRecord { partition_key, sort_key, at, old, new, .. } = record;
+        let kind = match &new {
+            Some(new) if !new.is_tombstone => ChangeKind::Put,
+            None if is_expiry => ChangeKind::Expiry,
+            Some(_) | None => ChangeKind::Delete,
         };
+        let is_end = new.is_none();
+        let version = new.as_ref().or(old.as_ref()).and_then(|image| image.version);
         let of = version.unwrap_or(Version::NONE);
         // A removal has no version of its own. It is later than the version that it removed, and
         // not before the era in which it was made. An ambiguous removal must not hide a change.
-        let era = if is_end && ambiguity.is_none() { of.era().max(in_force) } else { of.era() };
-        let position = match (self.config.writes(), &sequence) {
+        let era = if is_end && !is_ambiguous { of.era().max(in_force) } else { of.era() };
+        let position = match (self.config.writes(), &record.sequence) {
             (Writes::Items, Some(sequence)) => Position::by_sequence(era, sequence),
             (Writes::Items, None) => Position::by_time(era, at.as_micros(), of, is_end),
             (Writes::Appends | _, _) => Position::by_version(of, is_end),
         };
-        let old = old.filter(|image| !image.is_tombstone).map(|image| image.item);
-        Change { kind, partition_key, sort_key, shard, version, old, new, at, position, is_end }
+        let item = |image: Option<Image>| {
+            image.filter(|image| !image.is_tombstone).map(|image| image.item)
+        };
+        let (old, new) = (item(old), item(new));
+        Change { kind, partition_key, sort_key, version, old, new, at, position }
     }
 }
 
 enum Verdict {
-    Internal(Internal),
+    Internal,
     Change,
-    Ambiguity(Ambiguity),
+    Ambiguous,
+}
+
+/// DynamoDB removed the item because its time to live had ended, or may have.
+fn has_expired(record: &StreamRecord) -> bool {
+    let ends = record.old.as_ref().and_then(|old| old.expires_at);
+    record.by_time_to_live || ends.is_some_and(|ends| (1..=record.at.as_secs()).contains(&ends))
 }
 
 /// A repetition marked the item, and changed nothing else.
@@ -240,9 +209,9 @@ fn is_edited(old: Option<&Image>, version: Version) -> bool {
 fn judge_append(version: Version, at: Duration, quiet: Duration, may_be_moved: bool) -> Verdict {
     let shows_its_time = version != Version::LOWEST;
     if !shows_its_time && may_be_moved {
-        Verdict::Ambiguity(Ambiguity::RepeatableAppend)
+        Verdict::Ambiguous
     } else if shows_its_time && at.as_secs() >= version.epoch_seconds() + quiet.as_secs() {
-        Verdict::Internal(Internal::Moved)
+        Verdict::Internal
     } else {
         Verdict::Change
     }

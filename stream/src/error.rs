@@ -8,21 +8,10 @@ pub enum StreamError {
     /// record aside.
     #[error("{field} {problem}")]
     Field {
-        /// The path in the record, for example `dynamodb.NewImage._version.N`.
+        /// The path in the record, for example `dynamodb.NewImage._sh:v`.
         field: String,
         /// The problem, and the expected value.
         problem: String,
-    },
-    /// The stream leaves out an image that decoding needs. Set the table's `StreamViewType` to
-    /// `NEW_AND_OLD_IMAGES`.
-    #[error(
-        "dynamodb.StreamViewType is {view}, so the record has no {missing}: the stream must have NEW_AND_OLD_IMAGES"
-    )]
-    View {
-        /// The stream's `StreamViewType`.
-        view: String,
-        /// The missing fields.
-        missing: &'static str,
     },
     /// The record is younger than the known state of its key. Read the key's metadata item again,
     /// strongly consistent, and decode again.
@@ -35,4 +24,10 @@ pub enum StreamError {
         /// Epoch seconds at which the widths were read.
         read_at: u64,
     },
+}
+
+impl StreamError {
+    pub(crate) fn field(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Field { field: field.into(), problem: problem.into() }
+    }
 }

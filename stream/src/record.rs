@@ -1,18 +1,21 @@
 //! A delivered record: the item under a stored key, before and after.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_dynamo::AttributeValue;
 use serde_json::{Value as Json, json};
 
-use crate::change::Internal;
 use crate::error::StreamError;
-use crate::json::Field;
 use sharding_core::internal::ShardKeys;
+use sharding_core::internal::dynamo::from_dynamo;
 use sharding_core::internal::protocol::names::{DELETED, LATE_UNTIL, LOGICAL_KEY, VERSION};
-use sharding_core::{Item, KeyError, PartitionKey, ShardNumber, SortKey, SortKeyType, Value};
-use sharding_core::{TableConfig, Version};
+use sharding_core::internal::protocol::survey::place_of;
+use sharding_core::{Attributes, Item, KeyError, PartitionKey, ShardNumber, SortKey, SortKeyType};
+use sharding_core::{TableConfig, Value, Version};
 
 /// The principal that removes expired items: `userIdentity.principalId`. (DynamoDB developer guide,
 /// "DynamoDB Streams and Time to Live".)
@@ -20,33 +23,23 @@ const TIME_TO_LIVE: &str = "dynamodb.amazonaws.com";
 /// The stream view with both images.
 const WHOLE_VIEW: &str = "NEW_AND_OLD_IMAGES";
 
-/// A parsed record.
-#[expect(clippy::large_enum_variant, reason = "it is taken apart at once, and never kept")]
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub enum Reading {
-    /// An operation of the product itself, whatever the widths of its key are.
-    Internal(Internal),
-    /// The record is about an item. The widths of its key determine its meaning.
-    Item(StreamRecord),
-}
+/// An item in DynamoDB's JSON.
+pub(crate) type DynamoItem = HashMap<String, AttributeValue>;
 
 /// A record about an item, before its meaning is decided.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamRecord {
-    pub(crate) partition_key: PartitionKey,
+    /// The logical partition key. Its [`WidthHistory`](super::WidthHistory) determines the meaning.
+    pub partition_key: PartitionKey,
     pub(crate) sort_key: SortKey,
     pub(crate) shard: ShardNumber,
     pub(crate) at: Duration,
-    pub(crate) event: Event,
+    pub(crate) old: Option<Image>,
+    /// `None` if the item was removed.
+    pub(crate) new: Option<Image>,
+    pub(crate) by_time_to_live: bool,
     /// From DynamoDB Streams. A Kinesis record has no sequence number that orders.
     pub(crate) sequence: Option<String>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Event {
-    Put { old: Option<Image>, new: Image },
-    Remove { old: Image, by_time_to_live: bool },
 }
 
 /// The item under a stored key, before or after the change.
@@ -62,33 +55,8 @@ pub(crate) struct Image {
     pub(crate) item: Item,
 }
 
-impl StreamRecord {
-    /// The logical partition key. Its [`WidthHistory`](super::WidthHistory) determine the meaning.
-    pub const fn partition_key(&self) -> &PartitionKey {
-        &self.partition_key
-    }
-
-    /// The sort key.
-    pub const fn sort_key(&self) -> &SortKey {
-        &self.sort_key
-    }
-
-    /// When the record was made, since the Unix epoch.
-    pub const fn at(&self) -> Duration {
-        self.at
-    }
-}
-
 /// The identifier of a record for Lambda, in either format. A partial batch response lists it for a
 /// record that failed.
-///
-/// ```
-/// use serde_json::json;
-/// use dynamodb_write_sharding_stream::item_identifier;
-/// assert_eq!(item_identifier(&json!({"dynamodb": {"SequenceNumber": "111"}})), Some("111"));
-/// assert_eq!(item_identifier(&json!({"kinesis": {"sequenceNumber": "495"}})), Some("495"));
-/// assert_eq!(item_identifier(&json!({})), None);
-/// ```
 pub fn item_identifier(record: &Json) -> Option<&str> {
     let of_kinesis = record.pointer("/kinesis/sequenceNumber");
     of_kinesis.or_else(|| record.pointer("/dynamodb/SequenceNumber")).and_then(Json::as_str)
@@ -96,15 +64,6 @@ pub fn item_identifier(record: &Json) -> Option<&str> {
 
 /// A partial batch response: Lambda delivers again from the first of these records on, and treats
 /// the records before it as done. Without any, the batch is done.
-///
-/// ```
-/// use dynamodb_write_sharding_stream::failed_items;
-/// assert_eq!(failed_items([]).to_string(), r#"{"batchItemFailures":[]}"#);
-/// assert_eq!(
-///     failed_items(["111"]).to_string(),
-///     r#"{"batchItemFailures":[{"itemIdentifier":"111"}]}"#,
-/// );
-/// ```
 pub fn failed_items<'a>(identifiers: impl IntoIterator<Item = &'a str>) -> Json {
     let failures =
         identifiers.into_iter().map(|identifier| json!({ "itemIdentifier": identifier }));
@@ -112,195 +71,246 @@ pub fn failed_items<'a>(identifiers: impl IntoIterator<Item = &'a str>) -> Json 
 }
 
 /// Parses a record of either format.
-pub(crate) fn read(config: &TableConfig, record: &Json) -> Result<Reading, StreamError> {
-    let outer = Field::root(record, "");
-    let kinesis = outer.get("kinesis");
-    if kinesis.value.is_none() {
-        return Reader { config, record: outer, is_kinesis: false }.read();
-    }
-    let data = kinesis.get("data");
-    let bytes = STANDARD.decode(data.text()?).map_err(|_| data.is("is not base64"))?;
-    let inner =
-        serde_json::from_slice(&bytes).map_err(|error| data.is(format!("is not JSON: {error}")))?;
-    Reader { config, record: Field::root(&inner, "kinesis.data"), is_kinesis: true }.read()
+pub(crate) fn read(
+    config: &TableConfig,
+    record: &Json,
+) -> Result<Option<StreamRecord>, StreamError> {
+    let Some(kinesis) = record.get("kinesis") else {
+        return parse::<Delivered>(record)?.read(config, false);
+    };
+    let is = |problem: String| StreamError::field("kinesis.data", problem);
+    let data = kinesis.get("data").and_then(Json::as_str);
+    let data = data.ok_or_else(|| is("is missing or is not a string".to_owned()))?;
+    let bytes = STANDARD.decode(data).map_err(|_| is("is not base64".to_owned()))?;
+    let inner: Json =
+        serde_json::from_slice(&bytes).map_err(|error| is(format!("is not JSON: {error}")))?;
+    let read = parse::<Delivered>(&inner).and_then(|delivered| delivered.read(config, true));
+    read.map_err(|mut error| {
+        if let StreamError::Field { field, .. } = &mut error {
+            field.insert_str(0, "kinesis.data.");
+        }
+        error
+    })
 }
 
-struct Reader<'a> {
-    config: &'a TableConfig,
-    record: Field<'a, 'a>,
-    is_kinesis: bool,
+/// Parses a record or an item. The error has the path to the wrong value, and never the value.
+pub(crate) fn parse<'a, T: Deserialize<'a>>(json: &'a Json) -> Result<T, StreamError> {
+    serde_path_to_error::deserialize(json).map_err(|error| {
+        let path = error.path().to_string();
+        let field = if path == "." { "it".to_owned() } else { path };
+        StreamError::field(field, "is not in DynamoDB's JSON")
+    })
 }
 
-impl Reader<'_> {
-    fn read(&self) -> Result<Reading, StreamError> {
-        let dynamodb = self.record.get("dynamodb");
-        if self.is_of_metadata_table()? {
-            return Ok(Reading::Internal(Internal::Metadata));
+/// The fields of a record that decoding needs.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Delivered {
+    event_name: Option<String>,
+    /// In DynamoDB Streams.
+    #[serde(rename = "eventSourceARN")]
+    event_source_arn: Option<String>,
+    /// In Kinesis.
+    table_name: Option<String>,
+    user_identity: Option<Json>,
+    #[serde(default)]
+    dynamodb: Dynamodb,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Dynamodb {
+    approximate_creation_date_time: Option<f64>,
+    keys: Option<DynamoItem>,
+    old_image: Option<DynamoItem>,
+    new_image: Option<DynamoItem>,
+    sequence_number: Option<String>,
+    stream_view_type: Option<String>,
+}
+
+impl Delivered {
+    fn read(
+        self,
+        config: &TableConfig,
+        is_kinesis: bool,
+    ) -> Result<Option<StreamRecord>, StreamError> {
+        if self.is_of_metadata_table(config)? {
+            return Ok(None);
         }
-        let keys = dynamodb.get("Keys");
-        keys.object()?;
-        let stored_key = keys.get(&self.config.partition_key_name);
-        let stored_key = stored_key.get("S");
-        if PartitionKey::new(stored_key.text()?) == Err(KeyError::Reserved) {
-            return Ok(Reading::Internal(Internal::Metadata));
+        let keys = self.dynamodb.keys.as_ref().ok_or_else(|| missing("dynamodb.Keys"))?;
+        let stored_key = key_text(keys, &config.partition_key_name, SortKeyType::String)?;
+        if PartitionKey::new(stored_key) == Err(KeyError::Reserved) {
+            return Ok(None);
         }
-        let sort_key = self.sort_key(&keys)?;
-        let (old, new) = self.images(&dynamodb)?;
-        let Some((partition_key, shard)) = self.key(&stored_key, [&new, &old])? else {
-            return Ok(Reading::Internal(Internal::Foreign));
+        let sort_key = key_text(keys, &config.sort_key_name, config.sort_key_type)?;
+        let sort_key = SortKey::parse(config.sort_key_type, sort_key)
+            .map_err(|error| in_keys(&config.sort_key_name, format!("is no sort key: {error}")))?;
+        self.check_images()?;
+        let Some((partition_key, shard)) = self.place(config, stored_key)? else {
+            return Ok(None);
         };
-        let image = |field: &Field<'_, '_>| self.image(field, &partition_key, &sort_key);
-        let event = match new.value {
-            Some(_) => {
-                Event::Put { old: old.value.map(|_| image(&old)).transpose()?, new: image(&new)? }
-            }
-            None => Event::Remove { old: image(&old)?, by_time_to_live: self.is_by_time_to_live() },
+        let at = created_at(self.dynamodb.approximate_creation_date_time)?;
+        let identity = self.user_identity.unwrap_or_default();
+        // `PrincipalId` in GetRecords, `principalId` in the event of Lambda.
+        let mut principals = ["principalId", "PrincipalId"].into_iter();
+        let by_time_to_live = principals.any(|name| identity[name] == TIME_TO_LIVE);
+        let Dynamodb { old_image, new_image, sequence_number, .. } = self.dynamodb;
+        let image = |name: &str, stored: Option<DynamoItem>| {
+            let read = |stored| image(config, name, stored, (&partition_key, &sort_key));
+            stored.map(read).transpose()
         };
-        if matches!(&event, Event::Remove { old, .. } if old.is_tombstone) {
-            return Ok(Reading::Internal(Internal::TombstoneRemoved));
+        let (old, new) = (image("OldImage", old_image)?, image("NewImage", new_image)?);
+        if new.is_none() && old.as_ref().is_some_and(|old| old.is_tombstone) {
+            return Ok(None);
         }
-        let sequence = dynamodb.get("SequenceNumber");
-        let sequence = if self.is_kinesis { None } else { Some(sequence_number(&sequence)?) };
-        let at = created_at(&dynamodb)?;
-        Ok(Reading::Item(StreamRecord { partition_key, sort_key, shard, at, event, sequence }))
+        let sequence = if is_kinesis { None } else { Some(checked_sequence(sequence_number)?) };
+        Ok(Some(StreamRecord {
+            partition_key,
+            sort_key,
+            shard,
+            at,
+            old,
+            new,
+            by_time_to_live,
+            sequence,
+        }))
     }
 
     /// The record names its table: itself in Kinesis, by its source in DynamoDB Streams.
-    fn is_of_metadata_table(&self) -> Result<bool, StreamError> {
-        let name =
-            |configured: &str| configured.rsplit("table/").next().unwrap_or(configured).to_owned();
-        let field = self.record.get(if self.is_kinesis { "tableName" } else { "eventSourceARN" });
-        let Some(text) = field.value.and_then(Json::as_str) else { return Ok(false) };
+    fn is_of_metadata_table(&self, config: &TableConfig) -> Result<bool, StreamError> {
+        let (field, text) = match (&self.table_name, &self.event_source_arn) {
+            (Some(name), _) => ("tableName", name),
+            (None, Some(arn)) => ("eventSourceARN", arn),
+            (None, None) => return Ok(false),
+        };
         let of_arn = text.split_once(":table/").and_then(|(_, rest)| rest.split('/').next());
         let table = of_arn.unwrap_or(text);
-        let (main, metadata) =
-            (name(&self.config.table_name), name(&self.config.metadata_table_name));
-        if table != main && table != metadata {
+        let configured = [&config.table_name, &config.metadata_table_name];
+        let [main, metadata] = configured.map(|name| name.rsplit("table/").next());
+        if Some(table) != main && Some(table) != metadata {
+            let main = main.unwrap_or_default();
             let why = format!("names the table {table:?}; this decoder is for {main:?}");
-            return Err(field.is(why));
+            return Err(StreamError::field(field, why));
         }
-        Ok(table == metadata)
+        Ok(Some(table) == metadata)
     }
 
-    fn sort_key(&self, keys: &Field<'_, '_>) -> Result<SortKey, StreamError> {
-        let kind = match self.config.sort_key_type {
-            SortKeyType::String => "S",
-            SortKeyType::Number => "N",
-        };
-        let stored = keys.get(&self.config.sort_key_name);
-        let stored = stored.get(kind);
-        SortKey::parse(self.config.sort_key_type, stored.text()?)
-            .map_err(|error| stored.is(format!("is no sort key: {error}")))
-    }
-
-    /// The old and the new image, as far as the event has them.
-    fn images<'b>(
-        &'b self,
-        dynamodb: &'b Field<'b, 'b>,
-    ) -> Result<(Field<'b, 'b>, Field<'b, 'b>), StreamError> {
-        let view = dynamodb.get("StreamViewType");
-        if let Some(other) = view.value.and_then(Json::as_str).filter(|view| *view != WHOLE_VIEW) {
-            let missing = match other {
-                "NEW_IMAGE" => "OldImage",
-                "OLD_IMAGE" => "NewImage",
-                "KEYS_ONLY" => "NewImage and no OldImage",
-                _ => return Err(view.is(format!("is {other:?}; expected {WHOLE_VIEW}"))),
-            };
-            return Err(StreamError::View { view: other.to_owned(), missing });
+    /// Checks that the record has the old and the new image, as far as its event has them.
+    fn check_images(&self) -> Result<(), StreamError> {
+        let Dynamodb { old_image, new_image, stream_view_type, .. } = &self.dynamodb;
+        if let Some(view) = stream_view_type.as_ref().filter(|view| *view != WHOLE_VIEW) {
+            let why = format!("is {view:?}; the stream must have {WHOLE_VIEW}");
+            return Err(StreamError::field("dynamodb.StreamViewType", why));
         }
-        let (old, new) = (dynamodb.get("OldImage"), dynamodb.get("NewImage"));
-        let event = self.record.get("eventName");
-        match (event.text()?, old.value.is_some(), new.value.is_some()) {
-            ("INSERT", false, true) | ("MODIFY", true, true) | ("REMOVE", true, false) => {
-                Ok((old, new))
+        let event = self.event_name.as_deref().ok_or_else(|| missing("eventName"))?;
+        match (event, old_image.is_some(), new_image.is_some()) {
+            ("INSERT", false, true) | ("MODIFY", true, true) | ("REMOVE", true, false) => Ok(()),
+            ("INSERT" | "MODIFY" | "REMOVE", ..) => {
+                let why = format!("does not have the images of the event {event}");
+                Err(StreamError::field("dynamodb", why))
             }
-            (known @ ("INSERT" | "MODIFY" | "REMOVE"), ..) => {
-                Err(dynamodb.is(format!("does not have the images of the event {known}")))
-            }
-            (other, ..) => {
-                Err(event.is(format!("is {other:?}; expected INSERT, MODIFY or REMOVE")))
+            _ => {
+                let why = format!("is {event:?}; expected INSERT, MODIFY or REMOVE");
+                Err(StreamError::field("eventName", why))
             }
         }
     }
 
-    /// The item's key, and its shard. `None` for an item of another program where reads ignore it.
-    fn key(
+    /// The item's key, and its shard. `None` if another program has stored the item under the stored
+    /// key of a further shard, where only the product stores items, or under a key that the product
+    /// never writes: no read returns it.
+    fn place(
         &self,
-        stored: &Field<'_, '_>,
-        images: [&Field<'_, '_>; 2],
+        config: &TableConfig,
+        stored_key: &str,
     ) -> Result<Option<(PartitionKey, ShardNumber)>, StreamError> {
-        let keys = &self.config.shard_keys;
-        let parsed = keys.parse(stored.text()?);
-        let named = images.iter().find_map(|image| image.get(LOGICAL_KEY).of_type("S"));
-        let is_key_first = *keys == ShardKeys::KeyFirst;
-        match (named, parsed) {
-            (Some(logical), Some((key, shard))) if key.as_str() == logical => {
-                Ok(Some((key, shard)))
+        let Dynamodb { old_image, new_image, .. } = &self.dynamodb;
+        let logical = [new_image, old_image].into_iter().find_map(|image| {
+            let named = image.as_ref()?.get(LOGICAL_KEY)?;
+            if let AttributeValue::S(key) = named { Some(key.as_str()) } else { None }
+        });
+        let is = |problem: String| Err(in_keys(&config.partition_key_name, problem));
+        match (place_of(&config.shard_keys, stored_key, logical), logical) {
+            (Some(place), _) => Ok(Some(place)),
+            (None, Some(logical)) => {
+                is(format!("is no shard of {logical:?}, which {LOGICAL_KEY} names"))
             }
-            (Some(logical), _) => {
-                Err(stored.is(format!("is no shard of {logical:?}, which {LOGICAL_KEY} names")))
-            }
-            (None, Some((_, shard))) if is_key_first && shard != ShardNumber::FIRST => Ok(None),
-            (None, Some(parsed)) => Ok(Some(parsed)),
-            // A key that no shard can have, and the product never writes.
-            (None, None) if is_key_first => Ok(None),
-            (None, None) => Err(stored.is("is no shard key of the table")),
+            (None, None) if config.shard_keys == ShardKeys::KeyFirst => Ok(None),
+            (None, None) => is("is no shard key of the table".to_owned()),
         }
-    }
-
-    fn image(
-        &self,
-        field: &Field<'_, '_>,
-        partition_key: &PartitionKey,
-        sort_key: &SortKey,
-    ) -> Result<Image, StreamError> {
-        let mut attributes = field.attributes()?;
-        let version = match attributes.get(VERSION) {
-            None => None,
-            Some(Value::N(text)) if let Some(version) = Version::parse(text) => Some(version),
-            Some(_) => {
-                let why = "is not a version: a whole number of at most 38 digits";
-                return Err(field.get(VERSION).is(why));
-            }
-        };
-        // As for reads of items: without a version, the attribute belongs to another program.
-        let is_tombstone = version.is_some() && attributes.get(DELETED) == Some(&Value::Bool(true));
-        let is_marked = attributes.contains_key(LATE_UNTIL);
-        let ends = self.config.ttl_attribute.as_ref().and_then(|name| attributes.get(name));
-        let expires_at = match ends {
-            Some(Value::N(text)) => text.parse().ok(),
-            Some(_) | None => None,
-        };
-        attributes.retain(|name, _| !self.config.is_reserved(name));
-        let item =
-            Item { partition_key: partition_key.clone(), sort_key: sort_key.clone(), attributes };
-        Ok(Image { version, is_tombstone, is_marked, expires_at, item })
-    }
-
-    fn is_by_time_to_live(&self) -> bool {
-        let identity = self.record.get("userIdentity");
-        // `PrincipalId` in GetRecords, `principalId` in the event of Lambda.
-        let names = ["principalId", "PrincipalId"];
-        let principal = names.into_iter().find_map(|name| identity.get(name).value?.as_str());
-        principal == Some(TIME_TO_LIVE)
     }
 }
 
-fn sequence_number(field: &Field<'_, '_>) -> Result<String, StreamError> {
-    let text = field.text()?;
+fn missing(field: &str) -> StreamError {
+    StreamError::field(field, "is missing")
+}
+
+fn in_keys(name: &str, problem: impl Into<String>) -> StreamError {
+    StreamError::field(format!("dynamodb.Keys.{name}"), problem)
+}
+
+/// The text of a key attribute, which has this type.
+fn key_text<'a>(
+    keys: &'a DynamoItem,
+    name: &str,
+    kind: SortKeyType,
+) -> Result<&'a str, StreamError> {
+    match (keys.get(name), kind) {
+        (Some(AttributeValue::S(text)), SortKeyType::String)
+        | (Some(AttributeValue::N(text)), SortKeyType::Number) => Ok(text),
+        (_, SortKeyType::String) => Err(in_keys(name, "is missing or is not a string")),
+        (_, SortKeyType::Number) => Err(in_keys(name, "is missing or is not a number")),
+    }
+}
+
+fn image(
+    config: &TableConfig,
+    name: &str,
+    stored: DynamoItem,
+    (partition_key, sort_key): (&PartitionKey, &SortKey),
+) -> Result<Image, StreamError> {
+    let mut attributes: Attributes =
+        stored.into_iter().map(|(name, value)| (name, from_dynamo(value))).collect();
+    let version = match attributes.get(VERSION) {
+        None => None,
+        Some(Value::N(text)) if let Some(version) = Version::parse(text) => Some(version),
+        Some(_) => {
+            let why = "is not a version: a whole number of at most 38 digits";
+            return Err(StreamError::field(format!("dynamodb.{name}.{VERSION}"), why));
+        }
+    };
+    // As for reads of items: without a version, the attribute belongs to another program.
+    let is_tombstone = version.is_some() && attributes.get(DELETED) == Some(&Value::Bool(true));
+    let is_marked = attributes.contains_key(LATE_UNTIL);
+    let ends = config.ttl_attribute.as_ref().and_then(|name| attributes.get(name));
+    let expires_at = match ends {
+        Some(Value::N(text)) => text.parse().ok(),
+        Some(_) | None => None,
+    };
+    attributes.retain(|name, _| !config.is_reserved(name));
+    let item =
+        Item { partition_key: partition_key.clone(), sort_key: sort_key.clone(), attributes };
+    Ok(Image { version, is_tombstone, is_marked, expires_at, item })
+}
+
+fn checked_sequence(number: Option<String>) -> Result<String, StreamError> {
+    const FIELD: &str = "dynamodb.SequenceNumber";
+    let number = number.ok_or_else(|| missing(FIELD))?;
     let is_number =
-        (1..=40).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
-    if is_number { Ok(text.to_owned()) } else { Err(field.is("is not a number of 1 to 40 digits")) }
+        (1..=40).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit());
+    let why = "is not a number of 1 to 40 digits";
+    if is_number { Ok(number) } else { Err(StreamError::field(FIELD, why)) }
 }
 
 /// In seconds from DynamoDB Streams, in milliseconds or microseconds from Kinesis. The magnitude shows
 /// the unit: in these three, all instants from 1973 to the year 5000 have different magnitudes.
-fn created_at(dynamodb: &Field<'_, '_>) -> Result<Duration, StreamError> {
-    let field = dynamodb.get("ApproximateCreationDateTime");
-    let number = field.needed()?.as_f64().filter(|number| (0.0..1e17).contains(number));
-    let number = number.ok_or_else(|| {
-        field.is("is not a time: a number of seconds, milliseconds or microseconds since 1970")
-    })?;
+fn created_at(number: Option<f64>) -> Result<Duration, StreamError> {
+    const FIELD: &str = "dynamodb.ApproximateCreationDateTime";
+    let number = number.ok_or_else(|| missing(FIELD))?;
+    if !(0.0..1e17).contains(&number) {
+        let why = "is not a time: a number of seconds, milliseconds or microseconds since 1970";
+        return Err(StreamError::field(FIELD, why));
+    }
     let micros_per_unit = match number {
         seconds if seconds < 1e11 => 1e6,
         millis if millis < 1e14 => 1e3,

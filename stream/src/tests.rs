@@ -1,10 +1,12 @@
 //! The sample events, and single records that are decided in each way.
 
-use std::num::NonZeroUsize;
+use std::collections::BTreeMap;
 
 use serde_json::{Value as Json, json};
 
 use super::*;
+use crate::record::{DynamoItem, parse};
+use sharding_core::internal::dynamo::{from_dynamo, into_dynamo};
 use sharding_core::internal::{protocol::history::ShardHistory, protocol::metadata::ShardMetadata};
 use sharding_core::{PartitionKey, Placement, ShardCount, SortKey, TableConfig, Version, Writes};
 
@@ -38,18 +40,17 @@ fn decode_with(
     widths: &WidthHistory,
 ) -> Result<Decoded, StreamError> {
     let decoder = StreamDecoder::new(config.clone());
-    match decoder.read(record)? {
-        Reading::Internal(internal) => Ok(Decoded::Internal(internal)),
-        Reading::Item(record) => decoder.decode(record, widths),
-    }
+    let Some(record) = decoder.read(record)? else { return Ok(Decoded::Internal) };
+    decoder.decode(record, widths)
 }
 
 /// One word for each record.
 fn said(decoded: &Decoded) -> String {
+    let kind = |change: &Change| format!("{:?}", change.kind).to_lowercase();
     match decoded {
-        Decoded::Change(change) => format!("{} {}", change.kind.as_str(), change.sort_key),
-        Decoded::Internal(internal) => format!("{internal:?}"),
-        Decoded::Ambiguous(change, ambiguity) => format!("{}? {ambiguity:?}", change.kind.as_str()),
+        Decoded::Change(change) => format!("{} {}", kind(change), change.sort_key),
+        Decoded::Internal => "internal".to_owned(),
+        Decoded::Ambiguous(change) => format!("{}?", kind(change)),
     }
 }
 
@@ -65,10 +66,11 @@ fn the_changes_of_users_are_told_from_what_a_drain_does() {
         "delete order-1140",
         "put order-1143",
         "delete order-1143",
-        "Moved",
-        "OriginalRemoved",
-        "OriginalRemoved",
-        "TombstoneRemoved",
+        // An item is copied, two originals are removed, and a tombstone.
+        "internal",
+        "internal",
+        "internal",
+        "internal",
         "put order-1142",
         "expiry order-1142",
         "delete order-1141",
@@ -87,25 +89,30 @@ fn the_changes_of_users_are_told_from_what_a_drain_does() {
 
 #[test]
 fn a_kinesis_stream_gives_the_same_changes_though_reordered() {
-    let mut tracker = ChangeTracker::new(NonZeroUsize::new(100).unwrap());
+    // The last position of each item.
+    let mut positions: BTreeMap<SortKey, Option<Position>> = BTreeMap::new();
     let mut decoded_as = Vec::new();
     for record in sample("stream-kinesis") {
         if let Decoded::Change(change) = decode(&record).unwrap() {
-            let tracked = tracker.see(&change);
-            decoded_as.push(format!("{tracked:?}: {}", said(&Decoded::Change(change))));
+            let said = said(&Decoded::Change(change.clone()));
+            let last = positions.entry(change.sort_key).or_default();
+            let position = Some(change.position);
+            let is = if position > *last { "new" } else { "late" };
+            *last = position.max(last.take());
+            decoded_as.push(format!("{is}: {said}"));
         }
     }
     let expected = [
-        "InOrder: put order-1140",
-        "InOrder: put order-1141",
-        "Late: put order-1141",
-        "InOrder: delete order-1140",
-        "Duplicate: delete order-1140",
-        "InOrder: put order-1143",
-        "InOrder: delete order-1143",
-        "InOrder: put order-1142",
-        "InOrder: expiry order-1142",
-        "InOrder: delete order-1141",
+        "new: put order-1140",
+        "new: put order-1141",
+        "late: put order-1141",
+        "new: delete order-1140",
+        "late: delete order-1140",
+        "new: put order-1143",
+        "new: delete order-1143",
+        "new: put order-1142",
+        "new: expiry order-1142",
+        "new: delete order-1141",
     ];
     assert_eq!(decoded_as, expected);
 }
@@ -116,8 +123,8 @@ fn the_time_of_a_record_is_read_in_its_precision() {
         let mut record = sample("stream-dynamodb").swap_remove(0);
         record["dynamodb"]["ApproximateCreationDateTime"] = time;
         match StreamDecoder::new(config()).read(&record) {
-            Ok(Reading::Item(record)) => Ok(record.at().as_micros()),
-            Ok(Reading::Internal(internal)) => panic!("{internal:?}"),
+            Ok(Some(record)) => Ok(record.at.as_micros()),
+            Ok(None) => panic!("it is about an item"),
             Err(error) => Err(error.to_string()),
         }
     };
@@ -139,8 +146,8 @@ fn the_time_of_a_record_is_read_in_its_precision() {
 #[test]
 fn a_stream_without_both_images_is_refused_by_name() {
     let error = decode(&sample("stream-keys-only")[0]).unwrap_err().to_string();
-    let expected = "dynamodb.StreamViewType is KEYS_ONLY, so the record has no NewImage and no \
-                    OldImage: the stream must have NEW_AND_OLD_IMAGES";
+    let expected =
+        "dynamodb.StreamViewType is \"KEYS_ONLY\"; the stream must have NEW_AND_OLD_IMAGES";
     assert_eq!(error, expected);
 }
 
@@ -149,7 +156,7 @@ fn the_metadata_table_has_no_changes() {
     let keys = json!({"partition_key": {"S": "_sharding:page:0:0"}});
     let page = json!({"eventName": "MODIFY", "dynamodb": {"Keys": keys}});
     for record in [page, sample("stream-metadata-table").swap_remove(0)] {
-        assert_eq!(decode(&record), Ok(Decoded::Internal(Internal::Metadata)), "{record}");
+        assert_eq!(decode(&record), Ok(Decoded::Internal), "{record}");
     }
 }
 
@@ -167,11 +174,11 @@ fn what_is_wrong_with_a_record_is_named() {
         ("/eventName", json!("UPSERT"), " is \"UPSERT\"; expected INSERT, MODIFY or REMOVE"),
         ("/eventName", Json::Null, " is missing"),
         ("/dynamodb/Keys", Json::Null, " is missing"),
-        ("/dynamodb/Keys/partition_key", json!({"N": "1"}), ".S is missing"),
+        ("/dynamodb/Keys/partition_key", json!({"N": "1"}), " is missing or is not a string"),
         (
             "/dynamodb/Keys/sort_key",
             json!({"S": ""}),
-            ".S is no sort key: it is empty; a key has at least one byte",
+            " is no sort key: it is empty; a key has at least one byte",
         ),
         (
             "/dynamodb/NewImage/_sh:v",
@@ -179,7 +186,6 @@ fn what_is_wrong_with_a_record_is_named() {
             " is not a version: a whole number of at most 38 digits",
         ),
         ("/dynamodb/SequenceNumber", json!("first"), " is not a number of 1 to 40 digits"),
-        ("/dynamodb/StreamViewType", json!("ALL"), " is \"ALL\"; expected NEW_AND_OLD_IMAGES"),
         (
             "/eventSourceARN",
             json!("arn:aws:dynamodb:eu-west-1:123456789012:table/others/stream/x"),
@@ -195,7 +201,7 @@ fn what_is_wrong_with_a_record_is_named() {
     let images = "dynamodb does not have the images of the event";
     assert_eq!(with("/eventName", json!("INSERT")), format!("{images} INSERT"));
     assert_eq!(with("/dynamodb/NewImage", Json::Null), format!("{images} MODIFY"));
-    let other = "dynamodb.Keys.partition_key.S is no shard of \"2014-07-10\", which _sh:k names";
+    let other = "dynamodb.Keys.partition_key is no shard of \"2014-07-10\", which _sh:k names";
     assert_eq!(with("/dynamodb/NewImage/_sh:k", json!({"S": "2014-07-10"})), other);
     let of_kinesis =
         |data: &str| decode(&json!({"kinesis": {"data": data}})).unwrap_err().to_string();
@@ -290,20 +296,20 @@ fn a_record_is_judged_by_the_width_of_eight_minutes_before() {
         (insert(2, &goes, 2, 9_970), "put"),
         // A copy of an earlier era at the new home, by a drain; or by a write that needs it there,
         // as soon as the era begins.
-        (insert(2, &goes, 1, 11_000), "Moved"),
-        (insert(2, &goes, 1, 10_010), "Moved"),
+        (insert(2, &goes, 1, 11_000), "internal"),
+        (insert(2, &goes, 1, 10_010), "internal"),
         // At a home of its era that is home again.
-        (insert(1, &stays, 1, 11_000), "Moved"),
+        (insert(1, &stays, 1, 11_000), "internal"),
         (insert(1, &stays, 2, 11_000), "put"),
         (remove(1, &goes, 1, 9_000), "delete"),
         (remove(1, &goes, 1, 10_060), "delete"),
-        (remove(1, &goes, 1, 11_100), "OriginalRemoved"),
+        (remove(1, &goes, 1, 11_100), "internal"),
         (remove(2, &goes, 1, 11_200), "delete"),
         (remove(1, &stays, 1, 11_200), "delete"),
         // A drain goes on up to the next change, and its last removals count to its era.
-        (remove(1, &goes, 1, 100_005), "OriginalRemoved"),
+        (remove(1, &goes, 1, 100_005), "internal"),
         (remove(2, &goes, 2, 100_005), "delete"),
-        (remove(2, &goes, 2, 101_500), "OriginalRemoved"),
+        (remove(2, &goes, 2, 101_500), "internal"),
         (remove(5, &goes, 3, 101_500), "delete"),
     ];
     for (record, expected) in rows {
@@ -323,9 +329,9 @@ fn an_addition_in_place_is_a_change_and_a_mark_is_none() {
     edited["text"] = json!({"S": "another program's"});
     for (old, new, expected) in [
         (&plain, &added, "put"),
-        (&plain, &moved, "Moved"),
-        (&plain, &marked, "Marked"),
-        (&marked, &marked, "Marked"),
+        (&plain, &moved, "internal"),
+        (&plain, &marked, "internal"),
+        (&marked, &marked, "internal"),
         (&marked, &edited, "put"),
         (&plain, &plain, "put"),
     ] {
@@ -338,10 +344,14 @@ fn an_addition_in_place_is_a_change_and_a_mark_is_none() {
 fn a_consumer_behind_a_drain_is_told_what_is_not_certain() {
     let goes = with_homes([1, 2, 5]);
     let widths = grown_twice(true, 103_000);
+    let mut ended = version(2, 5_000);
+    ended["expires"] = json!({"N": "98000"});
     let rows = [
         (insert(2, &goes, 99_000, version(2, 5_000)), "put order"),
-        (insert(2, &goes, 99_000, version(1, 5_000)), "put? WidthForgotten"),
-        (remove(2, &goes, 99_000, version(2, 5_000)), "delete? WidthForgotten"),
+        (insert(2, &goes, 99_000, version(1, 5_000)), "put?"),
+        (remove(2, &goes, 99_000, version(2, 5_000)), "delete?"),
+        // It had expired, and DynamoDB did not remove it.
+        (remove(2, &goes, 99_000, ended), "delete?"),
     ];
     for (record, expected) in rows {
         let decoded_as = said(&decode_with(&config(), &record, &widths).unwrap());
@@ -363,9 +373,9 @@ fn an_expired_copy_left_by_a_width_change_may_be_the_item() {
     old["expires"] = json!({"N": "11000"});
     let mut removed = remove(1, &with_homes([1, 2, 5]), 11_100, old);
     // A drain does not bring home what has expired.
-    assert_eq!(said_of(&removed), "expiry? ExpiredCopy");
+    assert_eq!(said_of(&removed), "expiry?");
     removed["userIdentity"] = json!({"type": "Service", "principalId": "dynamodb.amazonaws.com"});
-    assert_eq!(said_of(&removed), "expiry? ExpiredCopy");
+    assert_eq!(said_of(&removed), "expiry?");
 }
 
 #[test]
@@ -377,10 +387,10 @@ fn in_a_table_that_takes_appends_the_age_of_a_copy_tells_a_move() {
     let lowest = || image(Version::LOWEST);
     let rows = [
         (insert(3, "a", 101_001, of_clock(101_000)), false, "put a"),
-        (insert(3, "a", 101_100, of_clock(100_000)), false, "Moved"),
+        (insert(3, "a", 101_100, of_clock(100_000)), false, "internal"),
         (insert(3, "a", 101_000, lowest()), false, "put a"),
-        (insert(3, "a", 101_000, lowest()), true, "put? RepeatableAppend"),
-        (remove(3, "a", 101_000, version(0, 9)), false, "OriginalRemoved"),
+        (insert(3, "a", 101_000, lowest()), true, "put?"),
+        (remove(3, "a", 101_000, version(0, 9)), false, "internal"),
     ];
     for (record, settled, expected) in rows {
         let decoded = decode_with(&config, &record, &grown_twice(settled, 101_000)).unwrap();
@@ -399,9 +409,9 @@ fn another_programs_item_has_no_version_until_it_moves() {
         (remove(1, "a", 10_000, text()), &never, "delete a"),
         // The other program has changed an attribute, and left the version.
         (record(1, "a", 90_000, kept(), kept()), &never, "put a"),
-        (insert(2, &moves, 101_000, image(Version::ADOPTED)), &grown, "Moved"),
-        (remove(1, &moves, 101_000, text()), &grown, "OriginalRemoved"),
-        (insert(2, "a", 10_000, text()), &never, "Foreign"),
+        (insert(2, &moves, 101_000, image(Version::ADOPTED)), &grown, "internal"),
+        (remove(1, &moves, 101_000, text()), &grown, "internal"),
+        (insert(2, "a", 10_000, text()), &never, "internal"),
     ];
     for (record, widths, expected) in rows {
         let decoded = decode_with(&config(), &record, widths).unwrap();
@@ -415,19 +425,57 @@ fn another_programs_item_has_no_version_until_it_moves() {
 }
 
 #[test]
-fn a_change_is_written_as_json_without_loss() {
+fn a_change_has_the_version_the_position_and_the_time_of_its_record() {
     let Decoded::Change(change) = decode(&sample("stream-dynamodb")[2]).unwrap() else {
         panic!("a change")
     };
-    assert_eq!(
-        change.to_json(),
-        json!({
-            "kind": "put", "partition_key": "2014-07-09", "sort_key": "order-1141",
-            "version": "1001699999500000000000000001",
-            "position": "00000000001-0000000000000000000100000000000000000003",
-            "at_micros": 1_699_999_500_000_000u64,
-            "old": {"fruit": {"S": "grape"}, "kg": {"N": "2.50"}},
-            "new": {"fruit": {"S": "plum"}},
-        })
-    );
+    assert_eq!(change.version.unwrap().to_string(), "1001699999500000000000000001");
+    let position = "00000000001-0000000000000000000100000000000000000003";
+    assert_eq!(change.position.to_string(), position);
+    assert_eq!(change.at.as_secs(), 1_699_999_500);
+}
+
+#[test]
+fn what_is_read_from_json_is_written_back() {
+    let image = json!({
+        "text": {"S": ""}, "number": {"N": "-1.50"}, "bytes": {"B": "AAEC"},
+        "flag": {"BOOL": false}, "none": {"NULL": true}, "texts": {"SS": ["a", "b"]},
+        "numbers": {"NS": ["1", "2"]}, "binaries": {"BS": ["AA==", "AQ=="]},
+        "map": {"M": {"S": {"M": {}}, "list": {"L": [{"L": []}, {"S": "x"}]}}},
+    });
+    let item: DynamoItem = parse(&image).unwrap();
+    let same = item.into_iter().map(|(name, value)| (name, into_dynamo(from_dynamo(value))));
+    assert_eq!(json!(same.collect::<DynamoItem>()), image);
+}
+
+#[test]
+fn what_is_wrong_is_named_with_the_way_to_it() {
+    let nested = json!({"M": {"b": {"L": [{"S": "x"}, {"N": 7}]}}});
+    let rows = [
+        (nested, "a.M.b.L[1].N"),
+        (json!({"B": "%"}), "a"),
+        (json!({"BOOL": "true"}), "a.BOOL"),
+        (json!({"SS": ["x", 1]}), "a.SS[1]"),
+        (json!({"V": "x"}), "a"),
+        (json!({}), "a"),
+        (json!({"S": "x", "N": "1"}), "a"),
+        (json!("x"), "a"),
+    ];
+    let why = |image: &Json| parse::<DynamoItem>(image).unwrap_err().to_string();
+    let problem = "is not in DynamoDB's JSON";
+    for (value, field) in rows {
+        assert_eq!(why(&json!({ "a": value })), format!("{field} {problem}"));
+    }
+    assert_eq!(why(&json!([])), format!("it {problem}"));
+}
+
+#[test]
+fn a_failed_record_is_named_to_lambda() {
+    let of_kinesis = json!({"kinesis": {"sequenceNumber": "495"}});
+    let records = [json!({"dynamodb": {"SequenceNumber": "111"}}), of_kinesis, json!({})];
+    let identifiers: Vec<Option<&str>> = records.iter().map(item_identifier).collect();
+    assert_eq!(identifiers, [Some("111"), Some("495"), None]);
+    assert_eq!(failed_items([]), json!({"batchItemFailures": []}));
+    let one = json!({"batchItemFailures": [{"itemIdentifier": "111"}]});
+    assert_eq!(failed_items(["111"]), one);
 }

@@ -1,12 +1,13 @@
 //! The widths of a key from its metadata item.
 
+use serde_dynamo::AttributeValue;
 use serde_json::Value as Json;
 use sharding_core::internal::protocol::metadata::{Drain, Phase, ShardMetadata};
 use sharding_core::internal::{protocol::history::ShardHistory, protocol::layout::FIRST_ERA};
 use sharding_core::{ShardCount, WidthHistory};
 
 use crate::error::StreamError;
-use crate::json::Field;
+use crate::record::{DynamoItem, parse};
 
 /// The widths of a key from its metadata item itself, in DynamoDB's JSON, as `aws dynamodb get-item
 /// --consistent-read` prints it. `read_at` is an epoch second before the request.
@@ -14,22 +15,22 @@ use crate::json::Field;
 /// # Errors
 /// [`StreamError::Field`] names the attribute that is missing or cannot be parsed.
 pub fn width_history(item: &Json, read_at: u64) -> Result<WidthHistory, StreamError> {
-    let root = Field::root(item, "");
-    root.object()?;
-    let number = |name: &str| {
-        let field = root.get(name);
-        let Some(_) = field.value else { return Ok(None) };
-        let number = field.of_type("N").and_then(|text| text.parse::<u64>().ok());
-        number.map(Some).ok_or_else(|| field.is("is not a whole number"))
+    let item: DynamoItem = parse(item)?;
+    let number = |name: &str| match item.get(name) {
+        None => Ok(None),
+        Some(AttributeValue::N(text)) if let Ok(number) = text.parse::<u64>() => Ok(Some(number)),
+        Some(_) => Err(StreamError::field(name, "is not a whole number")),
     };
     let width =
         number("number_of_shards")?.and_then(|n| u32::try_from(n).ok()).and_then(ShardCount::new);
-    let width = width.ok_or_else(|| root.get("number_of_shards").is("is not a width"))?;
-    let history = root.get("shard_history");
-    let entries = history.get("SS").value.and_then(Json::as_array).into_iter().flatten();
-    let shard_history = ShardHistory::parse(entries.filter_map(Json::as_str))
-        .map_err(|error| history.is(format!("cannot be read: {error}")))?;
-    let is_draining = root.get("draining").value.is_some_and(|flag| flag["BOOL"] == true);
+    let width = width.ok_or_else(|| StreamError::field("number_of_shards", "is not a width"))?;
+    let entries = match item.get("shard_history") {
+        Some(AttributeValue::Ss(entries)) => entries.as_slice(),
+        Some(_) | None => &[],
+    };
+    let shard_history = ShardHistory::parse(entries.iter().map(String::as_str))
+        .map_err(|error| StreamError::field("shard_history", format!("cannot be read: {error}")))?;
+    let is_draining = matches!(item.get("draining"), Some(AttributeValue::Bool(true)));
     let drain = Drain { began: 0, busy_until: None, in_doubt: false, emptied_at: None };
     let metadata = ShardMetadata {
         era: number("era")?.unwrap_or(FIRST_ERA),

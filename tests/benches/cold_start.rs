@@ -15,7 +15,7 @@ use std::time::Duration;
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
 use local::ServeOptions;
-use system_tests::{Function, TestEdition, config, event};
+use system_tests::{Function, TestEdition, config, event, median};
 use tokio::time::Instant;
 
 /// The number of starts of each function. The functions take turns.
@@ -35,13 +35,8 @@ struct Measured {
     peak_kilobytes: u64,
 }
 
-fn main() {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    runtime.expect("a runtime").block_on(run());
-}
-
-async fn run() {
+#[tokio::main(worker_threads = 2)]
+async fn main() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release");
     let edition = TestEdition::start(ServeOptions::default(), config()).await;
     let variables = Function::variables(&edition.dynamodb_url());
@@ -94,9 +89,4 @@ fn zipped(binary: &Path) -> usize {
     let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(&bytes).expect("memory takes it");
     encoder.finish().expect("memory takes it").len()
-}
-
-fn median(mut durations: Vec<Duration>) -> f64 {
-    durations.sort_unstable();
-    durations.get(durations.len() / 2).map_or(f64::NAN, |middle| middle.as_secs_f64() * 1_000.0)
 }

@@ -4,22 +4,15 @@
 #![expect(clippy::print_stdout, reason = "the rows are the product of a benchmark")]
 
 use std::hint::black_box;
-use std::time::Duration;
 
 use sharding::internal::protocol::merge::{PageMerge, ShardPage, Stored};
 use sharding::{Order, Placement, ShardNumber, SortKey, Version};
-use system_tests::{count, partition_key, sort_key};
+use system_tests::{count, median, partition_key, sort_key};
 use tokio::time::Instant;
 
 fn main() {
     merge();
     placement();
-}
-
-/// The median of durations, in milliseconds.
-fn median(mut durations: Vec<Duration>) -> f64 {
-    durations.sort_unstable();
-    durations.get(durations.len() / 2).map_or(f64::NAN, |middle| middle.as_secs_f64() * 1_000.0)
 }
 
 fn numbered(number: usize) -> SortKey {

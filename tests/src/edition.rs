@@ -43,7 +43,7 @@ impl TestEdition {
     pub async fn start(options: ServeOptions, config: TableConfig) -> Self {
         let options = ServeOptions { port: 0, dynamodb_port: 0, endpoint_port: 0, ..options };
         let edition = Edition::start(&options, config).await.expect("the edition starts");
-        let (api, dynamodb) = edition.addresses().expect("the ports are known");
+        let (api, dynamodb, _) = edition.addresses().expect("the ports are known");
         let (engine, table) = (edition.engine().cloned(), edition.table().engine().clone());
         let (stop, stopped) = oneshot::channel();
         let server = tokio::spawn(edition.serve(async {
@@ -117,10 +117,10 @@ impl TestEdition {
     /// Reads every page of a key. Returns the items and the number of pages.
     pub async fn read_all(&self, key: &str, parameters: &str) -> (Vec<Value>, usize) {
         let (mut items, mut pages, mut cursor) = (Vec::new(), 0, None::<String>);
+        let key: String = key.bytes().map(|byte| format!("%{byte:02X}")).collect();
         loop {
             let place = cursor.map_or_else(String::new, |cursor| format!("&cursor={cursor}"));
-            let page =
-                self.get(&format!("/items?partition_key={}{parameters}{place}", encode(key))).await;
+            let page = self.get(&format!("/items?partition_key={key}{parameters}{place}")).await;
             assert_eq!(page.status, 200, "{:?}", page.body);
             items.extend(page.body["items"].as_array().expect("items is an array").iter().cloned());
             pages += 1;
@@ -137,8 +137,4 @@ impl TestEdition {
         drop(self.http);
         self.server.await.expect("the server task ends").expect("the server ends well");
     }
-}
-
-fn encode(text: &str) -> String {
-    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::extract::{Path as UrlPath, State};
 use axum::http::StatusCode;
-use axum::response::Response;
+use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use serde_json::Value;
 use tokio::io::AsyncReadExt;
@@ -32,13 +32,18 @@ pub fn event(name: &str) -> Value {
 }
 
 /// As [`event`], but with the current time as the time at which the alarms changed their state.
-#[expect(clippy::disallowed_methods, reason = "the sample event needs the current time")]
 pub fn event_of_now(name: &str) -> Value {
-    let now = aws_smithy_types::DateTime::from(std::time::SystemTime::now());
+    let now = aws_smithy_types::DateTime::from_secs_f64(wall_clock().as_secs_f64());
     let now = now.fmt(aws_smithy_types::date_time::Format::DateTime).expect("a current time");
     let text =
         STATE_CHANGES.iter().fold(event(name).to_string(), |text, time| text.replace(time, &now));
     serde_json::from_str(&text).expect("JSON, as before")
+}
+
+/// The machine's time, since the epoch.
+#[expect(clippy::disallowed_methods, reason = "Lambda and alarms use wall-clock time")]
+pub fn wall_clock() -> Duration {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
 }
 
 /// The times at which the alarms of the samples changed their state.
@@ -46,6 +51,16 @@ const STATE_CHANGES: [&str; 3] = [
     "2026-11-20T12:03:09.412+0000",
     "2026-11-20T12:09:09.401+0000",
     "2026-11-19T08:15:41.093+0000",
+];
+/// The headers of an event.
+const HEADERS: [(&str, &str); 4] = [
+    ("lambda-runtime-aws-request-id", "8476a536-e9f4-11e8-9739-2dfe598c3fcd"),
+    ("lambda-runtime-invoked-function-arn", "arn:aws:lambda:us-east-1:123456789012:function:test"),
+    (
+        "lambda-runtime-trace-id",
+        "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700;Parent=9a9197af755a6419;Sampled=0",
+    ),
+    ("content-type", "application/json"),
 ];
 /// The environment variable that names a folder with other builds of the functions' binaries, in
 /// the layout of `cargo lambda build` in `target/lambda`.
@@ -82,7 +97,7 @@ impl Function {
         let routes = Router::new()
             .route("/2018-06-01/runtime/invocation/next", get(next))
             .route("/2018-06-01/runtime/invocation/{id}/{kind}", post(receive_response))
-            .route("/2018-06-01/runtime/init/error", post(init_error))
+            .route("/2018-06-01/runtime/init/error", post(StatusCode::ACCEPTED))
             .with_state(state);
         tokio::spawn(async move { axum::serve(listener, routes).await });
         let mut binary = PathBuf::from(binary);
@@ -178,54 +193,27 @@ pub fn peak_kilobytes(process: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-async fn next(State(api): State<RuntimeApi>) -> Response {
+async fn next(State(api): State<RuntimeApi>) -> Result<impl IntoResponse, StatusCode> {
     api.asked.send_if_modified(|asked| {
         let first = asked.is_none();
         asked.get_or_insert_with(Instant::now);
         first
     });
-    let Some(event) = api.events.lock().await.recv().await else {
-        return respond(StatusCode::GONE, Body::empty());
-    };
-    Response::builder()
-        .header("lambda-runtime-aws-request-id", "8476a536-e9f4-11e8-9739-2dfe598c3fcd")
-        .header("lambda-runtime-deadline-ms", deadline_ms().to_string())
-        .header(
-            "lambda-runtime-invoked-function-arn",
-            "arn:aws:lambda:us-east-1:123456789012:function:test",
-        )
-        .header(
-            "lambda-runtime-trace-id",
-            "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700;Parent=9a9197af755a6419;Sampled=0",
-        )
-        .header("content-type", "application/json")
-        .body(Body::from(event))
-        .expect("the parts are valid")
+    let event = api.events.lock().await.recv().await.ok_or(StatusCode::GONE)?;
+    let deadline = (wall_clock() + Duration::from_secs(10)).as_millis().to_string();
+    let deadline = [("lambda-runtime-deadline-ms", deadline)];
+    Ok((deadline, HEADERS, event))
 }
 
 async fn receive_response(
     UrlPath((_, kind)): UrlPath<(String, String)>,
     State(api): State<RuntimeApi>,
     body: Bytes,
-) -> Response {
+) -> impl IntoResponse {
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let response =
         if kind == "error" { serde_json::json!({ "function_error": body }) } else { body };
     // The test may have ended.
     let _ = api.responses.send(response).await;
-    respond(StatusCode::ACCEPTED, Body::from("{\"status\":\"OK\"}"))
-}
-
-async fn init_error() -> Response {
-    respond(StatusCode::ACCEPTED, Body::empty())
-}
-
-fn respond(status: StatusCode, body: Body) -> Response {
-    Response::builder().status(status).body(body).expect("the parts are valid")
-}
-
-#[expect(clippy::disallowed_methods, reason = "Lambda gives deadlines as wall-clock time")]
-fn deadline_ms() -> u128 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    (now.unwrap_or_default() + Duration::from_secs(10)).as_millis()
+    (StatusCode::ACCEPTED, "{\"status\":\"OK\"}")
 }

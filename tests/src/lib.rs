@@ -8,7 +8,6 @@ pub mod metadata;
 pub mod pages;
 mod services;
 pub mod simulation;
-mod size;
 mod stored;
 mod tables;
 mod values;
@@ -17,13 +16,12 @@ mod wire;
 
 pub use edition::{Response, TestEdition, config};
 pub use embedded_dynamodb::http_client;
-pub use lambda::{Function, event, event_of_now, peak_kilobytes};
+pub use lambda::{Function, event, event_of_now, peak_kilobytes, wall_clock};
 pub use services::Services;
-pub use size::{large_or, large_tests};
 pub use stored::{ask, numbers, read_items, scan_stored, store_plainly, survey};
 pub use tables::{Tables, UNLIMITED};
 pub use values::{
-    count, filled_item, numbered, partition_key, report_throttles, soon, sort_key, value_of,
-    valued_item,
+    count, filled_item, large_or, large_tests, median, numbered, partition_key, report_throttles,
+    soon, sort_key, value_of, valued_item,
 };
 pub use wire::{Call, Fate, TestClock, Wire};

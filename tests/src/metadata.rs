@@ -69,15 +69,10 @@ pub async fn set<const N: usize>(
     key: &str,
     attributes: [(&str, AttributeValue); N],
 ) {
-    let update = client.update_item().table_name(TABLE).key(KEY, text(key));
-    let terms: Vec<String> = (0..N).map(|index| format!("#a{index} = :a{index}")).collect();
-    let update = update.update_expression(format!("SET {}", terms.join(", ")));
-    let update =
-        attributes.into_iter().enumerate().fold(update, |update, (index, (name, value))| {
-            let update = update.expression_attribute_names(format!("#a{index}"), name);
-            update.expression_attribute_values(format!(":a{index}"), value)
-        });
-    update.send().await.expect("set");
+    let mut item = read(client, key).await.unwrap_or_default();
+    item.insert(KEY.to_owned(), text(key));
+    item.extend(attributes.map(|(name, value)| (name.to_owned(), value)));
+    put_back(client, item).await;
 }
 
 /// Removes an attribute of a metadata item.

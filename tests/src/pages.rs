@@ -78,7 +78,7 @@ impl PageBench {
         let tables = Tables { service_time, ..Tables::unclaimed(config()).await };
         tables.set_unlimited();
         let table = TableEngine::new(&tables.client, config());
-        table.set_shards(&key(), count(width), soon()).await.expect("scaled");
+        table.until(soon()).grow(&key(), count(width)).await.expect("scaled");
         let bench = Self { tables, keys, width };
         for number in 0..ITEMS {
             let put = bench.tables.client.put_item().table_name("items");

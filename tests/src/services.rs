@@ -31,17 +31,9 @@ struct Port {
 }
 
 impl Services {
-    /// Starts a proxy in front of the edition's port. `responses` gets the name of an operation,
-    /// for example `DescribeTable`.
+    /// Starts a proxy in front of the edition's port. `responses` gets the name of an operation, for
+    /// example `DescribeTable`, and the body of its request.
     pub async fn start(
-        edition: &str,
-        responses: impl Fn(&str) -> Option<(u16, Value)> + Send + Sync + 'static,
-    ) -> Self {
-        Self::start_by_body(edition, move |operation, _| responses(operation)).await
-    }
-
-    /// As [`start`](Self::start). `responses` also gets the body of the request.
-    pub async fn start_by_body(
         edition: &str,
         responses: impl Fn(&str, &[u8]) -> Option<(u16, Value)> + Send + Sync + 'static,
     ) -> Self {

@@ -55,34 +55,13 @@ pub fn numbers(items: &[Item]) -> BTreeMap<String, u64> {
 
 /// Reads the whole main table as it is stored.
 pub async fn scan_stored(client: &Client) -> Vec<HashMap<String, AttributeValue>> {
-    let (mut start, mut stored) = (None, Vec::new());
-    loop {
-        let scan = client.scan().table_name("items").set_exclusive_start_key(start);
-        let page = scan.send().await.expect("a page");
-        stored.extend(page.items.unwrap_or_default());
-        start = page.last_evaluated_key;
-        if start.is_none() {
-            return stored;
-        }
-    }
+    let items = client.scan().table_name("items").into_paginator().items().send();
+    items.collect::<Result<_, _>>().await.expect("every page")
 }
 
 /// All that the two tables store, as a rebuild finds it.
 pub async fn survey(table: &TableEngine) -> Survey {
-    let (mut survey, mut after) = (Survey::default(), None);
-    loop {
-        let next = table.survey_metadata_page(&mut survey, after.as_ref(), soon()).await;
-        after = next.expect("a page");
-        if after.is_none() {
-            break;
-        }
-    }
-    let mut after = None;
-    loop {
-        let page = table.survey_page(&mut survey, after.as_ref(), soon()).await;
-        after = page.expect("a page").next;
-        if after.is_none() {
-            return survey;
-        }
-    }
+    let mut survey = Survey::default();
+    table.until(soon()).survey(&mut survey, 0, |_| {}).await.expect("every page");
+    survey
 }

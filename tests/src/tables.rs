@@ -51,7 +51,7 @@ impl Tables {
         let tables = Self::unclaimed(config).await;
         metadata::store(&tables.client, TABLE_ITEM, table_item(&tables.config)).await;
         let table = TableEngine::new(&tables.client, tables.config.clone());
-        Box::pin(table.claim_mode(soon())).await.expect("claimed");
+        Box::pin(table.until(soon()).claim()).await.expect("claimed");
         tables
     }
 

@@ -52,10 +52,31 @@ pub fn numbered(n: Range<u32>) -> impl Iterator<Item = String> {
     n.map(|i| format!("order-{i:04}"))
 }
 
+/// The median of durations, in milliseconds.
+pub fn median(mut durations: Vec<Duration>) -> f64 {
+    durations.sort_unstable();
+    durations.get(durations.len() / 2).map_or(f64::NAN, |middle| middle.as_secs_f64() * 1_000.0)
+}
+
 /// Applies the policy to a key that a report names, as the shard-scaler does.
 pub async fn report_throttles(
     table: &TableEngine,
     key: &PartitionKey,
 ) -> Result<ScaleOutcome, ScaleError> {
-    Ok(table.decide_by_report(key, None, soon()).await?.carry_out(150).await?)
+    Ok(table.until(soon()).reported(key, None).await?.carry_out(150).await?)
+}
+
+/// Whether the environment asks for the large form of the longest tests: `TEST_SIZE=large`, as in
+/// `.ci/run`.
+pub fn large_tests() -> bool {
+    match std::env::var("TEST_SIZE").as_deref() {
+        Err(_) | Ok("small") => false,
+        Ok("large") => true,
+        Ok(other) => panic!("TEST_SIZE is {other:?}; allowed: small, large"),
+    }
+}
+
+/// Returns the first value in the large form, and the second in the small form.
+pub fn large_or<T>(large: T, small: T) -> T {
+    if large_tests() { large } else { small }
 }

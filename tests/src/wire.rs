@@ -45,8 +45,8 @@ pub enum Fate {
     Late(Duration),
     /// It is not applied, and the response has this body and status 400.
     Refuse(&'static str),
-    /// The last key of a `BatchGetItem` is not processed.
-    HoldBack,
+    /// It is not applied, and the response has this body and status 200.
+    Answer(&'static str),
 }
 
 /// The connection.
@@ -114,7 +114,6 @@ impl HttpConnector for Wire {
                     tokio::time::sleep(time).await;
                     inner.call(request).await
                 }
-                Fate::HoldBack => hold_back(inner, request, body).await,
                 Fate::LoseResponse => {
                     drop(inner.call(request).await?);
                     Err(ConnectorError::io("the connection broke".into()))
@@ -132,6 +131,7 @@ impl HttpConnector for Wire {
                     std::future::pending().await
                 }
                 Fate::Refuse(body) => respond(400, body),
+                Fate::Answer(body) => respond(200, body),
             }
         })
     }
@@ -144,28 +144,6 @@ pub(crate) fn respond(
 ) -> Result<HttpResponse, ConnectorError> {
     let status = status.try_into().map_err(|error| ConnectorError::other(Box::new(error), None))?;
     Ok(HttpResponse::new(status, body.into()))
-}
-
-/// Sends all keys but the last, and returns that one as unprocessed.
-async fn hold_back(
-    inner: InProcess,
-    mut request: HttpRequest,
-    mut body: Value,
-) -> Result<HttpResponse, ConnectorError> {
-    let wanted = &mut body["RequestItems"]["items"];
-    let held = wanted["Keys"]
-        .as_array_mut()
-        .and_then(Vec::pop)
-        .expect("a BatchGetItem of this table has keys");
-    let consistent = wanted["ConsistentRead"].clone();
-    *request.body_mut() = SdkBody::from(body.to_string());
-    let response = inner.call(request).await?;
-    let status = response.status();
-    let mut body: Value =
-        serde_json::from_slice(response.body().bytes().unwrap_or_default()).unwrap_or_default();
-    body["UnprocessedKeys"] =
-        serde_json::json!({"items": {"Keys": [held], "ConsistentRead": consistent}});
-    Ok(HttpResponse::new(status, SdkBody::from(body.to_string())))
 }
 
 /// A clock that follows tokio's clock, and that a test can put forward.

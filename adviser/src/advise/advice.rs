@@ -5,7 +5,6 @@ use sharding::PARTITION_WRITE_UNITS;
 use super::counts::{Count, heaviest_first};
 use super::over_time::{OverTime, over_time};
 use super::passes::Totals;
-use super::rows::FileFormat;
 use super::seconds::{Peak, Rates};
 use super::source::Source;
 use super::verdict::{Facts, Verdict, verdict};
@@ -15,7 +14,6 @@ const REPORTED_KEYS: usize = 10;
 #[derive(Debug)]
 pub(crate) struct Advice {
     pub(crate) file: String,
-    pub(crate) format: FileFormat,
     pub(super) totals: Totals,
     pub(crate) verdict: Verdict,
     /// The write units per second of the table at which the hottest key exceeds its partition.
@@ -92,7 +90,6 @@ pub(super) fn advice(
     let share = facts.share();
     Advice {
         file: source.path.display().to_string(),
-        format: source.format,
         verdict: verdict(&facts),
         breaking_rate: (PARTITION_WRITE_UNITS as f64 / share.max(f64::MIN_POSITIVE)) as u64,
         breaking_key: (share <= hottest_share).then(|| hottest.to_owned()),

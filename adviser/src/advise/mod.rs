@@ -8,13 +8,11 @@
 
 mod advice;
 mod counts;
-mod csv_rows;
 mod moments;
 mod over_time;
 mod passes;
 mod picture;
 mod report;
-mod rows;
 mod seconds;
 mod shown;
 mod source;
@@ -32,11 +30,10 @@ use advice::Advice;
 use passes::Bounds;
 use picture::render_svg;
 use source::Source;
-use write::Roles;
 
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct AdviseOptions {
-    /// File of writes: JSON Lines, or CSV with a header; plain or gzip; '-' for standard input
+    /// File of writes, a JSON object in each line; plain or gzip; '-' for standard input
     pub(crate) file: PathBuf,
     /// Field that holds the partition key
     #[arg(long, value_name = "FIELD")]
@@ -73,13 +70,12 @@ pub(crate) fn report(options: &AdviseOptions) -> Result<Report, Box<dyn Error>> 
 /// Reads the file and judges its partition key. Fails if the file cannot be read, has an invalid
 /// line, or has no item.
 fn advise(options: &AdviseOptions, bounds: &Bounds) -> Result<Advice, Box<dyn Error>> {
-    let roles = Roles::new(options);
     let source = Source::open(&options.file)?;
-    let totals = passes::count(&source, &roles, bounds)?;
+    let totals = passes::count(&source, options, bounds)?;
     if totals.items == 0 {
         return Err(format!("{}: the file has no item", source.path.display()).into());
     }
-    let (keys, rates) = passes::analyze_hottest(&source, &roles, bounds, &totals)?;
+    let (keys, rates) = passes::analyze_hottest(&source, options, bounds, &totals)?;
     Ok(advice::advice(&source, totals, &keys, rates.as_ref()))
 }
 

@@ -20,7 +20,6 @@ pub(crate) struct OverTime {
     /// Whether the peaks are exact. They may be higher if the file is long and its lines are not in
     /// the order of time.
     pub(crate) peaks_are_exact: bool,
-    pub(crate) followed_keys: u64,
     /// Highest peak first.
     pub(crate) overloads: Vec<Overload>,
     pub(crate) bucket_seconds: u64,
@@ -88,7 +87,6 @@ pub(super) fn over_time(
         mean_write_units_per_second: units as f64 / (to - from + 1).max(1) as f64,
         peak: rates.keys[0].peak,
         peaks_are_exact: rates.are_exact,
-        followed_keys: keys.len() as u64,
         overloads,
         bucket_seconds: rates.series.bucket_seconds,
         series,

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
+use super::AdviseOptions;
 use super::counts::{Count, KeyCounts, Ranking};
 use super::moments::{Momentary, Moments};
 use super::seconds::{KeyNumber, Rates, SecondCounts, Series};
 use super::source::Source;
-use super::write::{Roles, Write};
+use super::write::Write;
 use cli::records::{RecordsError, refused};
 
 /// The number of series: one for all keys together, and one for each of the 200 hottest keys. The
@@ -43,13 +44,13 @@ pub(super) struct Totals {
 /// Counts the keys. Fails at the first invalid line.
 pub(super) fn count(
     source: &Source,
-    roles: &Roles,
+    options: &AdviseOptions,
     bounds: &Bounds,
 ) -> Result<Totals, RecordsError> {
     let mut counts = KeyCounts::new(bounds.keys);
     let mut moments = Moments::default();
     let (mut items, mut units, mut span) = (0, 0, None);
-    each(source, "counting keys", roles, u64::MAX, |write| {
+    each(source, "counting keys", options, u64::MAX, |write| {
         items += 1;
         units += write.units;
         counts.add(write.partition_key.as_str(), write.units);
@@ -71,7 +72,7 @@ type Keys = Vec<(String, Count)>;
 /// of each key.
 pub(super) fn analyze_hottest(
     source: &Source,
-    roles: &Roles,
+    options: &AdviseOptions,
     bounds: &Bounds,
     totals: &Totals,
 ) -> Result<(Keys, Option<Rates>), RecordsError> {
@@ -86,7 +87,7 @@ pub(super) fn analyze_hottest(
     let mut seconds = SecondCounts::new(numbers.len() + 1, series, bounds.seconds);
     // The limit excludes lines that were appended after the first pass, which the totals do not
     // have.
-    each(source, "analyzing the hottest keys", roles, totals.items, |write| {
+    each(source, "analyzing the hottest keys", options, totals.items, |write| {
         if let Some(second) = write.second {
             seconds.add(0, second, write.units);
         }
@@ -103,14 +104,14 @@ pub(super) fn analyze_hottest(
 fn each(
     source: &Source,
     activity: &str,
-    roles: &Roles,
+    options: &AdviseOptions,
     most: u64,
     mut take: impl FnMut(Write),
 ) -> Result<(), RecordsError> {
-    let (mut rows, bar) = source.rows(activity, roles.names())?;
+    let (mut lines, bar) = source.lines(activity)?;
     for _ in 0..most {
-        let Some(row) = rows.next()? else { break };
-        take(roles.write(&row).map_err(|why| refused(&source.path, row.line, why))?);
+        let Some((number, line)) = lines.next_trimmed()? else { break };
+        take(Write::of(line, options).map_err(|why| refused(&source.path, number, why))?);
     }
     bar.finish_and_clear();
     Ok(())

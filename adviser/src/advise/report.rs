@@ -1,16 +1,16 @@
 //! The report of the advice.
 
 use cli::numbers::{count, counted, decimal, percent};
+use cli::output::table;
 use sharding::PARTITION_WRITE_UNITS;
 
 use super::advice::Advice;
 use super::moments::STRETCH_LINES;
 use super::over_time::OverTime;
-use super::rows::FileFormat;
 use super::seconds::Peak;
 use super::shown::{plain, quoted};
 use super::time::rfc3339;
-use crate::report::{Line, Report, table};
+use crate::report::{Line, Report};
 
 /// The most keys above a partition's limit that are shown.
 const SHOWN_OVERLOADS: usize = 20;
@@ -36,10 +36,6 @@ impl Advice {
 
     fn key_lines(&self) -> [Line; 4] {
         let (totals, keys) = (&self.totals, &self.totals.ranking);
-        let format = match self.format {
-            FileFormat::JsonLines => "JSON Lines",
-            FileFormat::Csv => "CSV",
-        };
         let (items, units) = (counted(totals.items, "item"), counted(totals.units, "write unit"));
         let how =
             if keys.is_exact { ", counted one by one" } else { " or more, too many to count" };
@@ -63,7 +59,7 @@ impl Advice {
             count(PARTITION_WRITE_UNITS),
         );
         [
-            ("file", format!("{} ({format}): {items}, {units}", plain(&self.file))),
+            ("file", format!("{}: {items}, {units}", plain(&self.file))),
             ("keys", format!("{} distinct{how}", count(keys.distinct))),
             ("shares", shares),
             ("breaks", breaks),
@@ -79,7 +75,7 @@ impl Advice {
                 rfc3339(time.to),
                 mean_rate(time.mean_write_units_per_second),
                 count(time.peak.write_units_per_second),
-                time.peak.at_rfc3339(),
+                rfc3339(time.peak.at),
             ),
         )];
         if self.totals.momentary.is_none() {
@@ -108,7 +104,7 @@ impl Advice {
                 count(key.write_units),
                 percent(key.share),
             ];
-            let peak = |peak: &Peak| [count(peak.write_units_per_second), peak.at_rfc3339()];
+            let peak = |peak: &Peak| [count(peak.write_units_per_second), rfc3339(peak.at)];
             table.add_row(row.into_iter().chain(key.peak.iter().flat_map(peak)));
         }
         let keys = &self.totals.ranking;
@@ -119,7 +115,7 @@ impl Advice {
 
     fn report_overloads(&self, time: &OverTime, report: &mut Report) {
         let partition = count(PARTITION_WRITE_UNITS);
-        let blind = self.blind_spot(time);
+        let blind = self.blind_spot();
         if time.overloads.is_empty() {
             let none =
                 format!("No key takes more than {partition} write units in a second.{blind}");
@@ -137,7 +133,7 @@ impl Advice {
             table.add_row([
                 plain(&overload.partition_key),
                 count(overload.peak.write_units_per_second),
-                overload.peak.at_rfc3339(),
+                rfc3339(overload.peak.at),
                 count(overload.seconds),
                 count(overload.fewest_shards),
                 count(overload.shards_by_policy),
@@ -155,12 +151,13 @@ impl Advice {
     }
 
     /// A note on keys that were not analyzed, if they could have been above the limit.
-    fn blind_spot(&self, time: &OverTime) -> String {
-        let most = self.totals.ranking.unlisted_at_most;
+    fn blind_spot(&self) -> String {
+        let ranking = &self.totals.ranking;
+        let most = ranking.unlisted_at_most;
         if most <= PARTITION_WRITE_UNITS {
             return String::new();
         }
-        let (followed, most) = (count(time.followed_keys), count(most));
+        let (followed, most) = (count(ranking.heaviest.len() as u64), count(most));
         format!(
             " Only the {followed} hottest keys were analyzed. Any other key takes at most {most} write units."
         )

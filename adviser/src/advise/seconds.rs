@@ -9,8 +9,6 @@ use std::collections::HashMap;
 
 use sharding::PARTITION_WRITE_UNITS;
 
-use super::time::rfc3339;
-
 /// The counts of seconds this recent still grow in a file that is in the order of time.
 const YOUNG_SECONDS: i64 = 60;
 /// The most buckets. The picture could not show more of them.
@@ -23,12 +21,6 @@ pub(super) type KeyNumber = u32;
 pub(crate) struct Peak {
     pub(crate) write_units_per_second: u64,
     pub(crate) at: i64,
-}
-
-impl Peak {
-    pub(crate) fn at_rfc3339(&self) -> String {
-        rfc3339(self.at)
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

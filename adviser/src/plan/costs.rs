@@ -42,8 +42,6 @@ const INSIGHT_RULES: f64 = 2.0;
 /// storage".)
 const STORED_WITH_ITEM: f64 = 100.0;
 const GB: f64 = 1e9;
-/// The line of the logs that a profile keeps.
-pub(super) const STORED_LOGS: &str = "stored logs";
 pub(super) const ASSUMED: &str = "Assumed: 5 ms for a DynamoDB request, functions of 256 MB, 1,600 bytes of logs for an HTTP request.";
 
 /// The billed services, in the order of the table: tables; functions; the HTTP API; logs, Contributor
@@ -147,13 +145,11 @@ impl Plan {
             line(CLOUDWATCH, "Contributor Insights", INSIGHT_RULES, rules),
             line(CLOUDWATCH, "throttles counted", throttles, &prices.contributor_insights_events),
         ];
-        if let Some(profile) = self.options.profile {
-            let stored = logs * f64::from(profile.log_days()) / MONTH_DAYS;
-            lines.push(line(CLOUDWATCH, STORED_LOGS, stored, &prices.log_storage));
-            if profile.is_traced() {
-                let traces = self.traces() * MONTH_SECONDS;
-                lines.push(line(CLOUDWATCH, "X-Ray", traces, &prices.xray_traces));
-            }
+        let stored = logs * f64::from(self.options.log_days) / MONTH_DAYS;
+        lines.push(line(CLOUDWATCH, "stored logs", stored, &prices.log_storage));
+        if self.options.traced {
+            let traces = self.traces() * MONTH_SECONDS;
+            lines.push(line(CLOUDWATCH, "X-Ray", traces, &prices.xray_traces));
         }
         lines
     }
@@ -215,7 +211,7 @@ fn bill(name: &'static str, lines: Vec<Line>) -> Bill {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::options::{PlanOptions, Profile};
+    use crate::plan::options::PlanOptions;
     use crate::plan::plan;
 
     fn cost(options: &PlanOptions) -> MonthlyCost {
@@ -232,27 +228,17 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_adds_its_logs_and_traces_to_the_functions() {
+    fn stored_logs_and_traces_are_added_to_the_functions() {
         let without = cost(&options());
         // 5,020 requests a second with 1,600 bytes of logs are 21,108 GB a month, at 0.03 for each
         // 30.4 days. Of 5,000 and 20 requests a second, 250.95 and 1.95 are traced, at 5.00 a
         // million.
         let stored = 21_108.1 * 0.03 / (730.0 / 24.0);
         let traced = 252.9 * 2_628_000.0 * 5.0 / 1e6;
-        let rows = [
-            (Profile::Development, 7.0, 0.0),
-            (Profile::Standard, 30.0, 0.0),
-            (Profile::Production, 365.0, traced),
-        ];
-        for (profile, days, traces) in rows {
-            let with = cost(&PlanOptions { profile: Some(profile), ..options() });
-            assert_eq!(with.own_service, without.own_service);
-            let added = with.functions.usd - without.functions.usd;
-            assert!((added - days * stored - traces).abs() < 1.0, "{profile:?}: {added}");
-        }
-        // X-Ray alone adds a tenth.
-        let share = traced / without.functions.usd;
-        assert!((0.09..0.11).contains(&share), "{share}");
+        let with = cost(&PlanOptions { log_days: 365, traced: true, ..options() });
+        assert_eq!(with.own_service, without.own_service);
+        let added = with.functions.usd - without.functions.usd;
+        assert!((added - 365.0 * stored - traced).abs() < 1.0, "{added}");
     }
 
     #[test]
@@ -272,18 +258,6 @@ mod tests {
             assert!(of(bill, "reads") > of(&month.unsharded, "reads"));
         }
         assert!(of(&month.own_service, "directory") < 0.01 * month.own_service.usd);
-    }
-
-    #[test]
-    fn batches_save_on_functions_and_provisioned_units_on_tables() {
-        let single = cost(&options());
-        let batches = cost(&PlanOptions { items_per_request: 25, ..options() });
-        assert!(batches.functions.usd < 0.6 * single.functions.usd);
-        let provisioned = PlanOptions { capacity: CapacityMode::Provisioned, ..options() };
-        let provisioned = cost(&provisioned);
-        // 5,000 / 0.7 capacity units for 730 hours at 0.00065.
-        assert!((usd(&provisioned.unsharded, DYNAMODB, "writes") - 3_389.29).abs() < 0.01);
-        assert!(provisioned.unsharded.usd < single.unsharded.usd);
     }
 
     #[test]

@@ -40,10 +40,13 @@ pub(crate) struct PlanOptions {
     #[arg(long, value_name = "ITEMS", default_value_t = 1, allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..=500))]
     pub(crate) items_per_request: u32,
-    /// Profile of the template, for the parts of the functions' bill that follow from it: stored logs
-    /// and X-Ray [default: without these parts]
-    #[arg(long, value_enum)]
-    pub(crate) profile: Option<Profile>,
+    /// Days for which the functions' logs are stored (LogRetentionDays); 0 leaves their storage out
+    #[arg(long, value_name = "DAYS", default_value_t = 0, allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(0..=3_653))]
+    pub(crate) log_days: u32,
+    /// X-Ray samples the functions (XRayTracing at Active)
+    #[arg(long)]
+    pub(crate) traced: bool,
 }
 
 #[cfg(test)]
@@ -69,30 +72,4 @@ pub(crate) enum CapacityMode {
     OnDemand,
     /// Pay by the hour for provisioned units per second, used or not.
     Provisioned,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum Profile {
-    /// Cheap, for tests.
-    Development,
-    /// The default of the template.
-    Standard,
-    /// Traced, with a canary and long logs.
-    Production,
-}
-
-/// The values of `Settings` in template.yaml that the functions' bill depends on.
-impl Profile {
-    pub(super) const fn log_days(self) -> u32 {
-        match self {
-            Self::Development => 7,
-            Self::Standard => 30,
-            Self::Production => 365,
-        }
-    }
-
-    /// `XRayTracing` is Active.
-    pub(super) const fn is_traced(self) -> bool {
-        matches!(self, Self::Production)
-    }
 }

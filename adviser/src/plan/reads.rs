@@ -14,8 +14,6 @@ const QUERY_BYTES: u64 = 1_024 * 1_024;
 const PAGE_BYTES: u64 = 2 * 1_024 * 1_024;
 /// The most shards that one page queries at the same time.
 const FAN_OUT: u32 = 64;
-/// The assumed 99th percentile of a request's latency over its median.
-const SLOW: f64 = 3.0;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PageCost {
@@ -41,17 +39,14 @@ pub(crate) struct PageUnits {
     pub(crate) uneven: f64,
 }
 
-/// Latency of a page over the shards, as a multiple of the unsharded page's.
+/// Latency of a page over the shards, as a multiple of the unsharded page's, if every request takes
+/// the same time; measured up to 64 shards.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PageLatency {
-    /// With even sort keys, if every request takes the same time; measured up to 64 shards.
+    /// With even sort keys.
     pub(crate) even: f64,
-    /// With uneven sort keys, if every request takes the same time; measured up to 64 shards.
+    /// With uneven sort keys.
     pub(crate) uneven: f64,
-    /// The factor of the slowest request, if requests do not take the same time: the median of the
-    /// slowest over the median of one, if one in a hundred takes three times the median
-    /// (log-logistic). Assumed, not measured.
-    pub(crate) slowest_of_all: f64,
 }
 
 /// docs/costs.md, "Reads by fan-out": the shards; units of even and of uneven sort keys as multiples
@@ -90,11 +85,7 @@ pub(super) fn page(items: u32, item_bytes: u32, shards: u32, consistent: bool) -
             even: least * units_even,
             uneven: least * units_uneven,
         },
-        latency: PageLatency {
-            even: latency_even * rounds,
-            uneven: latency_uneven * rounds,
-            slowest_of_all: slowest_of(shards.min(FAN_OUT)),
-        },
+        latency: PageLatency { even: latency_even * rounds, uneven: latency_uneven * rounds },
     }
 }
 
@@ -125,14 +116,6 @@ fn measured(shards: u32) -> [f64; 5] {
         }
     }
     MEASURED[MEASURED.len() - 1]
-}
-
-/// The median of the slowest of these requests over the median of one. The log-logistic
-/// distribution has a simple quantile function.
-fn slowest_of(requests: u32) -> f64 {
-    let all_below = 0.5f64.powf(1.0 / f64::from(requests));
-    let quantile = |p: f64| p / (1.0 - p);
-    quantile(all_below).powf(SLOW.ln() / quantile(0.99).ln())
 }
 
 #[cfg(test)]
@@ -167,11 +150,5 @@ mod tests {
         let page = page(1_000, 409_600, 1, true);
         assert_eq!((page.items, page.unsharded_requests), (5, 3));
         assert!((page.units.unsharded - 500.0).abs() < 1e-9, "{page:?}");
-    }
-
-    #[test]
-    fn the_slowest_of_a_hundred_is_near_the_slowest_hundredth() {
-        assert!((slowest_of(1) - 1.0).abs() < 1e-9);
-        assert!((slowest_of(69) - SLOW).abs() < 0.05, "{}", slowest_of(69));
     }
 }

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use cli::numbers::{counted, decimal, dollars, percent, whole};
+use cli::output::table;
 
 use super::costs::{self, Bill, SERVICES};
 use super::demand::{NEW_TABLE, PARTITION};
 use super::figures::Plan;
 use super::policy::{MAX_SHARDS, NEGLIGIBLE, throttled};
 use super::verdict::raised;
-use crate::report::{Report, table};
+use crate::report::Report;
 
 /// Write units per second that a table serves unless its quota is raised, and as many read units.
 /// (DynamoDB developer guide, "Quotas".)
@@ -123,32 +124,28 @@ impl Plan {
 
     fn report_page(&self, report: &mut Report) {
         let (page, units, latency) = (&self.page, &self.page.units, &self.page.latency);
-        let names = ["requests", "read units", "times", "latency, times", "slowest request, times"];
-        let mut table = table(&[&["a page"], &names[..]].concat());
-        let mut add = |name: &str, requests: u32, units: f64, latency: f64, slowest: f64| {
+        let mut table = table(&["a page", "requests", "read units", "times", "latency, times"]);
+        let mut add = |name: &str, requests: u32, units: f64, latency: f64| {
             table.add_row([
                 name.to_owned(),
                 requests.to_string(),
                 decimal(units),
                 format!("{:.2}", units / page.units.unsharded),
                 format!("{latency:.2}"),
-                format!("{slowest:.2}"),
             ]);
         };
-        add("unsharded", page.unsharded_requests, units.unsharded, 1.0, 1.0);
+        add("unsharded", page.unsharded_requests, units.unsharded, 1.0);
         let size = whole(f64::from(self.demand.item_bytes));
         let items = format!("{} of {size} bytes.", counted(page.items, "item"));
         if self.shards == 1 {
             return report.table(&table, &items);
         }
-        let (shards, slowest) = (counted(self.shards, "shard"), latency.slowest_of_all);
-        add(&format!("{shards}, even sort keys"), page.requests, units.even, latency.even, slowest);
-        let uneven = format!("{shards}, uneven sort keys");
-        add(&uneven, page.requests, units.uneven, latency.uneven, slowest);
+        let shards = counted(self.shards, "shard");
+        add(&format!("{shards}, even sort keys"), page.requests, units.even, latency.even);
+        add(&format!("{shards}, uneven sort keys"), page.requests, units.uneven, latency.uneven);
         let note = format!(
             "{items} Units: calculated (at least {}), times the overhead measured in docs/costs.md. Latency: as measured \
-             there, if every request takes the same time{}. The slowest request comes on top, if one in a hundred takes \
-             three times the median (assumed).",
+             there, if every request takes the same time{}.",
             decimal(page.units.least),
             if self.shards > 64 { ", 64 at once (measured up to 64 shards)" } else { "" },
         );
@@ -164,9 +161,10 @@ impl Plan {
             table.add_row(name.chain(each).chain([dollars(bill.usd)]));
         }
         let storage = &cost.storage_of_a_months_items;
-        let of_profile = cost.functions.lines.iter().any(|line| line.what == costs::STORED_LOGS);
-        let left_out =
-            if of_profile { "" } else { "Stored logs and X-Ray are left out (--profile). " };
+        let left_out = match self.options.log_days {
+            0 => "Stored logs and X-Ray are left out (--log-days, --traced). ",
+            _ => "",
+        };
         let note = format!(
             "Prices of {}, {}, collected on {}; adviser/prices.json has the source of each, and how sure it is. The first line is DynamoDB's bill if one key could take the whole demand. Reads assume uneven \
              sort keys. {} {left_out}Storing each month's items adds {} a month ({} GB), sharded or not.",

@@ -65,7 +65,7 @@ fn an_invalid_line_ends_advise_with_an_error_and_no_output() {
     assert!(output.stdout.is_empty());
     assert_eq!(
         text_of(&output.stderr),
-        "error: standard input, line 2: its field \"status\" is []; a string or a number is allowed\n"
+        "error: standard input, line 2: its field \"status\" is neither a string nor a number\n"
     );
 }
 

@@ -4,30 +4,27 @@
 use std::collections::BTreeMap;
 
 use aws_sdk_dynamodb::Client;
-use embedded_dynamodb::Engine;
+use embedded_dynamodb::{Engine, InProcess};
 use serde_json::{Value, json};
 use sharding::create_tables;
 
-use crate::world::{SHARDED, World, config};
+use crate::world::{SHARDED, World, config, serve};
 
-async fn stored_by_the_endpoint(world: &World, item: &Value) -> Value {
+/// Stores an item through the endpoint, and returns what the table has then.
+async fn stored(world: &World, item: &Value) -> Value {
     world.done("PutItem", &json!({ "Item": item })).await;
     world.engine("Scan", &json!({ "TableName": SHARDED })).1["Items"][0].clone()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_empty_table_of_a_stack_has_all_keys_armed() {
+async fn only_an_empty_table_of_a_stack_has_armed_keys() {
+    let item = json!({ "pk": {"S": "k"}, "sk": {"S": "a"} });
     let engine = Engine::in_memory().expect("a database");
     let client = Client::new(&engine.sdk_config());
     create_tables(&client, &config()).await.expect("the tables");
-    let world = World::unclaimed(engine, false).await;
-    let item = json!({ "pk": {"S": "k"}, "sk": {"S": "a"} });
-    let stored = stored_by_the_endpoint(&world, &item).await;
-    assert!(stored["_sh:v"].is_object(), "the first write has a version: {stored}");
-}
+    let of_stack = stored(&World::unclaimed(engine, false).await, &item).await;
+    assert!(of_stack["_sh:v"].is_object(), "the first write has a version: {of_stack}");
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_table_of_another_program_has_no_armed_key() {
     let engine = Engine::in_memory().expect("a database");
     engine.create_table(SHARDED, "pk", Some("sk")).expect("a table");
     let world = World::unclaimed(engine, true).await;
@@ -35,16 +32,14 @@ async fn a_table_of_another_program_has_no_armed_key() {
     let refused = world.table.put("k", "a", BTreeMap::<String, u64>::new()).await;
     let refused = refused.expect_err("no key is armed");
     assert!(refused.to_string().contains("armed"), "{refused}");
-    let item = json!({ "pk": {"S": "k"}, "sk": {"S": "a"} });
-    assert_eq!(stored_by_the_endpoint(&world, &item).await, item);
+    assert_eq!(stored(&world, &item).await, item);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_that_cannot_be_armed_needs_no_metadata_table() {
+async fn a_table_that_cannot_be_armed_is_not_served() {
     let engine = Engine::in_memory().expect("a database");
     engine.create_table(SHARDED, "pk", None).expect("a table");
-    let world = World::unclaimed(engine, false).await;
-    world.done("PutItem", &json!({ "Item": { "pk": {"S": "k"} } })).await;
-    let tables = world.engine("ListTables", &json!({})).1;
-    assert_eq!(tables["TableNames"], json!([SHARDED]));
+    let refused = serve(InProcess::new(engine.clone()), &engine, true).await;
+    let refused = refused.expect_err("no sort key");
+    assert!(refused.to_string().contains("its keys cannot be armed"), "{refused}");
 }

@@ -10,20 +10,10 @@ use tokio::task::JoinHandle;
 
 use crate::world::World;
 
-pub(crate) struct Served {
-    pub(crate) address: SocketAddr,
-    stop: oneshot::Sender<()>,
-    ended: JoinHandle<std::io::Result<()>>,
-}
-
-impl Served {
-    pub(crate) async fn end(self) {
-        self.stop.send(()).expect("it runs");
-        self.ended.await.expect("it ends").expect("without an error");
-    }
-}
-
-pub(crate) async fn served(world: &World) -> Served {
+/// A server of a world: its address, what stops it, and its end.
+pub(crate) async fn served(
+    world: &World,
+) -> (SocketAddr, oneshot::Sender<()>, JoinHandle<std::io::Result<()>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let server = Server::new(world.service.clone(), &["laptop.lan".to_owned()]);
@@ -31,7 +21,7 @@ pub(crate) async fn served(world: &World) -> Served {
     let ended = tokio::spawn(server.serve(listener, async {
         let _ = stopped.await;
     }));
-    Served { address, stop, ended }
+    (address, stop, ended)
 }
 
 /// Sends a request as it is, and returns the answer.
@@ -50,11 +40,11 @@ async fn sent(address: SocketAddr, head: &str, body: &[u8]) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_must_be_for_this_machine_and_region() {
     let world = World::new(true).await;
-    let served = served(&world).await;
+    let (address, stop, ended) = served(&world).await;
     // Clients that send nothing do not keep the others waiting.
     let mut idle = Vec::new();
     for _ in 0..200 {
-        idle.push(TcpStream::connect(served.address).await.expect("a connection"));
+        idle.push(TcpStream::connect(address).await.expect("a connection"));
     }
     let signed = |region: &str| {
         format!(
@@ -82,15 +72,16 @@ async fn a_request_must_be_for_this_machine_and_region() {
         ("host: localhost\n", target, &of_another, "InvalidSignatureException"),
     ];
     for (host, target, signature, expected) in rows {
-        let answer = sent(served.address, &format!("{post}{host}{target}{signature}"), b"{}").await;
+        let answer = sent(address, &format!("{post}{host}{target}{signature}"), b"{}").await;
         assert!(answer.contains(expected), "{host}{target}{signature}: {answer}");
     }
-    let health = sent(served.address, "GET / HTTP/1.1\nhost: localhost\n", b"").await;
+    let health = sent(address, "GET / HTTP/1.1\nhost: localhost\n", b"").await;
     assert!(health.contains("healthy: dynamodb.local"), "{health}");
     let large = vec![b' '; 17 * 1_024 * 1_024];
     let head = format!("{post}host: localhost\n{target}{own}");
-    let answer = sent(served.address, &head, &large).await;
+    let answer = sent(address, &head, &large).await;
     assert!(answer.is_empty() || answer.contains("413"), "{answer}");
-    served.end().await;
+    stop.send(()).expect("it runs");
+    ended.await.expect("it ends").expect("without an error");
     drop(idle);
 }

@@ -57,39 +57,36 @@ impl HttpConnector for Late {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_comes_between_two_requests_hides_no_item() {
-    all_are_found(Event::LatePut).await;
-    all_are_found(Event::Removal).await;
-}
-
-async fn all_are_found(event: Event) {
-    let world = World::new(true).await;
-    for number in 0..ITEMS {
-        let item = keyed("k", &number.to_string(), &json!({ "n": {"N": "1"} }));
-        world.done("PutItem", &json!({ "Item": item })).await;
-    }
-    world.grow("k", 4).await;
-    let late = Late { engine: world.engine.clone(), event };
-    if event == Event::Removal {
-        for item in stored(&world.engine) {
-            for shard in 2..=4 {
-                let mut copy = item.clone();
-                copy["pk"] = json!({ "S": format!("k\u{1f}s{shard}") });
-                copy["_sh:k"] = json!({ "S": "k" });
-                world.store(SHARDED, &copy);
+    for event in [Event::LatePut, Event::Removal] {
+        let world = World::new(true).await;
+        for number in 0..ITEMS {
+            let item = keyed("k", &number.to_string(), &json!({ "n": {"N": "1"} }));
+            world.done("PutItem", &json!({ "Item": item })).await;
+        }
+        world.grow("k", 4).await;
+        let late = Late { engine: world.engine.clone(), event };
+        if event == Event::Removal {
+            for item in stored(&world.engine) {
+                for shard in 2..=4 {
+                    let mut copy = item.clone();
+                    copy["pk"] = json!({ "S": format!("k\u{1f}s{shard}") });
+                    copy["_sh:k"] = json!({ "S": "k" });
+                    world.store(SHARDED, &copy);
+                }
             }
         }
+        let mut query = json!({
+            "KeyConditionExpression": "pk = :k",
+            "FilterExpression": "n > :zero",
+            "ExpressionAttributeValues": { ":k": {"S": "k"}, ":zero": {"N": "0"} },
+            "ConsistentRead": true,
+        });
+        let answer = world.through(late).await.done("Query", &query).await;
+        // Items whose home is the first shard are gone after a removal.
+        query["ExpressionAttributeValues"] = json!({ ":k": {"S": "k"} });
+        query.as_object_mut().expect("an object").remove("FilterExpression");
+        let left = world.done("Query", &query).await;
+        assert!(left["Count"].as_u64() > Some(ITEMS as u64 / 2), "{event:?}: {left}");
+        assert_eq!(answer["Count"], left["Count"], "{event:?}: {answer}");
     }
-    let mut query = json!({
-        "KeyConditionExpression": "pk = :k",
-        "FilterExpression": "n > :zero",
-        "ExpressionAttributeValues": { ":k": {"S": "k"}, ":zero": {"N": "0"} },
-        "ConsistentRead": true,
-    });
-    let answer = world.through(late).await.done("Query", &query).await;
-    // Items whose home is the first shard are gone after a removal.
-    query["ExpressionAttributeValues"] = json!({ ":k": {"S": "k"} });
-    query.as_object_mut().expect("an object").remove("FilterExpression");
-    let left = world.done("Query", &query).await;
-    assert!(left["Count"].as_u64() > Some(ITEMS as u64 / 2), "{event:?}: {left}");
-    assert_eq!(answer["Count"], left["Count"], "{event:?}: {answer}");
 }

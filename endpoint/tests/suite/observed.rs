@@ -19,8 +19,7 @@ async fn a_throttled_key_is_shown_with_what_would_be_refused() {
     let world = World::new(false).await;
     let slow = PartitionLimits { partitions: 64, write_units: 100.0, ..PartitionLimits::default() };
     world.engine.set_limits([(SHARDED.to_owned(), slow)]);
-    let served = served(&world).await;
-    let address = served.address;
+    let (address, stop, ended) = served(&world).await;
     assert!(observations(address).await.contains("no key was throttled"));
 
     let put = json!({ "Put": { "TableName": SHARDED, "Item": item("hot", 0) } });
@@ -41,14 +40,11 @@ async fn a_throttled_key_is_shown_with_what_would_be_refused() {
     let [hot] = &hot[..] else { panic!("{hot:?}") };
     assert_eq!((hot.key.as_str(), hot.write_units), ("hot", 963.0));
     assert!(hot.refused.iter().eq(["Expected", "TransactWriteItems"]), "{:?}", hot.refused);
+    let line = "  orders \"hot\": 963 write units a second, 2 shards; refused once it is armed: \
+                Expected, TransactWriteItems\n";
     let shown = observations(address).await;
-    assert!(
-        shown.contains(
-            "orders \"hot\": 963 write units a second, 2 shards; refused once it is armed: \
-             Expected, TransactWriteItems"
-        ),
-        "{shown}"
-    );
-    served.end().await;
+    assert!(shown.ends_with(line), "{shown}");
+    stop.send(()).expect("it runs");
+    ended.await.expect("it ends").expect("without an error");
     assert!(observations(address).await.starts_with("no endpoint answers"));
 }

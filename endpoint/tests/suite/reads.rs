@@ -64,6 +64,11 @@ async fn pages_are_those_of_one_unsharded_key() {
 async fn single_reads_and_batches_are_those_of_unsharded_items() {
     let world = filled(GROWN, &[1, 4, 8]).await;
     let key = |number: u32| keyed(GROWN, &format!("{number:03}"), &json!({}));
+    let put = json!({ "PutRequest": { "Item": keyed(GROWN, "000", &json!({ "n": {"N": "7"} })) } });
+    let writes = json!([put, { "DeleteRequest": { "Key": key(1) } }]);
+    let batch = json!({ "RequestItems": { SHARDED: writes, PLAIN: writes } });
+    let answer = world.endpoint("BatchWriteItem", &batch).await;
+    assert_eq!(answer, (200, json!({ "UnprocessedItems": {} })));
     for number in 0..ITEMS {
         for more in [
             json!({}),
@@ -76,23 +81,17 @@ async fn single_reads_and_batches_are_those_of_unsharded_items() {
             world.both("GetItem", &body).await;
         }
     }
-    let sorted = |mut answer: (u16, Value), table: &str| {
-        let items = answer.1["Responses"][table].as_array_mut();
-        items.into_iter().for_each(|items| items.sort_by_key(|item| item["sk"].to_string()));
-        (answer.0, answer.1["Responses"][table].clone(), answer.1["UnprocessedKeys"].clone())
-    };
-    let of = |table: &str| {
-        let keys: Vec<Value> = (0..ITEMS).map(key).collect();
-        json!({ "RequestItems": { table: { "Keys": keys, "ConsistentRead": true } } })
-    };
-    let expected = sorted(world.engine("BatchGetItem", &of(PLAIN)), PLAIN);
-    assert_eq!(sorted(world.endpoint("BatchGetItem", &of(SHARDED)).await, SHARDED), expected);
-    let of = |table: &str| {
+    let transaction = |table: &str| {
         let get = |number| json!({ "Get": { "TableName": table, "Key": key(number) } });
         json!({ "TransactItems": (0..20).map(get).collect::<Vec<_>>() })
     };
-    let expected = world.engine("TransactGetItems", &of(PLAIN));
-    assert_eq!(world.endpoint("TransactGetItems", &of(SHARDED)).await, expected);
+    let expected = world.engine("TransactGetItems", &transaction(PLAIN));
+    assert_eq!(world.endpoint("TransactGetItems", &transaction(SHARDED)).await, expected);
+    let keys = json!({ "Keys": (0..20).map(key).collect::<Vec<_>>(), "ConsistentRead": true });
+    let batch = world.endpoint("BatchGetItem", &json!({ "RequestItems": { SHARDED: keys } })).await;
+    let items = expected.1["Responses"].as_array().into_iter().flatten();
+    let items: Vec<_> = items.filter_map(|response| response.get("Item")).collect();
+    assert_eq!(batch.1["Responses"][SHARDED], json!(items));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -166,28 +165,6 @@ async fn a_batch_of_more_than_16_megabytes_leaves_keys_unprocessed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_of_writes_stores_all_or_says_what_is_left() {
-    let world = World::new(true).await;
-    world.grow(GROWN, 4).await;
-    let put = |number: u32| {
-        let item = keyed(GROWN, &number.to_string(), &json!({ "n": {"N": "1"} }));
-        json!({ "PutRequest": { "Item": item } })
-    };
-    let delete = json!({ "DeleteRequest": { "Key": keyed(GROWN, "gone", &json!({})) } });
-    let of = |requests: Vec<Value>| json!({ "RequestItems": { SHARDED: requests } });
-    let all = of((0..20).map(put).chain([delete]).collect());
-    let answer = world.done("BatchWriteItem", &all).await;
-    assert_eq!(answer, json!({ "UnprocessedItems": {} }));
-    for (requests, why) in [
-        ((0..26).map(put).collect::<Vec<_>>(), "Too many items"),
-        (vec![put(1), put(1)], "duplicates"),
-    ] {
-        let answer = world.refused("BatchWriteItem", &of(requests)).await;
-        assert!(answer["message"].to_string().contains(why), "{answer}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_served_is_refused_by_name_in_every_width() {
     let world = World::new(true).await;
     world.grow(GROWN, 4).await;
@@ -207,6 +184,10 @@ async fn what_is_not_served_is_refused_by_name_in_every_width() {
             "ExpressionAttributeNames": {"#v": "_sh:d"} });
         let shown = "ReturnValuesOnConditionCheckFailure";
         let put = json!({ "Put": { "TableName": SHARDED, "Item": keys } });
+        let puts = |count: usize| {
+            let puts = vec![json!({ "PutRequest": { "Item": keys } }); count];
+            json!({ "RequestItems": { SHARDED: puts } })
+        };
         requests.extend([
             ("PutItem", json!({ "Item": keys, "Expected": {} }), "Expected"),
             ("PutItem", json!({ "Item": ours }), "_sh:v"),
@@ -221,25 +202,24 @@ async fn what_is_not_served_is_refused_by_name_in_every_width() {
             ("GetItem", json!({ "Key": keys, "AttributesToGet": ["a"] }), "AttributesToGet"),
             ("GetItem", json!({ "Key": keys, "ProjectionExpression": "pk.x" }), "a part of a key"),
             ("TransactWriteItems", json!({ "TransactItems": [put] }), "TransactWriteItems"),
+            ("BatchWriteItem", puts(26), "Too many items"),
+            ("BatchWriteItem", puts(2), "duplicates"),
         ]);
+        // A condition cannot leave its group.
+        for (text, why) in [
+            ("a = :a) OR (b = :a", "no partner"),
+            ("(a = :a", "no partner"),
+            ("a = :a)", "no partner"),
+            ("", "can not be empty"),
+        ] {
+            let put = expression("ConditionExpression", text, json!({ ":a": {"N": "1"} }));
+            requests.push(("PutItem", together(&[&put, &json!({ "Item": keys })]), why));
+        }
     }
     for (operation, body, why) in requests {
         let answer = world.refused(operation, &body).await;
         let message = answer["message"].as_str().unwrap_or_default();
         assert!(message.contains(why), "{operation} {body}: {message}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_condition_cannot_leave_its_group() {
-    let world = World::new(true).await;
-    let item = keyed("one", "s", &json!({ "a": {"N": "1"} }));
-    for expression in ["a = :a) OR (b = :a", "(a = :a", "a = :a)", ""] {
-        let put = json!({ "Item": item, "ConditionExpression": expression,
-            "ExpressionAttributeValues": { ":a": {"N": "1"} } });
-        world.refused("PutItem", &put).await;
-        let [expected, _] = world.answers("PutItem", &put).await;
-        assert_eq!(expected.0, 400, "{expression}: {expected:?}");
     }
 }
 

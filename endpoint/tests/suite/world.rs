@@ -7,10 +7,11 @@ use aws_sdk_dynamodb::Client;
 use aws_smithy_runtime_api::client::http::{HttpConnector, SharedHttpConnector};
 use bytes::Bytes;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
-use endpoint::{Reply, Service, Upstream, open};
+use endpoint::{Reply, Service, Upstream, UpstreamError, open};
 use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
-use sharding::{ShardedTable, TableConfig, create_tables};
+use sharding::maintenance::{ScaleOutcome, ScalingDecision};
+use sharding::{PartitionKey, ShardCount, ShardedTable, TableConfig, create_tables};
 
 use crate::cases::{comparable, leaks};
 
@@ -26,15 +27,14 @@ pub(crate) struct World {
     pub(crate) service: Service,
 }
 
-async fn serve(
+pub(crate) async fn serve(
     connector: impl HttpConnector + 'static,
     engine: &Engine,
     creates_metadata: bool,
-) -> Service {
+) -> Result<Service, UpstreamError> {
     let aws = engine.sdk_config();
-    let upstream = Upstream::over(&aws, SharedHttpConnector::new(connector)).await;
-    let upstream = upstream.expect("an upstream");
-    open(&aws, upstream, vec![config()], creates_metadata).await.expect("the table is served")
+    let upstream = Upstream::over(&aws, SharedHttpConnector::new(connector)).await?;
+    open(&aws, upstream, vec![config()], creates_metadata).await
 }
 
 pub(crate) fn config() -> TableConfig {
@@ -147,6 +147,7 @@ impl World {
             if is_armed { maintenance.claim().await } else { maintenance.claim_unarmed().await };
         claimed.expect("the table is claimed");
         let service = serve(InProcess::new(engine.clone()), &engine, false).await;
+        let service = service.expect("the table is served");
         Self { engine, table, service }
     }
 
@@ -158,13 +159,15 @@ impl World {
     /// The same tables with an endpoint that has just started and sends through this connector.
     pub(crate) async fn through(&self, connector: impl HttpConnector + 'static) -> Self {
         let (engine, table) = (self.engine.clone(), self.table.clone());
-        Self { service: serve(connector, &engine, false).await, engine, table }
+        let service = serve(connector, &engine, false).await.expect("the table is served");
+        Self { engine, table, service }
     }
 
     /// Over the tables that an engine has, which no process has used yet. With `creates_metadata`,
     /// the endpoint makes the metadata table.
     pub(crate) async fn unclaimed(engine: Engine, creates_metadata: bool) -> Self {
         let service = serve(InProcess::new(engine.clone()), &engine, creates_metadata).await;
+        let service = service.expect("the table is served");
         let client = Client::new(&engine.sdk_config());
         Self { engine, table: ShardedTable::new(&client, config()), service }
     }
@@ -246,7 +249,14 @@ impl World {
     }
 
     pub(crate) async fn grow(&self, key: &str, shards: u32) {
-        let grown = self.table.set_shards(key, shards).timeout(Duration::from_secs(20)).await;
-        grown.expect("the key grows");
+        let key = PartitionKey::new(key).expect("a key");
+        let shards = ShardCount::new(shards).expect("a width");
+        let maintenance = self.table.maintenance().timeout(Duration::from_secs(20));
+        let grown = maintenance.grow(&key, shards).await.expect("the key grows");
+        let is_as_wide = matches!(
+            grown,
+            ScaleOutcome::Scaled { .. } | ScaleOutcome::Unchanged(ScalingDecision::Calm)
+        );
+        assert!(is_as_wide, "{grown:?}");
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::partition_limits::{PartitionLimits, WhileWarming};
+use crate::partition_limits::PartitionLimits;
 
 struct Fixture {
     db: Database,

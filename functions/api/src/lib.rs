@@ -5,8 +5,6 @@ mod body;
 mod item;
 mod request;
 mod response;
-#[cfg(feature = "opentelemetry")]
-mod spans;
 mod start;
 
 /// The OpenAPI 3.1 description of the API, as YAML.
@@ -25,6 +23,6 @@ pub use request::{
 };
 pub use response::{Problem, cause, json, no_content, not_modified, tagged, with_sources};
 pub use start::{
-    Access, Telemetry, Tracing, Trigger, agree, aws_configuration, bare_table_name,
-    invocation_deadline, serve, since_epoch,
+    Access, Telemetry, agree, aws_configuration, bare_table_name, invocation_deadline, serve,
+    since_epoch,
 };

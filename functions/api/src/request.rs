@@ -332,14 +332,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_percent_sign_has_two_hexadecimal_digits() {
-        for query in ["limit=%", "limit=%2", "limit=%zz"] {
-            let problem = Parameters::parse(query, &["limit"]).unwrap_err();
-            assert_eq!(problem.code(), "invalid_encoding", "{query}");
-        }
-    }
-
     proptest! {
         #[test]
         fn any_text_comes_through_percent_encoding(text in "\\PC{0,20}") {

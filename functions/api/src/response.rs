@@ -239,9 +239,7 @@ impl Problem {
             }
             WriteErrorKind::AppendOnly => Self::append_only("GET, POST"),
             WriteErrorKind::Table(error) => Self::from_table(&error),
-            error @ (WriteErrorKind::DirectoryFull | WriteErrorKind::Invalid(_) | _) => {
-                Self::unexpected(&error)
-            }
+            error @ (WriteErrorKind::Invalid(_) | _) => Self::unexpected(&error),
         }
     }
 
@@ -283,15 +281,6 @@ impl Problem {
                               nothing was read or changed, because items might be missed; \
                               an operator of the service can rebuild it";
                 Self::new(500, "metadata_lost", "The metadata of the key is lost", detail)
-            }
-            TableError::Unsupported(message) => {
-                let error = with_sources(error);
-                tracing::error!(error, "the DynamoDB server does not support an operation");
-                let detail = format!(
-                    "the DynamoDB server behind this API does not support an operation that the request \
-                     needs ({message}); DynamoDB itself does"
-                );
-                Self::new(501, "not_supported", "Not supported by the server", detail)
             }
             error @ (TableError::ConditionFailed
             | TableError::Damaged(_)
@@ -378,10 +367,7 @@ pub fn json(status: u16, body: &impl Serialize) -> Response<Body> {
             .header("content-type", "application/json")
             .body(Body::from(body))
             .unwrap_or_default(),
-        Err(error) => {
-            let why = format!("a response cannot be serialized: {error}");
-            Problem::from_table(&TableError::Damaged(why)).into_response()
-        }
+        Err(error) => Problem::unexpected(&error).into_response(),
     }
 }
 

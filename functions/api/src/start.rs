@@ -5,9 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use aws_config::{BehaviorVersion, SdkConfig};
 use aws_smithy_http_client::{Builder, tls};
-use lambda_http::lambda_runtime::{Context, LambdaInvocation, Runtime};
-use lambda_http::tower::Service;
-use lambda_http::{Body, Error, Request, RequestExt, Response, service_fn};
+use lambda_http::{Body, Context, Error, Request, RequestExt, Response, service_fn};
 use metrics_cloudwatch_embedded::Collector;
 use sharding::{ShardedTable, TableConfig, TableError};
 use tokio::time::Instant as Deadline;
@@ -84,59 +82,6 @@ pub fn invocation_deadline(context: &Context) -> Deadline {
     Deadline::now() + usable
 }
 
-/// The kind of event that invokes a function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trigger {
-    /// A request to the API.
-    Http,
-    /// An event of an alarm, a schedule or an operator.
-    Event,
-}
-
-/// The log and the spans of a process.
-#[derive(Debug)]
-pub struct Tracing {
-    #[cfg(feature = "opentelemetry")]
-    spans: Option<crate::spans::Spans>,
-}
-
-impl Tracing {
-    /// Sets up the log with the format `AWS_LAMBDA_LOG_FORMAT` and the level
-    /// `AWS_LAMBDA_LOG_LEVEL`. With the feature `opentelemetry`, spans are sent to the collector
-    /// that `OTEL_EXPORTER_OTLP_ENDPOINT` names, if it is set. Call it once in a process.
-    ///
-    /// # Errors
-    /// Fails if an `OTEL_*` variable is wrong.
-    pub fn start() -> Result<Self, Error> {
-        #[cfg(feature = "opentelemetry")]
-        if let Some(spans) = crate::spans::Spans::start()? {
-            return Ok(Self { spans: Some(spans) });
-        }
-        lambda_http::tracing::init_default_subscriber();
-        Ok(Self {
-            #[cfg(feature = "opentelemetry")]
-            spans: None,
-        })
-    }
-
-    /// Handles invocations forever.
-    ///
-    /// # Errors
-    /// Fails if the runtime API fails.
-    pub async fn run<S>(self, runtime: Runtime<S>, trigger: Trigger) -> Result<(), Error>
-    where
-        S: Service<LambdaInvocation, Response = (), Error = Error>,
-    {
-        #[cfg(feature = "opentelemetry")]
-        if let Some(spans) = self.spans {
-            return spans.run(runtime, trigger == Trigger::Http).await;
-        }
-        #[cfg(not(feature = "opentelemetry"))]
-        let _ = trigger;
-        runtime.layer(lambda_http::lambda_runtime::layers::TracingLayer::new()).run().await
-    }
-}
-
 /// Serves the routes of one function on Lambda, with the table that the environment describes.
 /// `started` is called once, before the first invocation, and may start background tasks.
 ///
@@ -149,7 +94,7 @@ where
     H: Fn(&'static ShardedTable, Request, Deadline) -> F + Send + 'static,
     F: Future<Output = Response<Body>> + Send + 'static,
 {
-    let tracing = Tracing::start()?;
+    lambda_http::tracing::init_default_subscriber();
     let config = TableConfig::from_variables(|name| std::env::var(name).ok())?;
     let aws = aws_configuration().await;
     let table = ShardedTable::new(&aws_sdk_dynamodb::Client::new(&aws), config);
@@ -158,7 +103,7 @@ where
     let table: &'static ShardedTable = Box::leak(Box::new(table));
     let telemetry = Telemetry::start(&table.config().table_name)?;
     started(table, &aws);
-    let runtime = lambda_http::runtime(service_fn(move |request: Request| {
+    lambda_http::run(service_fn(move |request: Request| {
         let context = request.lambda_context();
         table.invoked(Duration::from_millis(context.deadline));
         let handled = handle(table, request, invocation_deadline(&context));
@@ -167,8 +112,8 @@ where
             telemetry.flush(&context);
             Ok::<_, Error>(response)
         }
-    }));
-    tracing.run(runtime, Trigger::Http).await
+    }))
+    .await
 }
 
 /// The namespace of all metrics.
@@ -208,7 +153,7 @@ impl Telemetry {
     /// Writes the metrics since the last call, in a process that is not invoked.
     pub fn flush_period(self) {
         if let Err(error) = self.0.flush(std::io::stdout()) {
-            tracing::warn!(%error, "the metrics of a period could not be written");
+            tracing::warn!(%error, "the metrics could not be written");
         }
     }
 
@@ -218,8 +163,6 @@ impl Telemetry {
         if let Some(trace) = &context.xray_trace_id {
             self.0.set_property("XRayTraceId", trace.clone());
         }
-        if let Err(error) = self.0.flush(std::io::stdout()) {
-            tracing::warn!(%error, "the metrics of an invocation could not be written");
-        }
+        self.flush_period();
     }
 }

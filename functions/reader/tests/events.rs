@@ -4,16 +4,11 @@
 use insta::assert_snapshot;
 use local::ServeOptions;
 use serde_json::{Value, json};
-use system_tests::{Function, TestEdition, config, count, event, partition_key, soon};
+use system_tests::{
+    Function, TestEdition, config, count, event, partition_key, soon, store_plainly,
+};
 
-fn line(response: &Value) -> String {
-    format!("{} {}", response["statusCode"], response["body"].as_str().unwrap_or("no body"))
-}
-
-async fn reader(edition: &TestEdition) -> Function {
-    let variables = Function::variables(&edition.dynamodb_url());
-    Function::start(env!("CARGO_BIN_EXE_reader"), &variables).await
-}
+const BINARY: &str = env!("CARGO_BIN_EXE_reader");
 
 #[tokio::test]
 async fn every_sample_event_has_its_answer() {
@@ -23,7 +18,7 @@ async fn every_sample_event_has_its_answer() {
         assert_eq!(edition.post("/items", &item).await.status, 201);
     }
     edition.table().finish_background_work().await;
-    let mut reader = reader(&edition).await;
+    let mut reader = Function::start(BINARY, &Function::variables(&edition.dynamodb_url())).await;
     let mut answers = String::new();
     let samples = "
         reader-get-items reader-get-items-range reader-get-items-bad-cursor
@@ -31,12 +26,14 @@ async fn every_sample_event_has_its_answer() {
         reader-get-item-absent reader-get-shards-never-grown reader-unknown-parameter
     ";
     for name in samples.split_whitespace() {
-        answers += &format!("{name}: {}\n", line(&reader.invoke(event(name)).await));
+        let response = reader.invoke(event(name)).await;
+        let body = response["body"].as_str().unwrap_or("no body");
+        answers += &format!("{name}: {} {body}\n", response["statusCode"]);
     }
     assert_snapshot!(answers);
 
     let key = partition_key("/shared/firetvGen2.txt");
-    edition.table().set_shards(&key, count(4), soon()).await.expect("grown");
+    edition.table().until(soon()).grow(&key, count(4)).await.expect("grown");
     let shards = reader.invoke(event("reader-get-shards")).await;
     let body: Value = serde_json::from_str(shards["body"].as_str().expect("a body")).expect("JSON");
     for (member, expected) in [
@@ -50,8 +47,6 @@ async fn every_sample_event_has_its_answer() {
     ] {
         assert_eq!(body.pointer(member), Some(&expected), "{member}: {body}");
     }
-    drop(reader);
-    edition.stop().await;
 }
 
 /// A program that goes around the product is counted where it shows: it has replaced an item of an
@@ -61,15 +56,13 @@ async fn a_program_that_goes_around_is_counted() {
     let edition = TestEdition::start(ServeOptions::default(), config()).await;
     let stored = json!({"partition_key": "k", "sort_key": "s", "attributes": {"n": 1}});
     assert_eq!(edition.post("/items", &stored).await.status, 201);
-    edition.table().set_shards(&partition_key("k"), count(2), soon()).await.expect("grown");
+    edition.table().until(soon()).grow(&partition_key("k"), count(2)).await.expect("grown");
     let aws = connection::server::configuration_for(&edition.dynamodb_url()).await;
     let client = aws_sdk_dynamodb::Client::new(&aws);
     for stored_key in ["k", "k\u{1f}s2"] {
-        let text = |text: &str| aws_sdk_dynamodb::types::AttributeValue::S(text.to_owned());
-        let put = client.put_item().table_name("items").item("partition_key", text(stored_key));
-        put.item("sort_key", text("s")).send().await.expect("stored");
+        store_plainly(&client, stored_key, "s", 1).await;
     }
-    let mut reader = reader(&edition).await;
+    let mut reader = Function::start(BINARY, &Function::variables(&edition.dynamodb_url())).await;
     let mut get = event("reader-get-items");
     get["queryStringParameters"] = json!({"partition_key": "k"});
     get["rawQueryString"] = json!("partition_key=k");
@@ -78,5 +71,4 @@ async fn a_program_that_goes_around_is_counted() {
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let counted = lines.filter_map(|line| line["ShardingForeignItems"].as_u64());
     assert_eq!(counted.sum::<u64>(), 2, "{log}");
-    edition.stop().await;
 }

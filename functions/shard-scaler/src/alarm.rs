@@ -11,7 +11,7 @@ use api::bare_table_name;
 use metrics::histogram;
 use serde_json::{Value, json};
 use sharding::{ScalingActors, WarmThroughput};
-use tokio::time::{Instant as Deadline, Interval, MissedTickBehavior, interval, timeout_at};
+use tokio::time::{Instant as Deadline, Interval, MissedTickBehavior, interval};
 
 use crate::Scaler;
 use crate::clients::{ClientError, in_time};
@@ -47,9 +47,18 @@ impl Scaler {
         if firing.is_empty() {
             return ignored("the state is not ALARM".into());
         }
-        let mut report = match self.why_not_acted_on(&firing, now_seconds) {
-            Some(reason) => ignored(reason),
-            None => self.act_in_time(&firing, now_seconds, deadline - REARM_TIME).await,
+        let mut report = if let Some(reason) = self.why_not_acted_on(&firing, now_seconds) {
+            ignored(reason)
+        } else {
+            let act_until = deadline - REARM_TIME;
+            let acting = self.act(&firing, now_seconds, act_until);
+            match in_time(act_until, "the invocation", acting).await {
+                Ok(details) => Report { outcome: Outcome::Handled, details },
+                Err(error) => {
+                    tracing::error!(%error, "an alarm could not be acted on");
+                    Report::of(Outcome::of_client_error(&error))
+                }
+            }
         };
         report.details["alarm"] = name.into();
         // This is independent of the outcome, because only an alarm that is OK again can raise the
@@ -77,37 +86,20 @@ impl Scaler {
         firing.iter().all(is_too_old).then(|| format!("the event is older than {oldest} seconds"))
     }
 
-    async fn act_in_time(&self, firing: &[&Alarm], now_seconds: u64, deadline: Deadline) -> Report {
-        match timeout_at(deadline, self.act(firing, now_seconds, deadline)).await {
-            Ok(Ok(actions)) => Report { outcome: Outcome::Handled, details: actions },
-            Ok(Err(error)) => {
-                tracing::error!(%error, "an alarm could not be acted on");
-                Report::of(Outcome::of_client_error(&error))
-            }
-            Err(_) => {
-                tracing::error!("an alarm could not be acted on in time");
-                Report::of(Outcome::failed("the time of the invocation ran out", true))
-            }
-        }
-    }
-
     async fn act(
         &self,
         firing: &[&Alarm],
         now_seconds: u64,
         deadline: Deadline,
     ) -> Result<Value, ClientError> {
-        let find = async {
-            let limits = self.limits(firing, now_seconds).await?;
-            let hot = self.hot_keys(&limits, now_seconds).await?;
-            Ok::<_, ClientError>((limits, hot))
-        };
+        let metrics: Vec<&AlarmMetric> = firing.iter().flat_map(|alarm| &alarm.metrics).collect();
+        let limits = Limits::of(&metrics);
         // Before the keys are relieved, because the policy uses it.
-        let (found, known) = tokio::join!(find, self.learn_warm_throughput(deadline));
-        let (limits, hot) = found?;
+        let (hot, known) =
+            tokio::join!(self.hot_keys(&limits, now_seconds), self.learn_warm_throughput(deadline));
+        let hot = hot?;
         let mut keys = reported(hot.reads, &hot.writes);
-        let throttled = hot.writes.by_key;
-        let (relieved, lacking) = self.relieve_all(throttled, known, deadline).await;
+        let (relieved, lacking) = self.relieve_all(hot.writes, known, deadline).await;
         keys.extend(relieved);
         let warm = match lacking {
             // The table has too few partitions for its keys.
@@ -131,19 +123,6 @@ impl Scaler {
             "contributor_insights": hot.insights,
             "indexes": (!hot.indexes.is_empty()).then_some(hot.indexes),
         })))
-    }
-
-    /// The limits that the alarms name. If they name none, the limits that the metrics of the table
-    /// and of its indexes show.
-    async fn limits(&self, firing: &[&Alarm], now_seconds: u64) -> Result<Limits, ClientError> {
-        let metrics: Vec<&AlarmMetric> = firing.iter().flat_map(|alarm| &alarm.metrics).collect();
-        let named = Limits::named(&metrics);
-        if !named.is_empty() {
-            return Ok(named);
-        }
-        let about: BTreeSet<&str> =
-            metrics.iter().filter_map(|metric| metric.index.as_deref()).collect();
-        self.clients.limits_met(&self.table.config().table_name, &about, now_seconds).await
     }
 
     /// Sets those of the named alarms that are in ALARM back to OK, one after another.
@@ -198,7 +177,7 @@ impl Scaler {
 
 /// Reports the keys whose reads were throttled: more shards do not help them.
 fn reported(reads: ThrottledKeys, writes: &ThrottledKeys) -> Vec<Report> {
-    let only_read = reads.by_key.into_iter().filter(|(key, _)| !writes.by_key.contains_key(key));
+    let only_read = reads.into_iter().filter(|(key, _)| !writes.contains_key(key));
     let reports = only_read.map(|(key, throttles)| {
         let mut report = Report::of_key(&key, Outcome::unchanged(Cause::HotReads.advice()));
         report.details["action"] = "report".into();

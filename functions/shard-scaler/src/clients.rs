@@ -15,7 +15,7 @@ use tokio::time::{Instant as Deadline, timeout_at};
 pub struct Clients {
     /// Tables and their Contributor Insights.
     pub dynamodb: aws_sdk_dynamodb::Client,
-    /// Metrics, reports and alarms.
+    /// Reports and alarms.
     pub cloudwatch: aws_sdk_cloudwatch::Client,
 }
 

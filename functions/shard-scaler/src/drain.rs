@@ -108,17 +108,15 @@ impl Scaler {
         Report { outcome, details }
     }
 
-    /// Visits every key once, beginning with the first one that the last run did not reach. Returns
-    /// the number of keys, and a failure if it stopped early.
+    /// Visits the keys from the first one that the last run did not reach. Returns the number of
+    /// keys, and a failure if it stopped early.
     async fn look_at_keys(
         &self,
         deadline: Deadline,
         mut visit: impl FnMut(PartitionKey, &ShardMetadata),
     ) -> (u64, Outcome) {
         let maintenance = self.maintenance(deadline);
-        let first = self.looked_after().clone();
-        let (mut after, mut has_wrapped) = (first.clone(), first.is_none());
-        let (mut is_round, mut looked_at) = (false, 0);
+        let (mut after, mut looked_at) = (self.looked_after().clone(), 0);
         loop {
             let (keys, next) = match maintenance.list(after.as_ref()).await {
                 Ok(page) => page,
@@ -133,16 +131,13 @@ impl Scaler {
             };
             looked_at += keys.len() as u64;
             for (key, metadata) in keys {
-                is_round |= has_wrapped && first.as_ref() == Some(&key);
                 visit(key, &metadata);
             }
-            *self.looked_after() = next.clone().filter(|_| !is_round);
-            match next {
-                Some(next) if !is_round => after = Some(next),
-                // From the beginning up to this run's starting point.
-                None if !has_wrapped => (after, has_wrapped) = (None, true),
-                _ => return (looked_at, Outcome::Handled),
+            self.looked_after().clone_from(&next);
+            if next.is_none() {
+                return (looked_at, Outcome::Handled);
             }
+            after = next;
         }
     }
 
@@ -166,7 +161,7 @@ impl Scaler {
             return None;
         }
         match self.clients.throttled_keys(self.table.config(), None, now_seconds).await {
-            Ok(Insights::Keys(throttled)) => Some(throttled.by_key.into_keys().collect()),
+            Ok(Insights::Keys(throttled)) => Some(throttled.into_keys().collect()),
             // Then the recorded demand decides alone.
             Ok(Insights::Unknown { .. }) => Some(BTreeSet::new()),
             Err(error) => {

@@ -41,8 +41,8 @@ pub struct Scaler {
     /// The key after which the next run of the schedule continues, because the last one stopped
     /// there.
     looked_after: Arc<Mutex<Option<PartitionKey>>>,
-    /// The known warm throughput of the table. Held while it is read or raised, so that concurrent
-    /// callers do it once.
+    /// Held while the table's warm throughput is read or raised, so that concurrent callers raise it
+    /// once.
     looks: Arc<tokio::sync::Mutex<Looks>>,
 }
 

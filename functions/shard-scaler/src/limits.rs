@@ -1,23 +1,10 @@
 //! The limits that requests exceeded, the table's and its indexes', and their remedies.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
-use api::bare_table_name;
-use aws_sdk_cloudwatch::primitives::DateTime;
-use aws_sdk_cloudwatch::types::{Dimension, Metric, MetricDataQuery, MetricStat};
 use serde::Serialize;
 
-use crate::clients::{ClientError, Clients};
 use crate::event::AlarmMetric;
-
-/// The time span of the metrics.
-const WINDOW: Duration = Duration::from_secs(300);
-/// CloudWatch has one datapoint a minute for DynamoDB's metrics.
-const PERIOD_SECONDS: i32 = 60;
-/// The largest number of indexes that are checked, in one request with the table. A request allows
-/// 500 metrics. (CloudWatch API reference, "GetMetricData".)
-const MAX_INDEXES: usize = 60;
 
 /// A limit that requests exceeded, and the remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -41,7 +28,7 @@ pub(crate) enum Cause {
 impl Cause {
     /// Every metric of `AWS/DynamoDB` that names its cause. (DynamoDB developer guide, "Metrics and
     /// dimensions".)
-    pub(crate) const METRICS: [(&'static str, Self); 8] = [
+    const METRICS: [(&'static str, Self); 8] = [
         ("WriteKeyRangeThroughputThrottleEvents", Self::HotWrites),
         ("ReadKeyRangeThroughputThrottleEvents", Self::HotReads),
         ("WriteProvisionedThroughputThrottleEvents", Self::ProvisionedWrites),
@@ -101,100 +88,35 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.table.is_empty() && self.indexes.is_empty()
-    }
-
-    /// The limits that an alarm's metrics name. Empty for metric math and composite alarms.
-    pub(crate) fn named(metrics: &[&AlarmMetric]) -> Self {
+    /// The limits that an alarm's metrics name. If they name none (metric math, composite alarms,
+    /// `WriteThrottleEvents`): hot partitions of the indexes that the alarm is about, or else of the
+    /// table.
+    pub(crate) fn of(metrics: &[&AlarmMetric]) -> Self {
         let mut limits = Self::default();
         for metric in metrics {
-            // A metric such as `WriteThrottleEvents` names none.
             let named = Cause::METRICS.iter().find(|(name, _)| *name == metric.name);
-            limits.add(metric.index.as_deref(), named.map(|(_, cause)| *cause));
+            if let Some((_, cause)) = named {
+                limits.add(metric.index.as_deref(), *cause);
+            }
+        }
+        if limits.is_empty() {
+            let about = metrics.iter().filter_map(|metric| metric.index.as_deref());
+            about.for_each(|index| limits.add(Some(index), Cause::HotWrites));
+        }
+        if limits.is_empty() {
+            limits.add(None, Cause::HotWrites);
         }
         limits
     }
 
-    fn add(&mut self, index: Option<&str>, cause: Option<Cause>) {
-        let Some(cause) = cause else { return };
+    fn is_empty(&self) -> bool {
+        self.table.is_empty() && self.indexes.is_empty()
+    }
+
+    fn add(&mut self, index: Option<&str>, cause: Cause) {
         match index {
             Some(index) => self.indexes.entry(index.to_owned()).or_default().insert(cause),
             None => self.table.insert(cause),
         };
     }
-}
-
-impl Clients {
-    /// The limits that requests exceeded in the last minutes, by the metrics that name them. If
-    /// none does: hot partitions of the indexes that an alarm is `about`, or else of the table.
-    pub(crate) async fn limits_met(
-        &self,
-        table: &str,
-        about: &BTreeSet<&str>,
-        now_seconds: u64,
-    ) -> Result<Limits, ClientError> {
-        let described = self.describe(table).await?;
-        let indexes = described.global_secondary_indexes().iter().take(MAX_INDEXES);
-        let mut places = vec![None];
-        places.extend(indexes.filter_map(|index| index.index_name()).map(Some));
-        let of_place =
-            |place: Option<&str>| Cause::METRICS.map(|(metric, _)| query(table, place, metric));
-        let queries = places.iter().flat_map(|place| of_place(*place)).collect();
-        let sums = self.sums(queries, now_seconds).await?;
-
-        let mut limits = Limits::default();
-        for (place, sums) in places.iter().zip(sums.chunks(Cause::METRICS.len())) {
-            for ((_, cause), sum) in Cause::METRICS.iter().zip(sums) {
-                limits.add(*place, (*sum > 0.0).then_some(*cause));
-            }
-        }
-        if limits.is_empty() {
-            about.iter().for_each(|index| limits.add(Some(index), Some(Cause::HotWrites)));
-        }
-        if limits.is_empty() {
-            limits.add(None, Some(Cause::HotWrites));
-        }
-        Ok(limits)
-    }
-
-    /// The sums of metrics over the last minutes, in the order of the queries.
-    async fn sums(
-        &self,
-        queries: Vec<MetricStat>,
-        now_seconds: u64,
-    ) -> Result<Vec<f64>, ClientError> {
-        let to = i64::try_from(now_seconds).unwrap_or(i64::MAX);
-        let id = |index: usize| format!("m{index}");
-        let count = queries.len();
-        let queries = queries
-            .into_iter()
-            .enumerate()
-            .map(|(index, stat)| MetricDataQuery::builder().id(id(index)).metric_stat(stat).build())
-            .collect();
-        let from = to.saturating_sub_unsigned(WINDOW.as_secs());
-        let ask = self.cloudwatch.get_metric_data().set_metric_data_queries(Some(queries));
-        let ask = ask.start_time(DateTime::from_secs(from)).end_time(DateTime::from_secs(to));
-        let answer = ask.send().await.map_err(ClientError::of("GetMetricData"))?;
-        let sum = |index: usize| {
-            let id = id(index);
-            let results = answer.metric_data_results().iter();
-            let own = results.filter(|result| result.id() == Some(id.as_str()));
-            own.flat_map(|result| result.values()).sum()
-        };
-        Ok((0..count).map(sum).collect())
-    }
-}
-
-fn query(table: &str, index: Option<&str>, metric: &str) -> MetricStat {
-    let dimension = |name: &str, value: &str| Dimension::builder().name(name).value(value).build();
-    let metric = Metric::builder()
-        .namespace("AWS/DynamoDB")
-        .metric_name(metric)
-        .dimensions(dimension("TableName", bare_table_name(table)));
-    let metric = match index {
-        Some(index) => metric.dimensions(dimension("GlobalSecondaryIndexName", index)),
-        None => metric,
-    };
-    MetricStat::builder().metric(metric.build()).period(PERIOD_SECONDS).stat("Sum").build()
 }

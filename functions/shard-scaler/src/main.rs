@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lambda_runtime::{Diagnostic, Error, LambdaEvent, Runtime, service_fn};
+use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use serde_json::Value;
 use shard_scaler::{Clients, Scaler, ScalerConfig, VARIABLES};
 use sharding::variables::read;
@@ -10,7 +10,7 @@ use sharding::{ShardedTable, TableConfig};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
-    let tracing = api::Tracing::start()?;
+    lambda_runtime::tracing::init_default_subscriber();
     let aws = api::aws_configuration().await;
     let dynamodb = aws_sdk_dynamodb::Client::new(&aws);
     let table = TableConfig::from_variables(|name| std::env::var(name).ok())?;
@@ -21,7 +21,7 @@ async fn main() -> Result<(), Error> {
     let telemetry = api::Telemetry::start(&table.config().table_name)?;
     let clock = &table.clone();
     let scaler = &Scaler::new(table, clients, config);
-    let runtime = Runtime::new(service_fn(move |event: LambdaEvent<Value>| async move {
+    lambda_runtime::run(service_fn(move |event: LambdaEvent<Value>| async move {
         clock.invoked(Duration::from_millis(event.context.deadline));
         let deadline = api::invocation_deadline(&event.context);
         // Boxed, because the SDK's futures nest deeply.
@@ -33,6 +33,6 @@ async fn main() -> Result<(), Error> {
             error_type: "Failed".into(),
             error_message: failed.to_string(),
         })
-    }));
-    tracing.run(runtime, api::Trigger::Event).await
+    }))
+    .await
 }

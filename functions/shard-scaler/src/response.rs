@@ -155,26 +155,22 @@ impl Failed {
 
     /// The response, unless a part of it asks for a repetition.
     pub(crate) fn check(response: Value) -> Result<Value, Self> {
-        let causes = causes_to_repeat(&response);
-        let Some((first, others)) = causes.split_first() else { return Ok(response) };
+        let Some(cause) = cause_to_repeat(&response) else { return Ok(response) };
         let action = response["action"].as_str().unwrap_or("event");
-        let mut summary = format!("{action} failed: {first}");
-        if !others.is_empty() {
-            summary += &format!(", and {} more", others.len());
-        }
+        let summary = format!("{action} failed: {cause}");
         Err(Self { response, summary })
     }
 }
 
-/// The causes of the failures that ask for a repetition, in a response or a part of one.
-fn causes_to_repeat(part: &Value) -> Vec<&str> {
+/// The cause of the first failure that asks for a repetition, in a response or a part of one.
+fn cause_to_repeat(part: &Value) -> Option<&str> {
     match part {
-        Value::Array(parts) => parts.iter().flat_map(causes_to_repeat).collect(),
+        Value::Array(parts) => parts.iter().find_map(cause_to_repeat),
         Value::Object(fields) => {
             let own = part["detail"].as_str().filter(|_| part["retry"] == true);
-            own.into_iter().chain(fields.values().flat_map(causes_to_repeat)).collect()
+            own.or_else(|| fields.values().find_map(cause_to_repeat))
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
     }
 }
 
@@ -199,7 +195,7 @@ mod tests {
         let keys = [failed("a", true), failed("b", false), failed("c", true)];
         let momentary = json!({"action": "alarm", "keys": keys, "warm": failed("d", true)});
         let error = Failed::check(momentary.clone()).unwrap_err();
-        assert_eq!(error.to_string(), "alarm failed: throttled (table), and 2 more");
+        assert_eq!(error.to_string(), "alarm failed: throttled (table)");
         assert_eq!(error.into_response(), momentary);
     }
 }

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sharding::TableError;
 use sharding::maintenance::{Rebuilt, Survey};
 use tokio::time::{Instant as Deadline, timeout_at};
 
@@ -32,7 +31,8 @@ impl Scaler {
         let now = Deadline::now();
         let look_until = now + deadline.saturating_duration_since(now).mul_f64(READING_SHARE);
         let mut survey = Survey::default();
-        let looked = timeout_at(look_until, self.look(&mut survey, deadline)).await;
+        let maintenance = self.maintenance(deadline);
+        let looked = timeout_at(look_until, maintenance.survey(&mut survey, 0, |_| {})).await;
         match looked {
             Ok(Ok(())) => self.rebuild_from(&survey, deadline).await,
             Ok(Err(error)) => {
@@ -40,26 +40,8 @@ impl Scaler {
             }
             Err(_) => Report {
                 outcome: Outcome::unchanged(TOO_LARGE),
-                details: json!({"items": survey.items()}),
+                details: json!({"items": survey.items}),
             },
-        }
-    }
-
-    /// Reads the metadata and then the items of the table.
-    async fn look(&self, survey: &mut Survey, deadline: Deadline) -> Result<(), TableError> {
-        let maintenance = self.maintenance(deadline);
-        let (mut after, mut at) = (None, None);
-        loop {
-            after = maintenance.survey_metadata_page(survey, after.as_ref()).await?;
-            if after.is_none() {
-                break;
-            }
-        }
-        loop {
-            at = maintenance.survey_page(survey, at.as_ref()).await?.next;
-            if at.is_none() {
-                return Ok(());
-            }
         }
     }
 
@@ -68,7 +50,7 @@ impl Scaler {
         let maintenance = self.maintenance(deadline - RESPONSE_TIME);
         let (mut keys, mut failed) = (BTreeMap::<_, u64>::new(), Vec::<Value>::new());
         if self.config.dry_run {
-            survey.keys().for_each(|_| *keys.entry("would_look").or_default() += 1);
+            survey.keys.keys().for_each(|_| *keys.entry("would_look").or_default() += 1);
         } else {
             let rebuilding = maintenance.rebuild_all(survey, CONCURRENCY, |key, rebuilt| {
                 let name = match rebuilt {
@@ -93,11 +75,11 @@ impl Scaler {
         let is_complete = !self.config.dry_run && failed.is_empty();
         failed.truncate(MAX_NAMED_KEYS);
         let mut details = json!({
-            "items": survey.items(),
-            "unknown": survey.unknown(),
+            "items": survey.items,
+            "unknown": survey.unknown,
             "keys": keys,
             "failed": failed,
-            "astray": survey.keys().map(|(_, findings)| findings.misplaced()).sum::<u64>(),
+            "astray": survey.keys.values().map(|findings| findings.misplaced).sum::<u64>(),
         });
         let mut outcome = Outcome::Handled;
         if is_complete {

@@ -59,7 +59,7 @@ pub(crate) struct IndexReport {
 }
 
 /// The report of Contributor Insights for a table or an index.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Insights {
     /// The throttled keys.
     Keys(ThrottledKeys),
@@ -68,15 +68,11 @@ pub(crate) enum Insights {
     Unknown { state: &'static str, advice: Option<String> },
 }
 
-/// Throttled requests by logical key, and stored keys that are not shard keys.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct ThrottledKeys {
-    pub(crate) by_key: BTreeMap<PartitionKey, Throttles>,
-    pub(crate) foreign: usize,
-}
+/// Throttled requests by logical key.
+pub(crate) type ThrottledKeys = BTreeMap<PartitionKey, Throttles>;
 
 /// When a key was throttled.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(crate) struct Throttles {
     /// Counts by the second at which their period began.
     counts: BTreeMap<u64, u64>,
@@ -116,34 +112,6 @@ impl Throttles {
     }
 }
 
-impl ThrottledKeys {
-    pub(crate) fn merge(&mut self, other: Self) {
-        self.foreign += other.foreign;
-        for (key, throttles) in other.by_key {
-            self.by_key.entry(key).or_default().merge(throttles);
-        }
-    }
-
-    /// The physical keys of a report, mapped to logical keys.
-    fn of(contributors: &[InsightRuleContributor], table: &TableConfig, now_seconds: u64) -> Self {
-        let mut throttled = Self::default();
-        for contributor in contributors {
-            let key = contributor.keys().first().and_then(|stored| table.parse_shard_key(stored));
-            let Some((key, _)) = key else {
-                throttled.foreign += 1;
-                continue;
-            };
-            let throttles = throttled.by_key.entry(key).or_default();
-            for datapoint in contributor.datapoints() {
-                let began = datapoint.timestamp().and_then(|at| u64::try_from(at.secs()).ok());
-                let count = datapoint.approximate_value().unwrap_or_default().max(0.0) as u64;
-                *throttles.counts.entry(began.unwrap_or(now_seconds)).or_default() += count;
-            }
-        }
-        throttled
-    }
-}
-
 impl Scaler {
     pub(crate) async fn hot_keys(
         &self,
@@ -157,10 +125,6 @@ impl Scaler {
             let report = self.index(&mut found, index, causes, now_seconds).await;
             tracing::warn!(audit = true, answer = %to_json(&report), "an index throttles requests");
             found.indexes.push(report);
-        }
-        let keys = found.writes.foreign + found.reads.foreign;
-        if keys > 0 {
-            tracing::warn!(keys, "throttled keys that are no shard keys of this table");
         }
         Ok(found)
     }
@@ -211,7 +175,9 @@ impl Scaler {
         match self.clients.throttled_keys(self.table.config(), index, now_seconds).await? {
             Insights::Keys(keys) => {
                 let known = if writes_are_hot { &mut found.writes } else { &mut found.reads };
-                known.merge(keys);
+                for (key, throttles) in keys {
+                    known.entry(key).or_default().merge(throttles);
+                }
                 Ok((None, None))
             }
             Insights::Unknown { state, advice } => {
@@ -274,8 +240,34 @@ impl Clients {
         let ask = ask.start_time(time(from)).end_time(time(now_seconds));
         let report = ask.max_contributor_count(MAX_CONTRIBUTORS).send().await;
         let report = report.map_err(ClientError::of("GetInsightRuleReport"))?;
-        Ok(Insights::Keys(ThrottledKeys::of(report.contributors(), table, now_seconds)))
+        Ok(Insights::Keys(by_logical_key(report.contributors(), table, now_seconds)))
     }
+}
+
+/// The throttles of a report, by logical key. Other stored keys are logged by their number alone.
+fn by_logical_key(
+    contributors: &[InsightRuleContributor],
+    table: &TableConfig,
+    now_seconds: u64,
+) -> ThrottledKeys {
+    let (mut throttled, mut keys) = (ThrottledKeys::new(), 0_u64);
+    for contributor in contributors {
+        let key = contributor.keys().first().and_then(|stored| table.parse_shard_key(stored));
+        let Some((key, _)) = key else {
+            keys += 1;
+            continue;
+        };
+        let throttles = throttled.entry(key).or_default();
+        for datapoint in contributor.datapoints() {
+            let began = datapoint.timestamp().and_then(|at| u64::try_from(at.secs()).ok());
+            let count = datapoint.approximate_value().unwrap_or_default().max(0.0) as u64;
+            *throttles.counts.entry(began.unwrap_or(now_seconds)).or_default() += count;
+        }
+    }
+    if keys > 0 {
+        tracing::warn!(keys, "throttled keys that are no shard keys of this table");
+    }
+    throttled
 }
 
 /// The command that makes Contributor Insights report throttled keys.

@@ -26,10 +26,6 @@ use crate::clients::{ClientError, Clients, in_time, provisioned};
 use crate::event::{EventError, WarmUnits, WholeNumber};
 use crate::response::{Handled, Outcome, Report, to_json, without_nulls};
 
-/// The time between two reads of one process.
-const RECHECK_PERIOD: Duration = Duration::from_secs(60);
-/// The same while a raise is in progress, so that its end is published soon.
-const WARMING_RECHECK_PERIOD: Duration = Duration::from_secs(2);
 /// The longest time that reading and publishing may delay an event.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_UNITS: u64 = 1_000_000_000;
@@ -43,7 +39,7 @@ const UPDATE_IN_PROGRESS: &str = "UpdateTable: ResourceInUseException: \
 const RAISE_NOT_ALLOWED: &str = "the shard-scaler may not raise it; by hand: aws dynamodb update-table --warm-throughput (docs/operations.md)";
 
 /// The result of DescribeTable.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 struct DescribedThroughput {
     /// The table's own.
     table: WarmThroughput,
@@ -66,10 +62,9 @@ enum NotKnown {
     Failed(ClientError),
 }
 
-/// The results of one process's reads.
+/// The reads of one process.
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
-    last: Option<(Deadline, Option<DescribedThroughput>)>,
     /// Why the last read had no result, as it was reported.
     reported: Option<String>,
 }
@@ -122,7 +117,6 @@ impl Looks {
             let mode = provisioned(&table).map_or("on-demand", |_| "provisioned");
             DescribedThroughput::of(&table).ok_or(NotKnown::NotShown(mode))
         });
-        self.last = Some((Deadline::now(), described.as_ref().ok().cloned()));
         let why = described.as_ref().err().map(ToString::to_string);
         if let Some(why) = why.as_deref().filter(|why| self.reported.as_deref() != Some(*why)) {
             tracing::warn!(
@@ -133,45 +127,45 @@ impl Looks {
         self.reported = why;
         described
     }
-
-    /// This process requests a raise. Whatever the response is, a raise may be in progress from now
-    /// on.
-    fn ask(&mut self) {
-        if let Some((_, Some(described))) = &mut self.last {
-            described.is_warming = true;
-        }
-    }
-
-    /// The result of a recent read, if there was one.
-    fn recent(&self) -> Option<Option<&DescribedThroughput>> {
-        let (at, described) = self.last.as_ref()?;
-        let is_warming = described.as_ref().is_some_and(|described| described.is_warming);
-        let pause = if is_warming { WARMING_RECHECK_PERIOD } else { RECHECK_PERIOD };
-        (Deadline::now() < *at + pause).then_some(described.as_ref())
-    }
 }
 
 /// A raise of the table, or of an index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 struct Step {
+    /// The index's name. `None` for the table.
+    index: Option<String>,
     from: WarmThroughput,
     to: WarmThroughput,
 }
 
 impl Step {
-    /// To the need, within the budget. `None` if that is not above the present value. It is never
-    /// below the present value, because DynamoDB would reject that.
-    fn of(from: WarmThroughput, need: WarmThroughput, budget: WarmThroughput) -> Option<Self> {
-        let to = combined(from, need.lowest(budget), u64::max);
-        (to != from).then_some(Self { from, to })
+    /// The raises of one update: of the table and of each index separately, because a write to the
+    /// table is also a write to its indexes.
+    fn all(now: &DescribedThroughput, need: WarmThroughput, budget: WarmThroughput) -> Vec<Self> {
+        let indexes = now.indexes.iter().map(|(name, now)| (Some(name.as_str()), *now));
+        let all = std::iter::once((None, now.table)).chain(indexes);
+        all.filter_map(|(index, now)| Self::of(index, now, need, budget)).collect()
     }
 
-    fn to_json(self) -> Value {
-        json!({"from": units(self.from), "to": units(self.to)})
+    /// To the need, within the budget. `None` if that is not above the present value. It is never
+    /// below the present value, because DynamoDB would reject that.
+    fn of(
+        index: Option<&str>,
+        from: WarmThroughput,
+        need: WarmThroughput,
+        budget: WarmThroughput,
+    ) -> Option<Self> {
+        let to = combined(from, need.lowest(budget), u64::max);
+        (to != from).then(|| Self { index: index.map(str::to_owned), from, to })
+    }
+
+    fn to_json(&self) -> Value {
+        let (from, to) = (units(self.from), units(self.to));
+        without_nulls(json!({"index": self.index, "from": from, "to": to}))
     }
 
     /// Only the values that rise.
-    fn to_sdk(self) -> SdkWarmThroughput {
+    fn to_sdk(&self) -> SdkWarmThroughput {
         let rising =
             |from: u64, to: u64| (to > from).then(|| i64::try_from(to).unwrap_or(i64::MAX));
         SdkWarmThroughput::builder()
@@ -181,50 +175,22 @@ impl Step {
     }
 }
 
-/// The raises of one update of the table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Steps {
-    table: Option<Step>,
-    /// By the index's name.
-    indexes: Vec<(String, Step)>,
-}
-
-impl Steps {
-    /// The table and each index separately, because a write to the table is also a write to its
-    /// indexes.
-    fn of(now: &DescribedThroughput, need: WarmThroughput, budget: WarmThroughput) -> Self {
-        let of_index = |(name, now): (&String, &WarmThroughput)| {
-            Some((name.clone(), Step::of(*now, need, budget)?))
-        };
-        let indexes = now.indexes.iter().filter_map(of_index).collect();
-        Self { table: Step::of(now.table, need, budget), indexes }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.table.is_none() && self.indexes.is_empty()
-    }
-
-    /// The values before and after, the charged units, and the status of the update if it was made.
-    fn to_json(&self, status: Option<String>) -> Value {
-        let steps = self.table.iter().chain(self.indexes.iter().map(|(_, step)| step));
-        let added = steps.fold(WarmThroughput::default(), |sum, step| {
-            let added = combined(step.to, step.from, u64::saturating_sub);
-            combined(sum, added, u64::saturating_add)
-        });
-        let of_index = |(name, step): &(String, Step)| {
-            let mut json = step.to_json();
-            json["index"] = name.as_str().into();
-            json
-        };
-        let indexes: Vec<Value> = self.indexes.iter().map(of_index).collect();
-        without_nulls(json!({
-            "table": self.table.map(Step::to_json),
-            "indexes": (!indexes.is_empty()).then_some(indexes),
-            "added": units(added),
-            "note": COST_NOTE,
-            "status": status,
-        }))
-    }
+/// The values before and after, the charged units, and the status of the update if it was made.
+fn raise_json(steps: &[Step], status: Option<String>) -> Value {
+    let added = steps.iter().fold(WarmThroughput::default(), |sum, step| {
+        let added = combined(step.to, step.from, u64::saturating_sub);
+        combined(sum, added, u64::saturating_add)
+    });
+    let (table, indexes): (Vec<&Step>, Vec<&Step>) =
+        steps.iter().partition(|step| step.index.is_none());
+    let indexes: Vec<Value> = indexes.into_iter().map(Step::to_json).collect();
+    without_nulls(json!({
+        "table": table.first().map(|step| step.to_json()),
+        "indexes": (!indexes.is_empty()).then_some(indexes),
+        "added": units(added),
+        "note": COST_NOTE,
+        "status": status,
+    }))
 }
 
 /// Combines the write units of two values, and the read units.
@@ -240,10 +206,13 @@ fn units(units: WarmThroughput) -> Value {
 impl Clients {
     /// Raises the warm throughput of a table and its indexes with one update. Returns its status;
     /// `None` if another update is in progress.
-    async fn warm(&self, table: &str, steps: &Steps) -> Result<Option<String>, ClientError> {
+    async fn warm(&self, table: &str, steps: &[Step]) -> Result<Option<String>, ClientError> {
         let mut update = self.dynamodb.update_table().table_name(table);
-        update = update.set_warm_throughput(steps.table.map(Step::to_sdk));
-        for (index, step) in &steps.indexes {
+        for step in steps {
+            let Some(index) = &step.index else {
+                update = update.warm_throughput(step.to_sdk());
+                continue;
+            };
             let index = UpdateGlobalSecondaryIndexAction::builder().index_name(index);
             let index = index.warm_throughput(step.to_sdk()).build().expect("the name is set");
             let index = GlobalSecondaryIndexUpdate::builder().update(index).build();
@@ -276,16 +245,12 @@ pub(crate) fn checked(asked: WarmUnits) -> Result<WarmThroughput, EventError> {
 }
 
 impl Scaler {
-    /// Reads the table's warm throughput and publishes it to all processes of the table: in each
-    /// process at most once a minute, and every two seconds while a raise is in progress. Returns
-    /// the lowest of the table and its indexes, or `None` if it is not known. Errors are reported,
-    /// and do not make the event fail.
+    /// Reads the table's warm throughput and publishes it to all processes of the table. Returns the
+    /// lowest of the table and its indexes, or `None` if it is not known. Errors are reported, and
+    /// do not make the event fail.
     pub async fn learn_warm_throughput(&self, deadline: Deadline) -> Option<WarmThroughput> {
         let deadline = deadline.min(Deadline::now() + LOOK_TIMEOUT);
         let mut looks = timeout_at(deadline, self.looks.lock()).await.ok()?;
-        if let Some(recent) = looks.recent() {
-            return recent.map(DescribedThroughput::lowest);
-        }
         let described =
             looks.look(&self.clients, &self.table.config().table_name, deadline).await.ok()?;
         drop(looks);
@@ -361,10 +326,10 @@ impl Scaler {
             Err(error @ NotKnown::NotShown(_)) => return report(None, Outcome::unchanged(error)),
             Err(NotKnown::Failed(error)) => return report(None, Outcome::of_client_error(&error)),
         };
-        let steps = Steps::of(&now, needed, budget);
-        let suffices = Steps::of(&now, needed, needed).is_empty();
+        let steps = Step::all(&now, needed, budget);
+        let suffices = Step::all(&now, needed, needed).is_empty();
         let limited_by = if suffices { None } else { limited(needed, budget) };
-        let outcome = self.raise(&mut looks, &now, &steps, limited_by.is_some(), deadline).await;
+        let outcome = self.raise(&now, &steps, limited_by.is_some(), deadline).await;
         drop(looks);
         // Read afterwards, because a raise takes minutes. Writers need this read, too: it is the
         // first that shows the end of a raise.
@@ -374,9 +339,8 @@ impl Scaler {
 
     async fn raise(
         &self,
-        looks: &mut Looks,
         now: &DescribedThroughput,
-        steps: &Steps,
+        steps: &[Step],
         is_limited: bool,
         deadline: Deadline,
     ) -> Outcome {
@@ -393,12 +357,11 @@ impl Scaler {
             return Outcome::unchanged("another update of the table is under way");
         }
         if self.config.dry_run {
-            return Outcome::DryRun(steps.to_json(None));
+            return Outcome::DryRun(raise_json(steps, None));
         }
-        looks.ask();
         let table = &self.table.config().table_name;
         match in_time(deadline, "UpdateTable", self.clients.warm(table, steps)).await {
-            Ok(Some(status)) => Outcome::Warming(steps.to_json(Some(status))),
+            Ok(Some(status)) => Outcome::Warming(raise_json(steps, Some(status))),
             Ok(None) => Outcome::unchanged(UPDATE_IN_PROGRESS),
             // Without a response it may have been accepted: the next read shows it.
             Err(error) => {
@@ -451,7 +414,7 @@ mod tests {
             (warm(30_000, 12_000), warm(50_000, 0), warm(20_000, 0), None),
         ];
         for (now, need, budget, expected) in rows {
-            let to = Step::of(now, need, budget).map(|step| step.to);
+            let to = Step::of(None, now, need, budget).map(|step| step.to);
             assert_eq!(to, expected, "{now:?} {need:?} {budget:?}");
         }
     }

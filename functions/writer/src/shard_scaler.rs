@@ -33,7 +33,7 @@ pub static VARIABLES: LazyLock<[Setting<Option<String>>; 1]> = LazyLock::new(|| 
 });
 
 /// A client of the shard-scaler's function.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct ShardScaler {
     client: Client,
     function: String,
@@ -53,22 +53,23 @@ impl ShardScaler {
     /// Lambda freezes the process, and with it this task, between invocations; the next invocation
     /// continues it. Throttled writes reveal a shortage, so an invocation is usually in progress.
     pub async fn wake_when_short(self, table: &ShardedTable) {
-        let report = move |write_units: u64| {
-            let scaler = self.clone();
-            async move {
-                match scaler.warm(write_units).await {
-                    Ok(()) => tracing::info!(
-                        write_units,
-                        "woke the shard-scaler: the table is short of partitions"
-                    ),
-                    Err(error) => {
-                        tracing::warn!(%error, write_units, "could not wake the shard-scaler; the next report tries again");
-                    }
-                }
-            }
-        };
         let now_seconds = || api::since_epoch().as_secs();
+        let report = |write_units| self.wake(write_units);
         shortage::watch(table.maintenance().events(), now_seconds, report).await;
+    }
+
+    async fn wake(&self, write_units: u64) {
+        match self.warm(write_units).await {
+            Ok(()) => {
+                tracing::info!(
+                    write_units,
+                    "woke the shard-scaler: the table is short of partitions"
+                );
+            }
+            Err(error) => {
+                tracing::warn!(%error, write_units, "could not wake the shard-scaler; the next report tries again");
+            }
+        }
     }
 
     /// Asks the function to raise the table's warm throughput to this number of write units per

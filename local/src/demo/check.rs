@@ -17,15 +17,15 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// The results of the checks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Checked {
+pub(super) struct Checked {
     /// The number of look-ups of acknowledged items. Each item is looked up several times.
-    pub lookups: u64,
+    pub(super) lookups: u64,
     /// The number of look-ups that did not find the item.
-    pub missing: u64,
+    pub(super) missing: u64,
     /// The number of items that were returned twice or out of order.
-    pub misplaced: u64,
+    pub(super) misplaced: u64,
     /// The number of aborted checks, in which a page had no response in time.
-    pub aborted: u64,
+    pub(super) aborted: u64,
 }
 
 impl AddAssign for Checked {

@@ -2,29 +2,25 @@
 //! not sharded, for comparison.
 //!
 //! Both sides are complete editions in this process, each with its own engine. The load goes
-//! through the functions' handlers.
+//! through the functions' handlers, or from a Python program through the endpoint.
 
 mod boto3;
 mod check;
 mod report;
-mod screen;
 mod side;
 
 use std::error::Error;
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use cli::output::{bar_style, write_out};
+use indicatif::ProgressBar;
 use sharding::ShardCount;
 use tokio::time::Instant;
 
 use crate::wake::ticks;
-pub use check::Checked;
-pub use report::{render_svg, table};
-use screen::Screen;
-use side::Side;
-pub use side::{Outcome, Second};
+use side::{Outcome, Side};
 
 const KEY: &str = "hot";
 const ITEM_BYTES: u32 = 1_000;
@@ -32,7 +28,7 @@ const ITEM_BYTES: u32 = 1_000;
 const CALM_DIVISOR: u32 = 10;
 
 /// Who writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum Client {
     /// Clients of the HTTP API that do not wait for each other
     Api,
@@ -56,15 +52,6 @@ pub struct DemoOptions {
     #[arg(long, default_value_t = 50, value_name = "UNITS",
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub partition_write_units: u32,
-    /// Maximum number of partitions that a raise gives a table that is short of them; 0 allows no
-    /// raise (MAX_WARM_WRITE_UNITS, in thousands)
-    #[arg(long, default_value_t = 40, value_name = "PARTITIONS",
-        value_parser = clap::value_parser!(u32).range(0..=10_000))]
-    pub budget: u32,
-    /// Duration of a raise in seconds (in DynamoDB, it takes minutes)
-    #[arg(long, default_value_t = 10, value_name = "SECONDS",
-        value_parser = clap::value_parser!(u32).range(1..=600))]
-    pub warming: u32,
     /// Who writes
     #[arg(long, value_enum, default_value_t = Client::Api)]
     pub client: Client,
@@ -74,20 +61,16 @@ pub struct DemoOptions {
 }
 
 /// The result of the demo.
-#[derive(Debug)]
-pub struct Story {
-    /// The options of the run.
-    pub options: DemoOptions,
-    /// The result of the sharded key.
-    pub sharded: Outcome,
+struct Story {
+    options: DemoOptions,
+    sharded: Outcome,
     /// The result of the key that stays on one shard.
-    pub single: Outcome,
+    single: Outcome,
 }
 
 impl Story {
     /// Describes the errors that the reads found. Returns `None` if they found none.
-    #[must_use]
-    pub fn faults(&self) -> Option<String> {
+    fn faults(&self) -> Option<String> {
         let (sharded, single) = (&self.sharded.checked, &self.single.checked);
         let (missing, misplaced) =
             (sharded.missing + single.missing, sharded.misplaced + single.misplaced);
@@ -102,29 +85,25 @@ impl Story {
 
 impl DemoOptions {
     /// The second at which the load rises.
-    #[must_use]
-    pub const fn step_at(&self) -> u32 {
+    const fn step_at(&self) -> u32 {
         self.seconds / 6
     }
 }
 
-/// Runs the demo. If the output is not a terminal with live bars, `print` receives each event as a
-/// line.
+/// Runs the demo, prints its events and its result, and draws the picture.
 ///
 /// # Errors
-/// Fails if the SVG file is not writable, if an edition cannot start, or if `print` fails.
-pub async fn play(
-    options: DemoOptions,
-    print: impl Fn(&str) -> io::Result<()>,
-) -> Result<Story, Box<dyn Error>> {
+/// Fails if the SVG file is not writable, if an edition cannot start, or if reads are wrong.
+pub async fn play(options: DemoOptions) -> Result<(), Box<dyn Error>> {
     if let Some(path) = &options.svg {
         report::check_writable(path)?;
     }
     let mut sharded = Side::start(&options, None).await?;
     let mut single = Side::start(&options, ShardCount::new(1)).await?;
-    let screen = Screen::new(&options);
+    let bar = ProgressBar::new(options.seconds.into())
+        .with_style(bar_style("{pos:>3} s  {msg} {wide_bar}"));
     let began = Instant::now();
-    let say = |at: u32, text: &str| screen.say(&format!("{at:>3} s  {text}"), &print);
+    let say = |at: u32, text: &str| bar.suspend(|| write_out(&format!("{at:>3} s  {text}\n")));
     let calm = (options.writes / CALM_DIVISOR).max(1);
     say(0, &format!("both keys get {calm} writes a second: calm"))?;
     sharded.load(calm).await?;
@@ -137,7 +116,9 @@ pub async fn play(
             say(at, &line)?;
         }
         single.record_second().await?;
-        screen.show(sharded.last(), single.last());
+        let [ours, theirs] = [&sharded, &single].map(Side::accepted);
+        bar.set_message(format!("accepted a second: {ours:.0} sharded, {theirs:.0} on one shard"));
+        bar.set_position(second.into());
         if second == options.step_at() {
             let (writes, units) = (options.writes, options.partition_write_units);
             let rise = format!("the load rises to {writes} writes a second");
@@ -146,7 +127,12 @@ pub async fn play(
             single.load(writes).await?;
         }
     }
-    screen.finish();
+    bar.finish_and_clear();
     let (sharded, single) = (sharded.end(options.step_at()), single.end(options.step_at()));
-    Ok(Story { options, sharded, single })
+    let story = Story { options, sharded, single };
+    write_out(&format!("\n{}", report::table(&story)))?;
+    if let Some(path) = &story.options.svg {
+        report::render_svg(&story, path)?;
+    }
+    story.faults().map_or(Ok(()), |faults| Err(faults.into()))
 }

@@ -5,14 +5,13 @@ use std::fs::OpenOptions;
 use std::path::Path;
 
 use cli::numbers::{count, whole};
-use comfy_table::presets::ASCII_MARKDOWN;
-use comfy_table::{CellAlignment, Table};
+use cli::output;
 use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
-use super::side::FULL_LOAD_SHARE;
-use super::{Client, Outcome, Second, Story};
+use super::Story;
+use super::side::{FULL_LOAD_SHARE, Outcome, Second};
 
 const OURS: RGBColor = RGBColor(0, 114, 178);
 const THEIRS: RGBColor = RGBColor(213, 94, 0);
@@ -26,8 +25,7 @@ impl Story {
 }
 
 /// The two keys side by side.
-#[must_use]
-pub fn table(story: &Story) -> String {
+pub(super) fn table(story: &Story) -> String {
     let writes = two_sides(
         story,
         "since the load rose",
@@ -79,16 +77,9 @@ pub fn table(story: &Story) -> String {
 type Row = (&'static str, fn(&Outcome) -> String);
 
 fn two_sides(story: &Story, what: &str, rows: &[Row]) -> String {
-    let mut table = Table::new();
-    table.load_style(ASCII_MARKDOWN);
-    table.set_header([what, "sharded", "one shard"]);
+    let mut table = output::table(&[what, "sharded", "one shard"]);
     for (name, value) in rows {
         table.add_row([(*name).to_owned(), value(&story.sharded), value(&story.single)]);
-    }
-    for column in [1, 2] {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
     }
     table.to_string()
 }
@@ -98,12 +89,8 @@ fn offered_only(story: &Story, outcome: &Outcome) -> Option<String> {
     let wanted = story.options.writes;
     let is_less = outcome.offered < FULL_LOAD_SHARE * f64::from(wanted);
     is_less.then(|| {
-        let who = match story.options.client {
-            Client::Api => "the machine",
-            Client::Boto3 => "the program, which waits for responses,",
-        };
         let (offered, wanted) = (whole(outcome.offered), count(wanted.into()));
-        format!("{who} could offer only {offered} of {wanted} writes a second")
+        format!("only {offered} of {wanted} writes a second reached the table")
     })
 }
 
@@ -120,10 +107,7 @@ pub(super) fn check_writable(path: &Path) -> Result<(), String> {
 }
 
 /// Draws the accepted writes, the throttled attempts and the shards over time.
-///
-/// # Errors
-/// Fails if the file cannot be written.
-pub fn render_svg(story: &Story, path: &Path) -> Result<(), Box<dyn Error>> {
+pub(super) fn render_svg(story: &Story, path: &Path) -> Result<(), Box<dyn Error>> {
     let mut svg = String::new();
     draw(story, &mut svg)?;
     std::fs::write(path, svg).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -226,7 +210,8 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::demo::{Checked, DemoOptions};
+    use crate::demo::DemoOptions;
+    use crate::demo::check::Checked;
 
     fn story(offered: f64, checked: Checked) -> Story {
         let outcome = Outcome { offered, checked, ..Outcome::default() };
@@ -237,10 +222,10 @@ mod tests {
     #[test]
     fn a_load_that_the_machine_could_not_offer_is_reported() {
         let text = table(&story(1_000.4, Checked::default()));
-        let few = "\nsharded: the machine could offer only 1,000 of 5,000 writes a second";
+        let few = "\nsharded: only 1,000 of 5,000 writes a second reached the table";
         assert!(text.contains(few), "{text}");
-        assert!(!text.contains("\none shard: the machine"), "{text}");
-        assert!(!table(&story(4_800.0, Checked::default())).contains("could offer"));
+        assert!(!text.contains("\none shard: only"), "{text}");
+        assert!(!table(&story(4_800.0, Checked::default())).contains("reached the table"));
     }
 
     #[test]

@@ -8,13 +8,14 @@ use std::time::Duration;
 use shard_scaler::ScalerConfig;
 use sharding::maintenance::{ScalingDecision, ScalingEvent, ScalingStep};
 use sharding::{PARTITION_WRITE_UNITS, PartitionKey, ShardCount, TableConfig};
+use tokio::io::AsyncWriteExt;
+use tokio::process::ChildStdin;
 use tokio::sync::broadcast::Receiver;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::boto3::Boto3;
 use super::check::{Checked, check_on};
-use super::{Client, DemoOptions, ITEM_BYTES, KEY};
+use super::{Client, DemoOptions, ITEM_BYTES, KEY, boto3};
 use crate::decisions::Decision;
 use crate::traffic::{Generated, Latencies, LoadPlan, Totals, generate};
 use crate::{Edition, ServeOptions, wake};
@@ -27,41 +28,45 @@ const STEADY_SECONDS: usize = 3;
 pub(super) const FULL_LOAD_SHARE: f64 = 0.95;
 /// Writes that a window may miss at its two edges.
 const MAX_EDGE_WRITES: f64 = 2.0;
+/// Duration of a raise; in DynamoDB, it takes minutes.
+const WARMING_SECONDS: u32 = 10;
+/// The most partitions that a raise gives a table that is short of them.
+const MAX_PARTITIONS: u64 = 40;
 const METADATA_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The measurements of one second.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Second {
+pub(super) struct Second {
     /// Seconds since the demo began.
-    pub at: f64,
+    pub(super) at: f64,
     /// Stored writes per second.
-    pub accepted: f64,
+    pub(super) accepted: f64,
     /// Throttled attempts per second.
-    pub throttled: f64,
+    pub(super) throttled: f64,
     /// Rejected writes per second.
-    pub failed: f64,
+    pub(super) failed: f64,
     /// Shards that writers use.
-    pub shards: u32,
+    pub(super) shards: u32,
 }
 
 /// The result of the demo for one key.
 #[derive(Debug, Clone, Default)]
-pub struct Outcome {
+pub(super) struct Outcome {
     /// The measurements of every second.
-    pub seconds: Vec<Second>,
+    pub(super) seconds: Vec<Second>,
     /// Seconds from the rise until the whole load had responses and less than 1 % was throttled.
     /// `None` if that never happened.
-    pub relieved_after: Option<f64>,
+    pub(super) relieved_after: Option<f64>,
     /// The writes since the rise. A machine that cannot keep up sends fewer than requested.
     pub(super) totals: Totals,
     /// Writes per second since the rise that reached the table: they were stored, rejected, or
     /// throttled at least once.
-    pub offered: f64,
+    pub(super) offered: f64,
     /// Latency of the writes in the last third of the demo, in milliseconds: the median and the
     /// 99th percentile.
-    pub latency_ms: Option<[f64; 2]>,
+    pub(super) latency_ms: Option<[f64; 2]>,
     /// The results of the read checks.
-    pub checked: Checked,
+    pub(super) checked: Checked,
 }
 
 pub(super) struct Side {
@@ -70,21 +75,20 @@ pub(super) struct Side {
     generated: Generated,
     began: Instant,
     last_sample: Instant,
-    /// Empty if the Python program writes. Dropping it ends the load.
+    /// The generated load. Dropping it ends the load.
     load: JoinSet<()>,
     /// The requested writes per second, and since when.
     writes: u32,
     load_began: Instant,
-    /// The Python program, if it writes.
-    boto3: Option<Boto3>,
-    /// The writes that the engine's partitions have rejected.
-    rejected: u64,
+    /// The input of the Python program, if it writes.
+    boto3: Option<ChildStdin>,
     seconds: Vec<Second>,
     /// Of the writes in the last third of the demo.
     late: Latencies,
     ends: u32,
     checked: Arc<Mutex<Checked>>,
-    /// The checks, and what wakes the shard-scaler when the table is short of partitions.
+    /// The checks, the Python program with its endpoint, and what wakes the shard-scaler when the
+    /// table is short of partitions.
     background: JoinSet<()>,
     /// The partitions at the start.
     partitions: usize,
@@ -119,10 +123,10 @@ impl Side {
             endpoint_port: 0,
             partitions: options.partitions,
             partition_write_units: options.partition_write_units,
-            warming: options.warming,
+            warming: WARMING_SECONDS,
             ..ServeOptions::default()
         };
-        let max_warm_write_units = u64::from(options.budget) * PARTITION_WRITE_UNITS;
+        let max_warm_write_units = MAX_PARTITIONS * PARTITION_WRITE_UNITS;
         let of_scaler = ScalerConfig { max_warm_write_units, ..ScalerConfig::default() };
         let mut edition = Edition::start_with(&serve, config, of_scaler).await?;
         let now = Instant::now();
@@ -133,7 +137,9 @@ impl Side {
         background.spawn(check_on(table, generated.clone(), Arc::clone(&checked)));
         let boto3 = match options.client {
             Client::Api => None,
-            Client::Boto3 => Some(Boto3::start(&mut edition, generated.clone()).await?),
+            Client::Boto3 => {
+                Some(boto3::start(&mut edition, generated.clone(), &mut background).await?)
+            }
         };
         Ok(Self {
             events: edition.table().maintenance().events(),
@@ -148,7 +154,6 @@ impl Side {
             writes: 0,
             load_began: now,
             boto3,
-            rejected: 0,
             seconds: Vec::new(),
             late: Latencies::default(),
             ends: options.seconds,
@@ -161,35 +166,19 @@ impl Side {
         self.load = JoinSet::new();
         (self.writes, self.load_began) = (writes, Instant::now());
         self.generated.restart();
-        if let Some(boto3) = &mut self.boto3 {
-            boto3.load(writes).await?;
-        } else {
-            let (partition_key, item_size) = (KEY.to_owned(), ITEM_BYTES);
-            let plan = LoadPlan { partition_key, writes, item_size, ..LoadPlan::default() };
-            let functions = self.edition.functions().clone();
-            self.load.spawn(generate(functions, plan, self.generated.clone()));
+        if let Some(input) = &mut self.boto3 {
+            return input.write_all(format!("{writes}\n").as_bytes()).await;
         }
+        let (partition_key, item_size) = (KEY.to_owned(), ITEM_BYTES);
+        let plan = LoadPlan { partition_key, writes, item_size, ..LoadPlan::default() };
+        let functions = self.edition.functions().clone();
+        self.load.spawn(generate(functions, plan, self.generated.clone()));
         Ok(())
-    }
-
-    /// The writes that the engine's partitions have rejected since the last call. A program of its
-    /// own does not say them.
-    fn newly_rejected(&mut self) -> u64 {
-        let table = &self.edition.table().config().table_name;
-        let Some(engine) = self.edition.engine() else { return 0 };
-        let rejected = engine.traffic(table).throttled_writes;
-        let new = rejected.saturating_sub(self.rejected);
-        self.rejected = rejected;
-        new
     }
 
     /// Records the last second. Returns the scaling decisions as text.
     pub(super) async fn record_second(&mut self) -> Result<Vec<String>, Box<dyn Error>> {
-        let mut counts = self.edition.functions().meter.take();
-        if self.boto3.is_some() {
-            counts.throttled = self.newly_rejected();
-            self.generated.throttled_some(counts.throttled);
-        }
+        let counts = self.edition.functions().meter.take();
         let table = self.edition.table();
         let passed = self.last_sample.elapsed().as_secs_f64().max(0.1);
         self.last_sample = Instant::now();
@@ -224,8 +213,9 @@ impl Side {
         Ok(lines)
     }
 
-    pub(super) fn last(&self) -> Option<&Second> {
-        self.seconds.last()
+    /// The stored writes per second of the last second.
+    pub(super) fn accepted(&self) -> f64 {
+        self.seconds.last().map_or(0.0, |second| second.accepted)
     }
 
     pub(super) fn end(mut self, step_at: u32) -> Outcome {

@@ -77,19 +77,17 @@ impl Generated {
         self.lock().totals.sent += 1;
     }
 
-    pub(crate) fn throttled_some(&self, attempts: u64) {
-        self.lock().totals.throttled += attempts;
-    }
-
-    /// Counts a response: of a stored item, which has this sort key, or of a write that failed.
-    pub(crate) fn answered_one(&self, stored: Option<u64>) {
+    /// Counts the response to the write of this sort key, with its throttled attempts.
+    pub(crate) fn answered(&self, sort_key: u64, is_stored: bool, throttled: u64) {
         let mut numbers = self.lock();
-        match stored {
-            Some(_) => numbers.totals.stored += 1,
-            None => numbers.totals.failed += 1,
+        numbers.totals.throttled += throttled;
+        if !is_stored {
+            numbers.totals.failed += 1;
+            return;
         }
+        numbers.totals.stored += 1;
         if let Some(acknowledged) = &mut numbers.acknowledged {
-            acknowledged.extend(stored);
+            acknowledged.push(sort_key);
         }
     }
 
@@ -141,8 +139,8 @@ pub(crate) async fn generate(functions: Functions, plan: LoadPlan, generated: Ge
                 generated.sent_one();
                 let (data, generated, sort_key) = (Arc::clone(&data), generated.clone(), sort_key);
                 pending.spawn(async move {
-                    let is_stored = post(&functions, &key, sort_key, &data, &generated).await;
-                    generated.answered_one(is_stored.then_some(sort_key));
+                    let (is_stored, throttled) = post(&functions, &key, sort_key, &data).await;
+                    generated.answered(sort_key, is_stored, throttled);
                     drop(slot);
                 });
             } else {
@@ -194,21 +192,15 @@ impl Due {
     }
 }
 
-/// Stores an item through the API. Returns whether it was stored.
-async fn post(
-    functions: &Functions,
-    key: &str,
-    sort_key: u64,
-    data: &str,
-    generated: &Generated,
-) -> bool {
+/// Stores an item through the API. Returns whether it was stored, and the throttled attempts.
+async fn post(functions: &Functions, key: &str, sort_key: u64, data: &str) -> (bool, u64) {
     let is_number = functions.table.config().sort_key_type == SortKeyType::Number;
     let sort_key = if is_number { json!(sort_key) } else { json!(sort_key.to_string()) };
     let body = json!({"partition_key": key, "sort_key": sort_key, "attributes": {"data": data}});
     let request = request("POST", "/items", Body::from(body.to_string()));
     let response = functions.respond(request).await;
-    generated.throttled_some(number(response.headers(), writer::THROTTLED_HEADER));
-    response.status() == StatusCode::CREATED
+    let throttled = number(response.headers(), writer::THROTTLED_HEADER);
+    (response.status() == StatusCode::CREATED, throttled)
 }
 
 struct Choice {

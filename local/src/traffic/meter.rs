@@ -82,21 +82,16 @@ impl Meter {
 
     pub(crate) fn write(&self, response: &Response<Body>, took: Duration) {
         let (stored, failed) = items(response);
-        let throttled = number(response.headers(), writer::THROTTLED_HEADER);
+        self.writes(stored, failed, number(response.headers(), writer::THROTTLED_HEADER), took);
+    }
+
+    /// Counts the items and the throttled attempts of a request.
+    pub(crate) fn writes(&self, stored: u64, failed: u64, throttled: u64, took: Duration) {
         self.count(|counts| {
             counts.write_latency.record(took);
             counts.accepted += stored;
             counts.failed += failed;
             counts.throttled += throttled;
-        });
-    }
-
-    /// Counts a put that did not go through the API.
-    pub(crate) fn put(&self, is_stored: bool, took: Duration) {
-        self.count(|counts| {
-            counts.write_latency.record(took);
-            counts.accepted += u64::from(is_stored);
-            counts.failed += u64::from(!is_stored);
         });
     }
 

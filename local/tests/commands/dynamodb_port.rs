@@ -1,5 +1,4 @@
-//! The DynamoDB port, as a program sees it that expects DynamoDB: headers, ARNs, and what it asks
-//! about the account and the tables.
+//! The DynamoDB port, as a program sees it that expects DynamoDB: headers and ARNs.
 
 use std::collections::HashSet;
 
@@ -110,27 +109,5 @@ async fn arns_name_the_region_of_the_caller() {
         let own = &record["dynamodb"]["NewImage"]["itsArn"]["S"];
         assert_eq!(own, "arn:aws:dynamodb:dynoxide:1:x", "a user's data stays as it is");
     }
-    edition.stop().await;
-}
-
-#[tokio::test]
-async fn the_account_and_the_backups_are_described() {
-    let edition = TestEdition::start(ServeOptions::default(), config()).await;
-    let caller = Caller { edition: &edition, region: Some("eu-west-1") };
-    let limits = caller.dynamodb("DescribeLimits", json!({})).await;
-    assert_eq!(limits["AccountMaxWriteCapacityUnits"], 80_000);
-    assert_eq!(limits["TableMaxReadCapacityUnits"], 40_000);
-
-    let of = |name: &str| json!({"TableName": name});
-    let backups = caller.dynamodb("DescribeContinuousBackups", of("items")).await;
-    let description = &backups["ContinuousBackupsDescription"];
-    assert_eq!(description["ContinuousBackupsStatus"], "ENABLED");
-    let recovery = &description["PointInTimeRecoveryDescription"];
-    assert_eq!(recovery["PointInTimeRecoveryStatus"], "DISABLED");
-    let operation = "DynamoDB_20120810.DescribeContinuousBackups";
-    let missing = caller.send(operation, &of("no-such-table")).await;
-    assert_eq!(missing.status(), 400);
-    let error: Value = missing.json().await.expect("JSON");
-    assert!(error["__type"].as_str().unwrap_or_default().ends_with("#TableNotFoundException"));
     edition.stop().await;
 }

@@ -15,11 +15,11 @@ use futures_util::stream::{self, Stream, StreamExt};
 use crate::client::content::IntoValue;
 use crate::client::maintenance::Maintenance;
 use crate::client::request::{
-    Append, BatchGet, BatchWrite, Create, Delete, Get, Put, Query, ReadShards, ReadWidthHistory,
-    SetShards, Single, Target, Update,
+    Append, BatchGet, BatchWrite, Create, Delete, Get, Put, Query, Single, Target, Update,
 };
 use crate::config::TableConfig;
 use crate::engine::TableEngine;
+use crate::engine::maintenance::Within;
 use crate::values::key::{KeyError, PartitionKey, SortKey};
 
 /// A DynamoDB table whose hot partition keys are spread over shards.
@@ -104,11 +104,11 @@ impl ShardedTable {
         &self.handle.engine
     }
 
-    /// What an operator of the table does, and a schedule: shrink keys, settle them, repair the
-    /// metadata.
+    /// What an operator of the table does, and a schedule: grow keys ahead of a known peak, shrink
+    /// and settle them, read and repair the metadata.
     #[must_use]
     pub fn maintenance(&self) -> Maintenance {
-        Maintenance::new(self.clone())
+        Maintenance { engine: self.engine().clone(), within: Within::default() }
     }
 
     /// A time-ordered unique sort key for an item that came without one: a UUID of version 7. For
@@ -381,51 +381,6 @@ impl ShardedTable {
         Query::new(self.clone(), key)
     }
 
-    /// Reads the number of shards of a partition key.
-    ///
-    /// # Errors
-    /// [`ReadError`](crate::ReadError): the kinds of every read.
-    pub fn shards(&self, key: impl TryInto<PartitionKey, Error: Into<KeyError>>) -> ReadShards {
-        ReadShards::new(self.clone(), key)
-    }
-
-    /// Raises a partition key to this number of shards ahead of a known peak. The output is the
-    /// number that it has then, and writers use it. A key with at least that many keeps them.
-    /// Growing takes about a second and a half.
-    ///
-    /// # Errors
-    /// [`WriteError`](crate::WriteError): kind `Invalid` if the number is 0, over
-    /// [`TableConfig::max_shards`] or below the present one, `Contended` if another process was
-    /// changing the key, and the kinds of every write.
-    ///
-    /// ```
-    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
-    /// # in_process::with_table(async |table| {
-    /// assert_eq!(table.set_shards("black-friday", 16).await?, 16);
-    /// assert_eq!(table.shards("black-friday").await?, 16);
-    /// # Ok(()) });
-    /// ```
-    pub fn set_shards(
-        &self,
-        key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
-        to: u32,
-    ) -> SetShards {
-        SetShards::new(self.clone(), key, to)
-    }
-
-    /// Reads the widths that a partition key has had. The decoder of the table's stream,
-    /// `dynamodb-write-sharding-stream`, needs them to distinguish the changes of users from the
-    /// product's own. Strongly consistent.
-    ///
-    /// # Errors
-    /// [`ReadError`](crate::ReadError): the kinds of every read.
-    pub fn width_history(
-        &self,
-        key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
-    ) -> ReadWidthHistory {
-        ReadWidthHistory::new(self.clone(), key)
-    }
-
     /// Waits until the background work of this table and its clones is done: mainly keys that are
     /// getting more shards. Call it after the last request, before the process ends. The table can
     /// still be used afterwards.
@@ -445,12 +400,10 @@ struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        let tasks = self.engine.background_tasks();
+        let (tasks, growing) = self.engine.unfinished();
         if tasks == 0 {
             return;
         }
-        let growing: Vec<String> =
-            self.engine.changing_keys().iter().map(ToString::to_string).collect();
         tracing::warn!(
             tasks,
             ?growing,

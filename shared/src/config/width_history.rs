@@ -106,38 +106,3 @@ impl WidthHistory {
         self.is_draining || self.drained_at.is_some_and(|at| at >= seconds)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::protocol::growth::GrowthRecord;
-    use crate::protocol::metadata::Change;
-    use crate::values::key::tests::count;
-
-    fn widths(changes: &[(Change, u64)]) -> WidthHistory {
-        let metadata =
-            changes.iter().fold(ShardMetadata::unregistered(), |metadata, (change, now)| {
-                metadata.apply(change, *now).expect("it fits")
-            });
-        WidthHistory::of(Some(&metadata), &TableConfig::new("items", "items-metadata"), 9_999)
-    }
-
-    fn close(to: u32) -> Change {
-        Change::Close { to: count(to), growth: GrowthRecord::default() }
-    }
-
-    #[test]
-    fn each_era_has_its_width_until_a_drain_forgets_it() {
-        let grown = [(close(8), 10), (Change::Open, 12), (close(2), 20), (Change::Open, 22)];
-        let begun = (Change::BeginDrain { busy_until: 90 }, 30);
-        let settled = (Change::FinishDrain { keep_first: false }, 40);
-        let era = |era, width| InForce::Era { era, width: count(width) };
-        let before = widths(&grown);
-        let found: Vec<InForce> = [0, 11, 12, 21, 22, 99].map(|at| before.at(at)).into();
-        assert_eq!(found, [era(1, 1), era(1, 1), era(2, 8), era(2, 8), era(3, 2), era(3, 2)]);
-        assert_eq!((before.of_era(2), before.of_era(4)), (Some(count(8)), None));
-        let after = widths(&[&grown[..], &[begun, settled]].concat());
-        assert_eq!((after.at(21), after.at(22)), (InForce::Below(3), era(3, 2)));
-        assert!(after.may_have_been_drained(40) && !after.may_have_been_drained(41));
-    }
-}

@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout_at};
 
+use crate::engine::job::KeyJob;
+use crate::engine::maintenance::Maintenance;
 use crate::engine::views::filling::table_item_gone;
-use crate::engine::views::keys::KeyJob;
 use crate::engine::views::mode::New;
 use crate::engine::{Deadline, Inner, TableEngine, locked};
 use crate::protocol::armed::{
@@ -27,6 +28,44 @@ use crate::values::key::{PartitionKey, ShardKeys, SortKey};
 
 /// The largest number of items that an instance remembers to have written.
 pub(super) const MAX_WRITTEN_ITEMS: usize = 10_000;
+
+/// The table's patterns of armed keys, under their lease.
+#[derive(Debug, Clone)]
+pub struct Patterns {
+    view: Arc<ArmedView>,
+    engine: TableEngine,
+}
+
+impl Patterns {
+    /// Whether a pattern matches the key.
+    pub fn matches(&self, key: &PartitionKey) -> bool {
+        self.view.armed.matches(key)
+    }
+
+    /// Whether no key is armed.
+    pub fn are_none(&self) -> bool {
+        self.view.armed.patterns().len() == 0
+    }
+
+    /// Whether they may still be relied on. A request about a key that none matches is sent only
+    /// then.
+    pub fn last(&self) -> bool {
+        let inner = &self.engine.inner;
+        self.view.is_valid(inner.environment.now(), inner.config.pattern_lease)
+    }
+}
+
+impl TableEngine {
+    /// The table's patterns of armed keys, within their lease.
+    ///
+    /// # Errors
+    /// [`TableError`] if they cannot be read, or if this process is configured for another table.
+    pub async fn patterns(&self, deadline: Deadline) -> Result<Patterns, TableError> {
+        self.inner.check_agreement()?;
+        let view = self.inner.leased_patterns(deadline).await?;
+        Ok(Patterns { view, engine: self.clone() })
+    }
+}
 
 /// What this instance knows of the table item besides the size of the directory.
 #[derive(Debug, Default)]
@@ -154,7 +193,7 @@ impl KeyJob<'_> {
     fn renew_agreement(&self) {
         let (arming, now) = (&self.inner.arming, self.inner.environment.now());
         if arming.known().is_some_and(|view| !view.is_valid(now, PATTERN_LEASE)) {
-            self.beside(&arming.is_renewing, |inner, _, _| async move {
+            self.beside(&arming.is_renewing, |inner, _| async move {
                 let soon = Instant::now() + ATTEMPT_TIMEOUT;
                 if let Err(error) = inner.read_table_item(soon).await {
                     tracing::warn!(%error, "the settings of the table could not be compared");
@@ -211,7 +250,7 @@ impl KeyJob<'_> {
 
     /// `None` if the key is armed: a pattern counts, or the directory lists it. Otherwise the epoch
     /// second from which a pattern counts, if there is one.
-    pub(crate) async fn not_armed_before(&self) -> Result<Option<Option<u64>>, TableError> {
+    pub async fn not_armed_before(&self) -> Result<Option<Option<u64>>, TableError> {
         let (inner, key) = (self.inner, self.key);
         inner.check_agreement()?;
         let lease = inner.config.pattern_lease;
@@ -223,20 +262,37 @@ impl KeyJob<'_> {
         }
         self.renew_agreement();
         match found {
-            MayGrow::NotBefore(from) if self.leased_or_new_view().await?.layout.generation == 0 => {
-                Ok(Some(from))
-            }
+            MayGrow::NotBefore(from) if self.view().await?.layout.generation == 0 => Ok(Some(from)),
             MayGrow::Yes | MayGrow::NotBefore(_) | MayGrow::Look => Ok(None),
         }
     }
 }
 
-impl TableEngine {
-    /// Arms the keys of a pattern, and returns the epoch second from which it counts.
-    pub async fn arm(&self, pattern: &KeyPattern, deadline: Deadline) -> Result<u64, TableError> {
-        let inner = &self.inner;
+impl Maintenance {
+    /// Arms the keys of a pattern: once it counts, the product writes them, and they may grow, so no
+    /// other program may write them any more. Returns the epoch second from which the pattern
+    /// counts: 18 minutes from now, or with [`TableConfig::drain_wait`](crate::TableConfig) after
+    /// that wait. A pattern that has a time keeps it. It also tags the main table with the name of
+    /// its metadata table, so that no other deployment arms its keys.
+    ///
+    /// # Errors
+    /// [`TableError::Rejected`] if the table has 100 patterns.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// // In a table that was empty at first, every key is armed.
+    /// assert_eq!(table.maintenance().arm(&"*".parse()?).await?, 0);
+    /// assert!(table.maintenance().arm(&"prefix:a".parse()?).await? > 0);
+    /// table.maintenance().disarm(&"prefix:a".parse()?).await?;
+    /// assert_eq!(table.maintenance().armed().await?.len(), 1);
+    /// # Ok(()) });
+    /// ```
+    pub async fn arm(&self, pattern: &KeyPattern) -> Result<u64, TableError> {
+        let (inner, deadline) = (&self.engine.inner, self.until());
+        inner.retrying(deadline, || inner.tables.tag()).await?;
         inner.claim_once(deadline).await?;
-        let armed = self.armed(deadline).await?;
+        let armed = inner.armed(deadline).await?;
         match armed.patterns().find(|(stored, _)| *stored == pattern) {
             Some((_, Some(from))) => return Ok(from),
             None if armed.patterns().len() >= MAX_PATTERNS => {
@@ -253,16 +309,21 @@ impl TableEngine {
         let count = || inner.tables.settle_pattern(pattern, mark, Some(from));
         let counted = inner.retrying(deadline, count).await;
         // A repetition is refused by the attempt before it.
-        let armed = self.armed(deadline).await?;
+        let armed = inner.armed(deadline).await?;
         let is_stored = armed.patterns().any(|stored| stored == (pattern, Some(from)));
         if is_stored { Ok(from) } else { counted.map(|()| from) }
     }
 
     /// Removes a pattern that does not count yet. First it loses its time, so that a late request
-    /// cannot remove one that counts.
-    pub async fn disarm(&self, pattern: &KeyPattern, deadline: Deadline) -> Result<(), TableError> {
-        let inner = &self.inner;
-        let (from, left) = self.stored_pattern(pattern, deadline).await?;
+    /// cannot remove one that counts. For one that counts, see
+    /// [`begin_disarming`](Self::begin_disarming).
+    ///
+    /// # Errors
+    /// [`TableError::ConditionFailed`] if there is no such pattern, or it counts, or will within two
+    /// minutes.
+    pub async fn disarm(&self, pattern: &KeyPattern) -> Result<(), TableError> {
+        let (inner, deadline) = (&self.engine.inner, self.until());
+        let (from, left) = inner.stored_pattern(pattern, deadline).await?;
         let counts_soon = || {
             let by = removable_from(inner.environment.now(), inner.config.pattern_lease);
             from.is_some_and(|from| from <= by)
@@ -270,16 +331,40 @@ impl TableEngine {
         if counts_soon() {
             return Err(TableError::ConditionFailed);
         }
-        self.check_covered(&left, deadline).await?;
+        inner.check_covered(&left, deadline).await?;
         let mark = &inner.mark();
         inner.retrying(deadline, || inner.tables.mark_pattern(pattern, mark, from)).await?;
         if counts_soon() {
             // Some process may count it by now. Without a time it stays, and can be armed again.
             return Err(TableError::ConditionFailed);
         }
-        self.remove_pattern(pattern, mark, deadline).await
+        inner.remove_pattern(pattern, mark, deadline).await
     }
 
+    /// The table's patterns, each with the epoch second from which it counts; `None` if it was not
+    /// given a time, because its process stopped: arm it again.
+    pub async fn armed(&self) -> Result<Vec<(KeyPattern, Option<u64>)>, TableError> {
+        let armed = self.engine.inner.armed(self.until()).await?;
+        Ok(armed.patterns().map(|(pattern, from)| (pattern.clone(), from)).collect())
+    }
+
+    /// What stands against arming keys of the main table. Look at it first: docs/adopting.md.
+    pub async fn arming_obstacles(&self) -> Result<Vec<ArmingObstacle>, TableError> {
+        let inner = &self.engine.inner;
+        inner.retrying(self.until(), || inner.tables.arming_obstacles()).await
+    }
+
+    /// Whether a key is armed: `None` if it is; otherwise the epoch second from which a pattern
+    /// counts that matches it, if there is one.
+    pub async fn not_armed_before(
+        &self,
+        key: &PartitionKey,
+    ) -> Result<Option<Option<u64>>, TableError> {
+        self.engine.inner.job(key, self.until()).not_armed_before().await
+    }
+}
+
+impl Inner {
     /// The time of a stored pattern, if it has one, and the other patterns.
     /// [`TableError::ConditionFailed`] if it is not stored.
     pub(crate) async fn stored_pattern(
@@ -287,7 +372,7 @@ impl TableEngine {
         pattern: &KeyPattern,
         deadline: Deadline,
     ) -> Result<(Option<u64>, Armed), TableError> {
-        self.inner.claim_once(deadline).await?;
+        self.claim_once(deadline).await?;
         let armed = self.armed(deadline).await?;
         let stored = armed.patterns().find(|(stored, _)| *stored == pattern);
         let (_, from) = stored.ok_or(TableError::ConditionFailed)?;
@@ -301,8 +386,8 @@ impl TableEngine {
         mark: &str,
         deadline: Deadline,
     ) -> Result<(), TableError> {
-        let remove = || self.inner.tables.settle_pattern(pattern, mark, None);
-        let removed = self.inner.retrying(deadline, remove).await;
+        let remove = || self.tables.settle_pattern(pattern, mark, None);
+        let removed = self.retrying(deadline, remove).await;
         // A repetition is refused by the attempt before it.
         let armed = self.armed(deadline).await?;
         if armed.patterns().all(|(stored, _)| stored != pattern) { Ok(()) } else { removed }
@@ -317,12 +402,14 @@ impl TableEngine {
     ) -> Result<Option<PartitionKey>, TableError> {
         let mut after = None;
         loop {
-            let (keys, next) = self.list_keys(after.as_ref(), deadline).await?;
-            let uncovered = keys.into_iter().find(|(key, metadata)| {
-                metadata.layout().is_listed(self.inner.config.adopt_shards) && !armed.matches(key)
+            let list = || self.tables.list_metadata(after.as_ref());
+            let (keys, next) = self.retrying(deadline, list).await?;
+            let mut listed = keys.into_iter().filter_map(|(key, raw)| {
+                let layout = raw.parse().ok()?.layout();
+                layout.is_listed(self.config.adopt_shards).then_some(key)
             });
-            match (uncovered, next) {
-                (Some((key, _)), _) => return Ok(Some(key)),
+            match (listed.find(|key| !armed.matches(key)), next) {
+                (Some(key), _) => return Ok(Some(key)),
                 (None, None) => return Ok(None),
                 (None, next) => after = next,
             }
@@ -330,55 +417,32 @@ impl TableEngine {
     }
 
     /// The table's patterns as they are now. None in a table that no process has claimed.
-    pub async fn armed(&self, deadline: Deadline) -> Result<Armed, TableError> {
-        let table = self.inner.read_table_item(deadline).await?;
+    async fn armed(&self, deadline: Deadline) -> Result<Armed, TableError> {
+        let table = self.read_table_item(deadline).await?;
         Ok(table.map(|table| table.armed).unwrap_or_default())
-    }
-
-    /// What stands against arming keys of the main table.
-    pub async fn arming_obstacles(
-        &self,
-        deadline: Deadline,
-    ) -> Result<Vec<ArmingObstacle>, TableError> {
-        let inner = &self.inner;
-        inner.retrying(deadline, || inner.tables.arming_obstacles()).await
-    }
-
-    /// Tags the main table with the name of its metadata table.
-    pub async fn tag(&self, deadline: Deadline) -> Result<(), TableError> {
-        self.inner.retrying(deadline, || self.inner.tables.tag()).await
-    }
-
-    /// `None` if the key is armed; otherwise the epoch second from which a pattern counts, if any.
-    pub async fn not_armed_before(
-        &self,
-        key: &PartitionKey,
-        deadline: Deadline,
-    ) -> Result<Option<Option<u64>>, TableError> {
-        self.inner.job(key, deadline).not_armed_before().await
     }
 
     /// After a rebuild: if the patterns are lost, and the survey found no item of another program,
     /// every key is armed, two minutes from now. If they match less than the keys that have grown,
     /// a pattern without a time matches every key, so that reads look at all pages.
-    pub async fn restore_patterns(
+    pub(crate) async fn restore_patterns(
         &self,
         survey: &Survey,
         deadline: Deadline,
     ) -> Result<(), TableError> {
-        let (inner, all, mark) = (&self.inner, KeyPattern::All, &self.inner.mark());
+        let (all, mark) = (KeyPattern::All, &self.mark());
         let armed = self.armed(deadline).await?;
-        let is_ours = armed == Armed::lost() && survey.foreign() + survey.unknown() == 0;
+        let is_ours = armed == Armed::lost() && survey.foreign + survey.unknown == 0;
         if !is_ours && self.uncovered_key(&armed, deadline).await?.is_none() {
             return Ok(());
         }
-        inner.retrying(deadline, || inner.tables.mark_pattern(&all, mark, None)).await?;
+        self.retrying(deadline, || self.tables.mark_pattern(&all, mark, None)).await?;
         if is_ours {
             // By then no process relies on patterns from before the loss.
-            let from = removable_from(inner.environment.now(), inner.config.pattern_lease);
-            let count = || inner.tables.settle_pattern(&all, mark, Some(from));
-            inner.retrying(deadline, count).await?;
+            let from = removable_from(self.environment.now(), self.config.pattern_lease);
+            let count = || self.tables.settle_pattern(&all, mark, Some(from));
+            self.retrying(deadline, count).await?;
         }
-        inner.read_table_item(deadline).await.map(drop)
+        self.read_table_item(deadline).await.map(drop)
     }
 }

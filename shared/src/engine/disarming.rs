@@ -6,7 +6,8 @@
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use crate::engine::{Deadline, TableEngine};
+use crate::engine::maintenance::Maintenance;
+use crate::engine::{Deadline, Inner};
 use crate::protocol::armed::{Armed, KeyPattern, counts_from};
 use crate::protocol::survey::place_of;
 use crate::protocol::version::Version;
@@ -28,11 +29,11 @@ pub struct Disarming {
     pub may_continue_at: u64,
 }
 
-/// A page of the main table whose disarmed items are as they were without the product.
+/// Items of the main table, of which the disarmed ones are as they were without the product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct PlainPage {
-    /// The items of the page.
+pub struct PlainItems {
+    /// All items.
     pub items: u64,
     /// The items of which attributes were removed.
     pub changed: u64,
@@ -40,38 +41,62 @@ pub struct PlainPage {
     pub tombstones: u64,
 }
 
-impl TableEngine {
-    /// Takes the time from a pattern.
-    pub async fn begin_disarming(
-        &self,
-        pattern: &KeyPattern,
-        deadline: Deadline,
-    ) -> Result<Disarming, TableError> {
-        let inner = &self.inner;
-        let (from, left) = self.stored_pattern(pattern, deadline).await?;
-        self.check_covered(&left, deadline).await?;
+impl Maintenance {
+    /// Begins to disarm a pattern that counts: it loses its time. Stop all processes of the product
+    /// before. From [`Disarming::may_continue_at`] on, 18 minutes later, call
+    /// [`disarm_items`](Self::disarm_items): it removes what the product has stored in the items of
+    /// its keys. Then [`end_disarming`](Self::end_disarming) removes the pattern.
+    ///
+    /// # Errors
+    /// [`TableError::ConditionFailed`] if there is no such pattern; [`TableError::Rejected`] if one of
+    /// its keys has grown.
+    pub async fn begin_disarming(&self, pattern: &KeyPattern) -> Result<Disarming, TableError> {
+        let (inner, deadline) = (&self.engine.inner, self.until());
+        let (from, left) = inner.stored_pattern(pattern, deadline).await?;
+        inner.check_covered(&left, deadline).await?;
         let mark = inner.mark();
         inner.retrying(deadline, || inner.tables.mark_pattern(pattern, &mark, from)).await?;
         let may_continue_at = counts_from(inner.environment.now(), inner.config.arming_wait());
         Ok(Disarming { pattern: pattern.clone(), mark, left, may_continue_at })
     }
 
-    /// Removes what the product stored from the disarmed keys of one page of the main table.
-    pub async fn disarm_page(
+    /// Removes the product's attributes and tombstones from the items of disarmed keys. A repetition
+    /// that changes nothing shows that no process has written meanwhile. Calls `looked_at` after
+    /// each page of the main table with the number of items so far. A timeout counts for each page.
+    ///
+    /// # Errors
+    /// [`TableError::Rejected`] before [`Disarming::may_continue_at`], or if an item shows that a key
+    /// has grown or that a process still writes.
+    pub async fn disarm_items(
         &self,
         disarming: &Disarming,
-        after: Option<&ScanPosition>,
-        deadline: Deadline,
-    ) -> Result<(PlainPage, Option<ScanPosition>), TableError> {
-        let inner = &self.inner;
-        if self.epoch_seconds() < disarming.may_continue_at {
+        mut looked_at: impl FnMut(u64),
+    ) -> Result<PlainItems, TableError> {
+        if self.engine.now().epoch_seconds() < disarming.may_continue_at {
             let why = "an earlier request may still arrive: wait until `may_continue_at`";
             return Err(TableError::Rejected(why.into()));
         }
+        let (mut plain, mut after) = (PlainItems::default(), None);
+        loop {
+            after = self.disarm_page(disarming, &mut plain, after.as_ref()).await?;
+            looked_at(plain.items);
+            if after.is_none() {
+                return Ok(plain);
+            }
+        }
+    }
+
+    async fn disarm_page(
+        &self,
+        disarming: &Disarming,
+        plain: &mut PlainItems,
+        after: Option<&ScanPosition>,
+    ) -> Result<Option<ScanPosition>, TableError> {
+        let (inner, deadline) = (&self.engine.inner, self.until());
         let scanned = inner.retrying(deadline, || inner.tables.scan(after)).await?;
-        let (mut page, mut ours) = (PlainPage::default(), Vec::new());
+        let mut ours = Vec::new();
         for item in scanned.items {
-            page.items += 1;
+            plain.items += 1;
             let Some(item) = item else { continue };
             let logical = item.logical_key.as_deref();
             let place = place_of(&inner.config.shard_keys, &item.stored_key, logical);
@@ -84,15 +109,15 @@ impl TableEngine {
                 let why = format!("the key {key} has an item on shard {shard}: it has grown");
                 return Err(TableError::Rejected(why.into()));
             }
-            page.tombstones += u64::from(item.is_tombstone);
-            page.changed += u64::from(!item.is_tombstone);
+            plain.tombstones += u64::from(item.is_tombstone);
+            plain.changed += u64::from(!item.is_tombstone);
             ours.push(item);
         }
         let changes =
             ours.iter().map(|item| inner.retrying(deadline, move || inner.tables.make_plain(item)));
         let changed = stream::iter(changes.collect::<Vec<_>>()).buffer_unordered(CONCURRENCY);
         match changed.try_collect::<Vec<()>>().await {
-            Ok(_) => Ok((page, scanned.next)),
+            Ok(_) => Ok(scanned.next),
             Err(TableError::ConditionFailed) => {
                 let why = "an item was changed meanwhile: stop all processes that write";
                 Err(TableError::Rejected(why.into()))
@@ -101,16 +126,19 @@ impl TableEngine {
         }
     }
 
-    /// Removes the pattern.
-    pub async fn end_disarming(
-        &self,
-        disarming: Disarming,
-        deadline: Deadline,
-    ) -> Result<(), TableError> {
-        self.check_covered(&disarming.left, deadline).await?;
-        self.remove_pattern(&disarming.pattern, &disarming.mark, deadline).await
+    /// Removes the pattern, once its items are plain.
+    ///
+    /// # Errors
+    /// [`TableError::ConditionFailed`] if the pattern was armed again; [`TableError::Rejected`] if
+    /// one of its keys has grown.
+    pub async fn end_disarming(&self, disarming: Disarming) -> Result<(), TableError> {
+        let (inner, deadline) = (&self.engine.inner, self.until());
+        inner.check_covered(&disarming.left, deadline).await?;
+        inner.remove_pattern(&disarming.pattern, &disarming.mark, deadline).await
     }
+}
 
+impl Inner {
     /// Fails if a key has grown that none of these patterns matches.
     pub(crate) async fn check_covered(
         &self,

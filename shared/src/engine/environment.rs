@@ -1,4 +1,5 @@
-//! Time and randomness as parameters, so that a run can be replayed.
+//! Time and randomness as parameters, so that a run can be replayed, and retries with random pauses
+//! within a deadline.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -6,9 +7,11 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::engine::locked;
+use crate::engine::{Deadline, Inner, locked};
 use crate::protocol::view::{DRIFT_MARGIN, MAX_LEASE, Moment};
+use crate::table::error::TableError;
 
 /// The source of a table's time.
 pub trait Clock: Send + Sync + 'static {
@@ -25,8 +28,8 @@ pub trait Clock: Send + Sync + 'static {
 /// meanwhile. Between two invocations their deadlines tell how much time has passed at least, so the
 /// monotonic clock is put forward by what it has missed.
 #[derive(Debug)]
-pub struct SystemClock {
-    origin: tokio::time::Instant,
+struct SystemClock {
+    origin: Instant,
     missed_nanos: AtomicU64,
     /// The deadline of the first invocation, and the monotonic time when it began.
     first: OnceLock<(Duration, Duration)>,
@@ -34,7 +37,7 @@ pub struct SystemClock {
 
 impl Default for SystemClock {
     fn default() -> Self {
-        let origin = tokio::time::Instant::now();
+        let origin = Instant::now();
         Self { origin, missed_nanos: AtomicU64::default(), first: OnceLock::new() }
     }
 }
@@ -122,6 +125,62 @@ impl Environment {
 
     fn with_rng<T>(&self, draw: impl FnOnce(&mut StdRng) -> T) -> T {
         draw(&mut locked(&self.rng))
+    }
+}
+
+/// The longest pause before the first repetition. It doubles with each further one.
+const MAX_FIRST_PAUSE: Duration = Duration::from_millis(25);
+const MAX_PAUSE: Duration = Duration::from_millis(800);
+/// How often the first and the longest pause are doubled before the repetition of a throttled write
+/// of a page. A page takes few writes a second, and all changes of its keys wait for them.
+const SLOW_DOUBLINGS: u32 = 3;
+
+/// The pauses between the attempts of a request: exponential back-off with full jitter.
+#[derive(Debug, Default)]
+pub(crate) struct Backoff {
+    tries: u32,
+    doublings: u32,
+}
+
+impl Backoff {
+    /// Makes all further pauses longer, because the place is throttled and large.
+    pub(crate) const fn slow_down(&mut self) {
+        self.doublings = SLOW_DOUBLINGS;
+    }
+
+    /// Waits before the next attempt. Returns `false` at once if the deadline would come first.
+    pub(crate) async fn pause(&mut self, environment: &Environment, deadline: Deadline) -> bool {
+        let longest = MAX_FIRST_PAUSE.saturating_mul(1 << self.tries.min(10)).min(MAX_PAUSE);
+        let longest = longest * (1 << self.doublings);
+        self.tries += 1;
+        let pause = environment.jitter(longest);
+        let is_in_time = Instant::now() + pause < deadline;
+        if is_in_time {
+            sleep(pause).await;
+        }
+        is_in_time
+    }
+}
+
+impl Inner {
+    /// Repeats a request until it succeeds, fails permanently, or the deadline passes.
+    pub(crate) async fn retrying<T, F: Future<Output = Result<T, TableError>>>(
+        &self,
+        deadline: Deadline,
+        mut request: impl FnMut() -> F,
+    ) -> Result<T, TableError> {
+        let mut backoff = Backoff::default();
+        let mut last = TableError::Transient("no response came before the deadline".into());
+        loop {
+            match timeout_at(deadline, request()).await {
+                Err(_) => return Err(last),
+                Ok(Err(error)) if error.is_retryable() => last = error,
+                Ok(result) => return result,
+            }
+            if !backoff.pause(&self.environment, deadline).await {
+                return Err(last);
+            }
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 
 use crate::protocol::tag::ETag;
 use crate::table::error::{Cause, TableError};
-use crate::values::key::{KeyError, PartitionKey, SortKey};
+use crate::values::key::{PartitionKey, SortKey};
 use crate::values::patch::PatchError;
 
 type Source = Box<dyn Error + Send + Sync>;
@@ -44,14 +44,6 @@ impl InvalidRequest {
 
     pub(crate) fn of(what: impl Into<String>, why: impl fmt::Display) -> Self {
         Self { what: what.into(), why: why.to_string() }
-    }
-
-    pub(crate) fn partition_key(why: impl Into<KeyError>) -> Self {
-        Self::of("partition key", why.into())
-    }
-
-    pub(crate) fn sort_key(why: impl Into<KeyError>) -> Self {
-        Self::of("sort key", why.into())
     }
 }
 
@@ -177,10 +169,6 @@ pub enum WriteErrorKind {
     /// The item is not in the state that the request requires. Read it, and decide anew.
     #[error("the item is not in the state that the request names")]
     Precondition,
-    /// The key gets no more shards: its page of the directory, which all growing keys share, has
-    /// reached the largest size of an item.
-    #[error("the directory of sharded keys is full, so the key cannot grow")]
-    DirectoryFull,
     /// The key is not armed: another program may still write it. It can be written once a pattern
     /// counts that matches it (`maintenance().arm`).
     #[error("the key is not armed{}", not_before(*.from))]
@@ -302,7 +290,7 @@ pub enum ReadError {
     },
     /// The request is invalid.
     #[error(transparent)]
-    Invalid(InvalidRequest),
+    Invalid(#[from] InvalidRequest),
     /// The main table or the metadata table cannot be used, or rejects the request. Repeating does
     /// not help: the text names the table, and what to repair.
     #[error(transparent)]
@@ -317,12 +305,6 @@ impl ReadError {
     }
 }
 
-impl From<InvalidRequest> for ReadError {
-    fn from(error: InvalidRequest) -> Self {
-        Self::Invalid(error)
-    }
-}
-
 impl From<TableError> for ReadError {
     fn from(error: TableError) -> Self {
         match error {
@@ -333,40 +315,7 @@ impl From<TableError> for ReadError {
             | TableError::Lost(_)
             | TableError::Rejected(_)
             | TableError::Damaged(_)
-            | TableError::Unsupported(_)
             | TableError::Unusable(_)) => Self::Table(error),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::policy::capacity::CapacityScope;
-
-    #[test]
-    fn a_failed_read_names_the_deadline_or_the_limit() {
-        for (error, text) in [
-            (TableError::Transient("no page came".into()), "the deadline passed: no page came"),
-            (
-                TableError::Conflict,
-                "the deadline passed: another request was changing the same item",
-            ),
-            (
-                TableError::Capacity(CapacityScope::KeyRange),
-                "no capacity before the deadline (key-range)",
-            ),
-            // DynamoDB gave no reason.
-            (
-                TableError::Capacity(CapacityScope::Unknown),
-                "no capacity before the deadline (unknown)",
-            ),
-        ] {
-            let error = ReadError::from(error);
-            assert!(error.is_retryable(), "{error}");
-            let source = error.source().map_or_else(String::new, |source| format!(": {source}"));
-            assert_eq!(format!("{error}{source}"), text);
-        }
-        assert!(!ReadError::from(InvalidRequest::of("limit", "it is 0")).is_retryable());
     }
 }

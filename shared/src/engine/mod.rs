@@ -5,16 +5,15 @@ pub(crate) mod disarming;
 pub(crate) mod drain;
 pub(crate) mod environment;
 pub(crate) mod error;
+pub(crate) mod job;
+pub(crate) mod maintenance;
 pub(crate) mod read;
-pub(crate) mod retry;
-pub(crate) mod session;
 pub(crate) mod survey;
-mod telemetry;
 mod views;
 pub(crate) mod width;
 pub(crate) mod write;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
@@ -27,8 +26,8 @@ use crate::engine::environment::Environment;
 use crate::table::Tables;
 use crate::values::key::PartitionKey;
 use arming::Arming;
-use read::replicas::Replicas;
-use views::directory::Directory;
+use read::Replicas;
+use views::directory::KnownPages;
 use views::keys::{self, KeyState};
 use width::ScalingEvent;
 
@@ -46,11 +45,12 @@ pub struct TableEngine {
 }
 
 #[derive(Debug)]
-struct Inner {
+pub(crate) struct Inner {
     config: Arc<TableConfig>,
     tables: Tables,
     environment: Environment,
-    directory: Directory,
+    /// Every page of the directory, once the table item has been read. Larger ones replace them.
+    pages: RwLock<Option<Arc<KnownPages>>>,
     arming: Arming,
     keys: Cache<PartitionKey, Arc<KeyState>>,
     /// Hashes of items that this process has written, where another program had items before.
@@ -83,7 +83,7 @@ impl TableEngine {
             replicas: Replicas::new(&config.read_replicas),
             config,
             environment,
-            directory: Directory::default(),
+            pages: RwLock::default(),
             arming: Arming::default(),
             keys: Cache::new(keys::MAX_REMEMBERED_KEYS),
             written: Cache::new(arming::MAX_WRITTEN_ITEMS),
@@ -128,17 +128,9 @@ impl TableEngine {
         self.inner.background.reopen();
     }
 
-    pub(crate) fn background_tasks(&self) -> usize {
-        self.inner.background.len()
-    }
-
-    /// The keys whose shards this process is changing in the background.
-    pub(crate) fn changing_keys(&self) -> Vec<PartitionKey> {
+    /// The number of background tasks, and the keys whose shards they are changing.
+    pub(crate) fn unfinished(&self) -> (usize, Vec<String>) {
         let changing = self.inner.keys.iter().filter(|(_, state)| state.is_changing());
-        changing.map(|(key, _)| key).collect()
-    }
-
-    pub(crate) fn epoch_seconds(&self) -> u64 {
-        self.inner.environment.now().epoch_seconds()
+        (self.inner.background.len(), changing.map(|(key, _)| key.to_string()).collect())
     }
 }

@@ -1,31 +1,21 @@
 //! Scanning the whole table, to rebuild lost metadata. The metadata and the directory are surveyed
 //! before the items.
 
-use std::sync::Arc;
+use std::time::Duration;
 
-use crate::engine::views::keys::KeyJob;
+use futures_util::{StreamExt, stream};
+use tokio::time::{Instant, sleep_until};
+
+use crate::engine::maintenance::Maintenance;
 use crate::engine::width::{ScaleOutcome, ScalingReason};
-use crate::engine::{Deadline, TableEngine};
 use crate::protocol::layout::Layout;
 use crate::protocol::metadata::{Change, ShardMetadata};
 use crate::protocol::survey::{KeyFindings, Survey, Surveyed, place_of};
-use crate::protocol::view::View;
 use crate::table::ScanPosition;
 use crate::table::error::{Cause, TableError};
-use crate::values::key::{PartitionKey, ShardCount, ShardNumber};
+use crate::values::key::{PartitionKey, ShardCount};
 
 const MAX_ATTEMPTS: u32 = 5;
-
-/// A page of a survey.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SurveyPage {
-    /// Where the next page begins. `None` at the end.
-    pub next: Option<ScanPosition>,
-    /// Items on this page.
-    pub items: u64,
-    /// Read units that the page cost.
-    pub consumed_capacity: f64,
-}
 
 /// The result for one key's metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,18 +31,46 @@ pub enum Rebuilt {
     Superseded,
 }
 
-impl TableEngine {
-    /// Adds a page of the main table to the survey.
-    pub async fn survey_page(
+impl Maintenance {
+    /// Reads the metadata, and then every item of the table, strongly consistent, and adds to the
+    /// survey the keys whose metadata cannot be parsed, or would hide items, and the items. The
+    /// first step of a rebuild. A timeout counts for each page. After an error, take a new survey.
+    ///
+    /// It takes at most this number of read units of the main table a second; 0 is no limit. Calls
+    /// `looked_at` after each page with the number of items so far.
+    pub async fn survey(
+        &self,
+        survey: &mut Survey,
+        read_units: u32,
+        mut looked_at: impl FnMut(u64),
+    ) -> Result<(), TableError> {
+        self.survey_metadata(survey).await?;
+        let mut after = None;
+        loop {
+            let began = Instant::now();
+            let (next, consumed) = self.survey_page(survey, after.as_ref()).await?;
+            looked_at(survey.items);
+            if next.is_none() {
+                return Ok(());
+            }
+            after = next;
+            if read_units > 0 {
+                let seconds = consumed / f64::from(read_units);
+                sleep_until(began + Duration::from_secs_f64(seconds)).await;
+            }
+        }
+    }
+
+    /// Adds a page of the main table. Returns where the next one begins, and the read units.
+    async fn survey_page(
         &self,
         survey: &mut Survey,
         after: Option<&ScanPosition>,
-        deadline: Deadline,
-    ) -> Result<SurveyPage, TableError> {
-        let (inner, config) = (&self.inner, &self.inner.config);
+    ) -> Result<(Option<ScanPosition>, f64), TableError> {
+        let (inner, deadline) = (&self.engine.inner, self.until());
+        let config = &inner.config;
         let page = inner.retrying(deadline, || inner.tables.scan(after)).await?;
         let always = inner.always_first().map(|_| ShardCount::ONE);
-        let items = page.items.len() as u64;
         for item in page.items {
             let place = item.as_ref().and_then(|item| {
                 place_of(&config.shard_keys, &item.stored_key, item.logical_key.as_deref())
@@ -74,46 +92,48 @@ impl TableEngine {
             }
             survey.observe(config.placement, always, &seen);
         }
-        Ok(SurveyPage { next: page.next, items, consumed_capacity: page.consumed })
+        Ok((page.next, page.consumed))
     }
 
-    /// Adds a page of the metadata table, and before its first page the directory, to the survey.
-    /// Call it before the items are surveyed.
-    pub async fn survey_metadata_page(
-        &self,
-        survey: &mut Survey,
-        after: Option<&PartitionKey>,
-        deadline: Deadline,
-    ) -> Result<Option<PartitionKey>, TableError> {
-        let (inner, width) = (&self.inner, self.inner.config.adopt_shards);
-        if after.is_none() {
-            survey.list(inner.listed_keys(width, deadline).await?);
-        }
-        let (keys, next) = inner.retrying(deadline, || inner.tables.list_metadata(after)).await?;
-        for (key, raw) in keys {
-            let hides_by_entry = survey.take_listed(&key);
-            match raw.parse() {
-                Err(_) => survey.know(&key, None, width),
-                Ok(metadata) if hides_by_entry || metadata.widths().all(|known| known != width) => {
-                    survey.know(&key, Some(metadata), width);
+    /// Adds the directory and the metadata table.
+    async fn survey_metadata(&self, survey: &mut Survey) -> Result<(), TableError> {
+        let inner = &self.engine.inner;
+        let width = inner.config.adopt_shards;
+        survey.list(inner.listed_keys(width, self.until()).await?);
+        let mut after = None;
+        loop {
+            let list = || inner.tables.list_metadata(after.as_ref());
+            let (keys, next) = inner.retrying(self.until(), list).await?;
+            for (key, raw) in keys {
+                let hides_by_entry = survey.take_listed(&key);
+                match raw.parse() {
+                    Err(_) => survey.know(&key, None, width),
+                    Ok(known) if hides_by_entry || known.widths().all(|of| of != width) => {
+                        survey.know(&key, Some(known), width);
+                    }
+                    Ok(_) => {}
                 }
-                Ok(_) => {}
             }
+            if next.is_none() {
+                return Ok(());
+            }
+            after = next;
         }
-        Ok(next)
     }
 
-    /// Changes a key's metadata so that it covers every item that was found.
+    /// Changes a key's metadata so that it covers every item that was found. It never removes a
+    /// shard. The second step of a rebuild, for each key of the survey
+    /// ([`rebuild_all`](Self::rebuild_all)).
     pub async fn rebuild(
         &self,
         key: &PartitionKey,
         findings: &KeyFindings,
-        deadline: Deadline,
     ) -> Result<Rebuilt, TableError> {
         if findings.is_whole() {
             return Ok(Rebuilt::Kept);
         }
-        let (inner, job) = (&self.inner, self.inner.job(key, deadline));
+        let (inner, deadline) = (&self.engine.inner, self.until());
+        let job = inner.job(key, deadline);
         for _ in 0..MAX_ATTEMPTS {
             let read = inner.retrying(deadline, || inner.tables.get_raw_metadata(key)).await?;
             let seen = read.as_ref().and_then(|raw| raw.parse().ok());
@@ -139,15 +159,20 @@ impl TableEngine {
                 ))));
             }
             // The entry of the key's page, if the item is lost. The new item must supersede it.
-            let listed = job.listed_view().await?;
+            let page = inner.read_page(job.digest(), |_| false, deadline).await?;
+            let listed = page.and_then(|page| page.view_of(job.digest()));
+            let listed = listed.map_or_else(
+                || Layout::unlisted(inner.config.adopt_shards),
+                |view| view.layout.clone(),
+            );
             let known = ShardMetadata {
-                generation: known.generation.max(listed.layout.generation),
-                era: known.era.max(listed.layout.era),
+                generation: known.generation.max(listed.generation),
+                era: known.era.max(listed.era),
                 ..known
             };
-            let to = width.max(known.read_shards).max(listed.layout.read_shards);
+            let to = width.max(known.read_shards).max(listed.read_shards);
             // Items may also be stored under a width that only the page's entry has.
-            let Layout { generation, last_updated, widths, .. } = &listed.layout;
+            let Layout { generation, last_updated, widths, .. } = &listed;
             let widths = widths.iter().filter(|_| *generation > 0);
             let history = widths
                 .fold(findings.history(), |history, width| history.with(*last_updated, *width));
@@ -166,52 +191,23 @@ impl TableEngine {
         }
         Ok(Rebuilt::Superseded)
     }
-}
 
-impl KeyJob<'_> {
-    /// The key's entry in its page, if it has one.
-    async fn listed_view(&self) -> Result<Arc<View>, TableError> {
-        let asked_at = self.inner.environment.now();
-        let page = self.inner.read_page(self.digest(), |_| false, self.deadline).await?;
-        Ok(page.and_then(|page| page.view_of(self.digest())).unwrap_or_else(|| {
-            let layout = Layout::unlisted(self.inner.config.adopt_shards);
-            Arc::new(View { layout, asked_at })
-        }))
-    }
-
-    /// Before metadata is created for a key: only if it is certain that none is lost.
-    pub(super) async fn check_is_new(&self) -> Result<(), TableError> {
-        let is_new = self.state.known().is_new;
-        if !is_new {
-            let found = self.has_further_items(self.deadline).await;
-            self.check_not_lost(found, self.deadline).await?;
-            self.state.known().is_new = true;
-        }
-        Ok(())
-    }
-
-    /// Whether the key has items where a key without metadata has none. Every key that grew under
-    /// load has.
-    pub(super) async fn has_further_items(&self, deadline: Deadline) -> Result<bool, TableError> {
-        let KeyJob { inner, key, .. } = self;
-        let beyond = ShardNumber::from_index(inner.config.adopt_shards.get());
-        inner.retrying(deadline, || inner.tables.has_items(key, beyond)).await
-    }
-
-    /// Fails if the metadata of a key is lost: items were found beyond its shards, and there is no
-    /// metadata.
-    pub(super) async fn check_not_lost(
+    /// [Rebuilds](Self::rebuild) every key of a survey, up to `concurrency` of them at once. Calls
+    /// `rebuilt` with the result of each.
+    pub async fn rebuild_all(
         &self,
-        found: Result<bool, TableError>,
-        deadline: Deadline,
-    ) -> Result<(), TableError> {
-        let KeyJob { inner, key, .. } = self;
-        // It may have grown since its metadata was read.
-        if found? && inner.retrying(deadline, || inner.tables.get_metadata(key)).await?.is_none() {
-            let beyond = ShardNumber::from_index(inner.config.adopt_shards.get());
-            let why = format!("it has no item, yet items stand on shard {beyond}");
-            return Err(TableError::Lost(why));
+        survey: &Survey,
+        concurrency: usize,
+        mut rebuilt: impl FnMut(&PartitionKey, Result<Rebuilt, TableError>),
+    ) {
+        let rebuilding: Vec<_> = survey
+            .keys
+            .iter()
+            .map(|(key, findings)| async move { (key, self.rebuild(key, findings).await) })
+            .collect();
+        let mut rebuilding = stream::iter(rebuilding).buffer_unordered(concurrency.max(1));
+        while let Some((key, result)) = rebuilding.next().await {
+            rebuilt(key, result);
         }
-        Ok(())
     }
 }

@@ -14,7 +14,7 @@ const VIEW_EXPIRED: &str =
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Append {
     /// Taken once, and kept by every attempt. Its era is 0, so the clock decides.
-    version: Version,
+    pub version: Version,
     lease: Duration,
     /// The shard of an attempt without a response, and when the view that led there was requested;
     /// `None` for shard 1 without a view.
@@ -59,11 +59,6 @@ impl Append {
         self.unanswered.map_or(view.map(|view| view.asked_at), |(_, asked_at)| asked_at)
     }
 
-    pub const fn version(&self) -> Version {
-        self.version
-    }
-
-    /// Records the result of an attempt on a shard.
     pub fn answered(&mut self, shard: ShardNumber, view: Option<&View>, answer: &Answer) {
         match answer {
             // A version at least as high is stored: this append, applied earlier, or a later write

@@ -185,7 +185,6 @@ pub fn removable_from(now: Moment, lease: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::view::tests::at;
     use crate::values::key::tests::key;
 
     fn armed(patterns: &[(&str, Option<u64>)]) -> Armed {
@@ -218,27 +217,5 @@ mod tests {
             );
         }
         assert!(!Armed::default().matches(&key("a")));
-    }
-
-    #[test]
-    fn a_pattern_counts_from_its_time_and_its_absence_for_a_lease() {
-        let view = |patterns: &[_]| ArmedView { armed: armed(patterns), asked_at: at(1_000_000) };
-        type Patterns<'a> = &'a [(&'a str, Option<u64>)];
-        let rows: [(Patterns<'_>, u64, MayGrow); 9] = [
-            (&[], 1_059, MayGrow::NotBefore(None)),
-            (&[], 1_060, MayGrow::Look),
-            (&[("*", None)], 1_059, MayGrow::NotBefore(None)),
-            (&[("*", None)], 1_060, MayGrow::Look),
-            (&[("*", Some(1_030))], 1_029, MayGrow::NotBefore(Some(1_030))),
-            (&[("*", Some(1_030))], 1_030, MayGrow::Yes),
-            // It may have been removed meanwhile.
-            (&[("*", Some(1_030))], 1_060, MayGrow::Look),
-            (&[("*", Some(1_000))], 9_999, MayGrow::Yes),
-            (&[("*", Some(1_001))], 9_999, MayGrow::Look),
-        ];
-        for (patterns, now, expected) in rows {
-            let may = view(patterns).may_grow(&key("a"), at(1_000 * now), PATTERN_LEASE);
-            assert_eq!(may, expected, "{patterns:?} at {now}");
-        }
     }
 }

@@ -19,7 +19,6 @@ pub struct Copy {
 }
 
 impl Copy {
-    /// Whether an update was applied to it.
     pub fn has_applied(&self, once: Option<Once>) -> bool {
         once.is_some_and(|once| {
             self.applied.as_ref().is_some_and(|applied| applied.contains(once.id))
@@ -27,7 +26,7 @@ impl Copy {
     }
 }
 
-/// The condition under which a request is applied.
+/// The condition under which a request is applied. `table` sends it as an expression.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Condition {
     /// No copy, or a lower version.
@@ -40,25 +39,6 @@ pub enum Condition {
     /// An item of this version or a higher one. If the update must be applied once, the item must
     /// also accept its id.
     AtLeast { from: Version, once: Option<Once> },
-}
-
-impl Condition {
-    /// Whether the condition holds for this copy. `table` sends the same condition to DynamoDB as
-    /// an expression.
-    pub fn holds(&self, stored: Option<&Copy>) -> bool {
-        match self {
-            Self::AbsentOrBelow(version) => stored.is_none_or(|copy| copy.version < *version),
-            Self::Buries { version, write_id } => {
-                stored.is_none_or(|copy| copy.version < *version && copy.write_id == *write_id)
-            }
-            Self::Unchanged(version) => stored.map(|copy| copy.version) == *version,
-            Self::AtLeast { from, once } => stored.is_some_and(|copy| {
-                let applied = copy.applied.as_ref();
-                let takes = |once| applied.is_some_and(|applied| applied.takes(once));
-                !copy.is_tombstone && copy.version >= *from && once.is_none_or(takes)
-            }),
-        }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -86,7 +66,6 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// No mark is stored, and whatever mark there is may be replaced.
     pub const NONE: Self = Self { late_until: None, lost_until: u64::MAX };
 
     /// Whether the mark of a copy may be replaced.
@@ -96,7 +75,6 @@ impl Marks {
     }
 }
 
-/// The effect of a request if its condition holds.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Effect {
     /// Store the item with this version, and with the write id if there is one.

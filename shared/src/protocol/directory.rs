@@ -89,23 +89,23 @@ pub fn supersedes(new: &Layout, stored: Option<&Layout>) -> bool {
 
 /// A layout that is being written to every copy of its page.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Publication {
+pub struct Publication<C = u32> {
     pub layout: Layout,
     /// The copies that are not yet known to have this layout or a later one. While there are any,
     /// no actor may rely on the publication.
-    pub missing: BTreeSet<u32>,
+    pub missing: BTreeSet<C>,
 }
 
-impl Publication {
-    /// The number of copies to write, in all divisions. It is read after the item has changed,
-    /// because an actor that adds a copy fills it from the items.
-    pub fn new(layout: Layout, copies: u32) -> Self {
-        Self { layout, missing: (0..copies).collect() }
+impl<C: Ord> Publication<C> {
+    /// The copies to write, in all divisions. They are read after the item has changed, because an
+    /// actor that adds a copy fills it from the items.
+    pub fn new(layout: Layout, copies: impl IntoIterator<Item = C>) -> Self {
+        Self { layout, missing: copies.into_iter().collect() }
     }
 
     /// Records that a copy has this layout or a later one: the entry was written, or refused by a
     /// newer one.
-    pub fn note_written(&mut self, copy: u32) {
+    pub fn note_written(&mut self, copy: C) {
         self.missing.remove(&copy);
     }
 }

@@ -11,7 +11,6 @@ use crate::protocol::version::Version;
 use crate::protocol::view::{Moment, View};
 use crate::values::key::ShardNumber;
 
-/// The waits of a drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Waits {
     /// How long writers and moves may use a view.
@@ -121,13 +120,13 @@ pub const fn delete(version: Version) -> Request {
 pub struct Pass<K, C = Version> {
     /// The generation of the actor's mark. A different generation means that another actor has the
     /// key.
-    generation: u64,
+    pub generation: u64,
     /// The old copies for which home has a copy that is at least as new.
     at_home: BTreeMap<(ShardNumber, K), C>,
     /// When the last of these home copies was confirmed.
     last_found: Option<Moment>,
     /// Requests that may be in flight: moves without a response, and appends by an outdated page.
-    in_doubt: u32,
+    pub in_doubt: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -145,25 +144,6 @@ impl<K: Ord + Clone, C> Pass<K, C> {
     pub const fn begin(marked: &ShardMetadata, appends: bool) -> Self {
         let in_doubt = appends as u32;
         Self { generation: marked.generation, at_home: BTreeMap::new(), last_found: None, in_doubt }
-    }
-
-    /// Continues under a new mark of its own that immediately follows the last one.
-    pub const fn renew(&mut self, marked: &ShardMetadata) {
-        self.generation = marked.generation;
-    }
-
-    pub const fn generation(&self) -> u64 {
-        self.generation
-    }
-
-    /// A move was sent.
-    pub const fn sent(&mut self) {
-        self.in_doubt += 1;
-    }
-
-    /// The outcome of a move is certain.
-    pub const fn answered(&mut self) {
-        self.in_doubt -= 1;
     }
 
     /// What follows a round over all old places that found nothing. If a move may be in flight,
@@ -184,7 +164,6 @@ impl<K: Ord + Clone, C> Pass<K, C> {
         self.last_found = Some(now);
     }
 
-    /// The remembered part of a copy.
     pub fn known(&self, place: ShardNumber, sort_key: &K) -> Option<&C> {
         self.at_home.get(&(place, sort_key.clone()))
     }

@@ -1,8 +1,6 @@
 //! A write whose condition or change is an expression, which only DynamoDB evaluates, beside ours,
 //! the [`Base`]: docs/protocol.md, "Expressions".
 
-mod request;
-
 use crate::protocol::copies::{Answer, Copy, Marks};
 use crate::protocol::drain::Waits;
 use crate::protocol::progress::{self, Progress, Under};
@@ -26,12 +24,10 @@ pub enum Operation {
 pub enum Base {
     /// No copy, or an item of a lower version.
     AbsentOrBelow(Version),
-    /// No copy, or an item.
     AbsentOrItem,
     Item,
     /// An item of this era. Its version is below the other one, if there is one.
     OfEra(u64, Option<Version>),
-    /// The item of exactly this version.
     Exactly(Version),
     /// The tombstone of exactly this version. The caller's condition must not see its keys.
     Tombstone(Version),
@@ -58,7 +54,6 @@ impl Base {
     }
 }
 
-/// The version after an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NewVersion {
     /// One step above the stored one. An item without a version gets this one, one step higher.
@@ -84,7 +79,6 @@ pub enum Action {
     Pull(ShardNumber, Version),
 }
 
-/// One request to the item's home.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Request {
     pub action: Action,
@@ -236,6 +230,69 @@ impl ExpressedWrite {
         }
         self.found = Some((view.identity(), newest));
     }
+
+    /// The request of the next attempt: what it does, and our part of its condition.
+    fn request(&self, (view, places, now): Under<'_>) -> Request {
+        let (era, has_one_place) = (view.layout.era, places.old.is_empty());
+        let version = self.progress.version(None, era, now);
+        let newest = self.found.as_ref().map(|(_, newest)| newest);
+        let is_of_earlier_era = |copy: &Copy| !has_one_place && copy.version.era() < era;
+        let base = match newest {
+            Some(Newest::Elsewhere { shard, home, .. }) => {
+                let base = home.as_ref().map_or(Base::Absent, exactly);
+                let action = Action::Pull(*shard, version);
+                return Request { action, base, marks: Marks::NONE };
+            }
+            Some(Newest::None) => Base::Absent,
+            Some(Newest::AtHome(copy)) if copy.is_tombstone || is_of_earlier_era(copy) => {
+                exactly(copy)
+            }
+            Some(Newest::AtHome(_)) | None => self.first_base(version, era, has_one_place),
+        };
+        let is_tombstone = matches!(base, Base::Tombstone(_));
+        let leaves_nothing =
+            has_one_place && !is_tombstone && !self.progress.needs_tombstone(view, now);
+        let action = match self.operation {
+            Operation::Put => Action::Put(version),
+            Operation::Update { creates: false } | Operation::Delete if base == Base::Absent => {
+                Action::Nothing
+            }
+            Operation::Update { creates } => {
+                // On a tombstone, an update that creates nothing changes nothing but the version.
+                let is_raised = matches!(base, Base::AbsentOrItem | Base::Item | Base::OfEra(..))
+                    || (is_tombstone && !creates);
+                let new = if is_raised { NewVersion::StepAbove } else { NewVersion::Is };
+                Action::Update(new(version))
+            }
+            Operation::Delete if leaves_nothing => Action::Remove,
+            Operation::Delete => {
+                let stored =
+                    if let Some(Newest::AtHome(copy)) = newest { Some(copy) } else { None };
+                let write_id = stored.and_then(|copy| copy.write_id.clone());
+                let may_expire = has_one_place && !self.progress.was_just_settled(view, now);
+                Action::Bury { version, write_id, may_expire }
+            }
+        };
+        let mark_stays = matches!(action, Action::Update(_) | Action::Nothing);
+        let marks = if mark_stays { Marks::NONE } else { self.progress.marks(None, now) };
+        Request { action, base, marks }
+    }
+
+    /// Our part of the condition before anything is known of the stored copies, or while an item of
+    /// this era is at home.
+    fn first_base(&self, version: Version, era: u64, has_one_place: bool) -> Base {
+        match self.operation {
+            Operation::Put | Operation::Delete if has_one_place => Base::AbsentOrBelow(version),
+            Operation::Update { creates: true } if has_one_place => Base::AbsentOrItem,
+            Operation::Update { creates: false } if has_one_place => Base::Item,
+            Operation::Put | Operation::Delete => Base::OfEra(era, Some(version)),
+            Operation::Update { .. } => Base::OfEra(era, None),
+        }
+    }
+}
+
+fn exactly(copy: &Copy) -> Base {
+    if copy.is_tombstone { Base::Tombstone(copy.version) } else { Base::Exactly(copy.version) }
 }
 
 #[cfg(test)]

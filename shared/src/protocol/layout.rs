@@ -44,25 +44,6 @@ const GENERATION_DIGITS: usize = 12;
 pub const MAX_GENERATION: u64 = 999_999_999_999;
 
 impl Layout {
-    /// The layout of a key that is not listed: that of a key without metadata. `shards` is one,
-    /// except in an adopted table that was sharded before.
-    pub fn unlisted(shards: ShardCount) -> Self {
-        Self {
-            generation: 0,
-            era: FIRST_ERA,
-            number_of_shards: shards,
-            read_shards: shards,
-            closing: None,
-            opens_at: None,
-            draining: false,
-            settled: false,
-            widths: BTreeSet::from([shards]),
-            last_updated: 0,
-            drain_stopped_at: None,
-            drained_at: None,
-        }
-    }
-
     /// Whether this differs from the layout of a key that is not listed. A listed key stays listed,
     /// because its era never decreases.
     pub fn is_listed(&self, unlisted: ShardCount) -> bool {
@@ -88,7 +69,6 @@ impl Layout {
         self.draining || self.drained_at.is_some_and(lags)
     }
 
-    /// The beginning of the entry.
     pub fn entry_generation(&self) -> String {
         format!("{:0GENERATION_DIGITS$}", self.generation)
     }
@@ -154,7 +134,6 @@ impl Layout {
     }
 }
 
-/// Where an item may be stored.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Places {
     /// Where it is written in this era.

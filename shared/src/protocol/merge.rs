@@ -34,17 +34,14 @@ pub struct Stored<T, K = SortKey> {
 /// A page to request from one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardPageRequest<K = SortKey> {
-    /// The shard to query.
     pub shard: ShardNumber,
     /// Start after this sort key.
     pub after: Option<K>,
     /// Stop at this sort key, inclusive: items beyond it cannot be on the page.
     pub until: Option<K>,
-    /// The largest number of items to request.
     pub limit: usize,
 }
 
-/// One shard's response.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShardPage<T, K = SortKey> {
     /// In the query's order.
@@ -81,15 +78,17 @@ enum Horizon<K> {
     Everything,
 }
 
-/// Merges shard pages into one page.
 #[derive(Debug)]
 pub struct PageMerge<T, K = SortKey> {
     limit: usize,
     order: Order,
     start: Option<K>,
-    items_per_unit: f64,
-    /// The largest number of items to request at a time.
-    most: usize,
+    /// The number of items that the smallest billed amount pays for, as far as it is known.
+    /// Requests are rounded up to it.
+    pub items_per_unit: f64,
+    /// The largest number of items to request at a time: more would not fit into memory or into the
+    /// page.
+    pub most: usize,
     /// The predicted end of the page, and the query's own end.
     foreseen: Option<K>,
     end: Option<K>,
@@ -113,7 +112,7 @@ enum Rank<K> {
 impl<T> PageMerge<T> {
     /// Adds the query's own end, and a predicted end of the page, so that each shard is queried for
     /// exactly its part.
-    pub(crate) fn with_forecast(mut self, spacing: &Spacing, query: &PageQuery) -> Self {
+    pub(crate) fn foresee(&mut self, spacing: &Spacing, query: &PageQuery) {
         let end = if self.order == Order::Ascending { &query.to } else { &query.from };
         let is_inside = |until: &SortKey| {
             let prefix = query.prefix.as_ref();
@@ -124,7 +123,6 @@ impl<T> PageMerge<T> {
         let until = start.and_then(|start| spacing.forecast(self.order, start, self.limit));
         self.foreseen = until.filter(is_inside);
         self.end = end.clone();
-        self
     }
 }
 
@@ -148,20 +146,6 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
         }
     }
 
-    /// The number of items that the smallest billed amount pays for, as far as it is known.
-    /// Requests are rounded up to it.
-    pub fn with_items_per_unit(mut self, items_per_unit: f64) -> Self {
-        self.items_per_unit = items_per_unit;
-        self
-    }
-
-    /// Limits the number of items that are requested at a time, because more would not fit into
-    /// memory or into the page.
-    pub fn sharing_at_most(mut self, items: usize) -> Self {
-        self.most = items.max(1);
-        self
-    }
-
     /// Adds new shards. Call this only before the first item was merged, so that no item comes too
     /// late.
     pub fn add_shards(&mut self, shards: impl IntoIterator<Item = ShardNumber>) {
@@ -174,7 +158,6 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
         self.update_horizon();
     }
 
-    /// The number of shards so far.
     pub fn shard_count(&self) -> usize {
         self.shards.len()
     }
@@ -220,7 +203,6 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
         requests
     }
 
-    /// Takes one shard's response.
     pub fn supply(&mut self, number: ShardNumber, answer: ShardPage<T, K>) {
         let (order, end) = (self.order, self.end.as_ref());
         let Some(shard) = self.shards.get_mut(&number) else { return };
@@ -465,9 +447,9 @@ mod tests {
             let (mut all, mut start, mut spacing) = (Vec::new(), None, Spacing::default());
             loop {
                 let began_after: Option<SortKey> = start.clone();
-                let mut merge = PageMerge::new(limit, order, start)
-                    .with_items_per_unit(per_unit)
-                    .with_forecast(&spacing, &PageQuery::new(partition_key("k")));
+                let mut merge = PageMerge::new(limit, order, start);
+                merge.items_per_unit = per_unit;
+                merge.foresee(&spacing, &PageQuery::new(partition_key("k")));
                 merge.add_shards(count(8).shards());
                 while !merge.is_complete() {
                     answer(&mut merge, &table, cap);
@@ -493,9 +475,9 @@ mod tests {
         // DynamoDB does.
         let table: Table = (0..8).map(|i| (i % 4 + 1, i, 1)).collect();
         let query = PageQuery { to: Some(number(7)), ..PageQuery::new(partition_key("k")) };
-        let mut merge = PageMerge::new(8, Order::Ascending, None)
-            .with_items_per_unit(2.0)
-            .with_forecast(&Spacing::default(), &query);
+        let mut merge = PageMerge::new(8, Order::Ascending, None);
+        merge.items_per_unit = 2.0;
+        merge.foresee(&Spacing::default(), &query);
         merge.add_shards(count(4).shards());
         while !merge.is_complete() {
             answer(&mut merge, &table, 2);

@@ -303,6 +303,14 @@ impl ShardMetadata {
     }
 }
 
+impl Layout {
+    /// The layout of a key that is not listed: that of a key without metadata. `shards` is one,
+    /// except in an adopted table that was sharded before.
+    pub fn unlisted(shards: ShardCount) -> Self {
+        ShardMetadata::unregistered_with(shards).layout()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -344,19 +352,6 @@ mod tests {
             (metadata.generation, metadata.era, metadata.shrunk_at, metadata.unmovable_at);
         assert_eq!(recorded, (13, FIRST_ERA + 3, Some(22), None));
         assert!(!metadata.wants_purging());
-    }
-
-    #[test]
-    fn what_does_not_fit_the_state_changes_nothing() {
-        let open = ShardMetadata::unregistered();
-        for change in [Change::Open, Change::CloseAgain, BEGIN, Change::BeginPurge, Change::Purged]
-        {
-            assert_eq!(open.apply(&change, 13), None, "{change:?}");
-        }
-        let closing = open.apply(&close(2), 10).unwrap();
-        for change in [close(3), Change::MarkDrain, BEGIN, Change::Emptied, Change::Register] {
-            assert_eq!(closing.apply(&change, 11), None, "{change:?}");
-        }
     }
 
     fn close(to: u32) -> Change {

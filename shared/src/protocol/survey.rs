@@ -20,7 +20,7 @@ const MIN_CHANCE: f64 = 1e-9;
 /// The key and the shard of an item, from its stored key, and from its logical key if it has one.
 /// `None` if this product uses no such place. Only in a table that was sharded by a fixed number,
 /// items without a logical key count on every shard.
-pub(crate) fn place_of(
+pub fn place_of(
     keys: &ShardKeys,
     stored: &str,
     logical: Option<&str>,
@@ -55,8 +55,8 @@ pub struct KeyFindings {
     newest: (Version, ShardCount),
     /// Widths under which missed items are at home, each with its first version.
     widths: BTreeMap<ShardCount, Version>,
-    /// Items that no width explains: pages contain them, point reads do not.
-    misplaced: u64,
+    /// Items on shards where no width would place them: pages contain them, point reads do not.
+    pub misplaced: u64,
 }
 
 impl KeyFindings {
@@ -64,20 +64,17 @@ impl KeyFindings {
         *self.items.entry(item.width).or_default() += 1;
         self.widest = self.widest.max(item.shard);
         self.newest = self.newest.max((item.version, item.width));
+        let home = placement.homes(item.key, item.sort_key);
+        let explains = |width: ShardCount| {
+            home(width).map_or(item.shard.get() <= width.get(), |home| home == item.shard)
+        };
         if let Some(metadata) = &self.known
             && item.shard.get() <= metadata.read_shards.get()
-            && placement
-                .candidates(item.key, item.sort_key, metadata.widths().chain(always))
-                .contains(&item.shard)
+            && metadata.widths().chain(always).any(explains)
         {
             return;
         }
         self.missed += 1;
-        let explains = |width: ShardCount| {
-            placement
-                .home(item.key, item.sort_key, width)
-                .map_or(item.shard.get() <= width.get(), |home| home == item.shard)
-        };
         // The stored width, or one that explains another item, or for a jump hash the narrowest
         // width, whose last shard it is.
         let known = self.widths.keys().copied();
@@ -109,11 +106,6 @@ impl KeyFindings {
     /// by them.
     pub(crate) const fn era(&self) -> u64 {
         self.newest.0.era()
-    }
-
-    /// Items on shards where no width would place them.
-    pub const fn misplaced(&self) -> u64 {
-        self.misplaced
     }
 
     /// The history with which every item is on one of its candidates.
@@ -149,10 +141,14 @@ pub struct Survey {
     /// hide the items of a key that never grew. Their names are not known before their items are
     /// found.
     listed: HashMap<KeyDigest, bool>,
-    items: u64,
-    keys: BTreeMap<PartitionKey, KeyFindings>,
-    unknown: u64,
-    foreign: u64,
+    /// The number of items read.
+    pub items: u64,
+    /// The keys with more shards than a key without metadata, with their observations.
+    pub keys: BTreeMap<PartitionKey, KeyFindings>,
+    /// The number of items at places that this product does not read.
+    pub unknown: u64,
+    /// The number of items that another program stored.
+    pub(crate) foreign: u64,
 }
 
 impl Survey {
@@ -221,26 +217,6 @@ impl Survey {
         self.items += 1;
         self.unknown += 1;
     }
-
-    /// The number of items read.
-    pub const fn items(&self) -> u64 {
-        self.items
-    }
-
-    /// The number of items at places that this product does not read.
-    pub const fn unknown(&self) -> u64 {
-        self.unknown
-    }
-
-    /// The number of items that another program stored.
-    pub const fn foreign(&self) -> u64 {
-        self.foreign
-    }
-
-    /// The keys with more shards than a key without metadata, with their observations.
-    pub fn keys(&self) -> impl ExactSizeIterator<Item = (&PartitionKey, &KeyFindings)> {
-        self.keys.iter()
-    }
 }
 
 #[cfg(test)]
@@ -275,7 +251,7 @@ mod tests {
     }
 
     fn findings(placement: Placement, known: Option<&ShardMetadata>, items: &[Row]) -> KeyFindings {
-        survey(placement, known, items).keys().next().unwrap().1.clone()
+        survey(placement, known, items).keys.into_values().next().unwrap()
     }
 
     #[test]
@@ -311,7 +287,7 @@ mod tests {
             }
             let found = findings(placement, None, &written);
             assert_eq!(found.width(), count(16), "three items tell, wherever they are");
-            assert_eq!((found.misplaced(), found.is_whole()), (0, false));
+            assert_eq!((found.misplaced, found.is_whole()), (0, false));
             let unregistered = ShardMetadata::unregistered_with(count(16));
             let rebuilt = ShardMetadata { shard_history: found.history(), ..unregistered };
             assert!(findings(placement, Some(&rebuilt), &written).is_whole());
@@ -364,7 +340,7 @@ mod tests {
             (0..500).map(|serial| (shard(serial % 10 + 1), Version::NONE, 10)).collect();
         let found = findings(ModuloMd5, None, &items);
         assert_eq!((found.width(), found.history().entries().len()), (count(10), 1));
-        assert!(found.misplaced() > 300);
+        assert!(found.misplaced > 300);
     }
 
     #[test]
@@ -384,6 +360,6 @@ mod tests {
     fn keys_of_one_shard_take_no_memory() {
         let items = [(ShardNumber::FIRST, Version::new(1, 1, 0), 1); 100];
         let survey = survey(Calculated, None, &items);
-        assert_eq!((survey.items(), survey.keys().len()), (100, 0));
+        assert_eq!((survey.items, survey.keys.len()), (100, 0));
     }
 }

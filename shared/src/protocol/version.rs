@@ -95,12 +95,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    #[test]
-    fn the_lowest_version_stands_for_an_item() {
-        assert!(Version::new(0, 0, 0) > Version::NONE);
-        assert_eq!(Version::new(0, 0, 0), Version::LOWEST);
-    }
-
     proptest! {
         #[test]
         fn the_era_decides_then_the_clock_then_the_tie_breaker(

@@ -198,19 +198,4 @@ pub(super) mod tests {
         assert!(!changed(|layout| layout.era += 1));
         assert!(!changed(|layout| layout.settled = true));
     }
-
-    #[test]
-    fn a_view_knows_its_own_era_and_the_one_that_is_about_to_begin() {
-        let view = |closing| View {
-            layout: Layout { era: 4, closing, ..Layout::unlisted(ShardCount::ONE) },
-            asked_at: at(0),
-        };
-        let (open, closing) = (view(None), view(Some(ShardCount::ONE)));
-        for (era, by_open, by_closing) in
-            [(0, true, true), (4, true, true), (5, false, true), (6, false, false)]
-        {
-            let known = (knows_era(&open, era), knows_era(&closing, era));
-            assert_eq!(known, (by_open, by_closing), "era {era}");
-        }
-    }
 }

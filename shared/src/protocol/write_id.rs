@@ -40,7 +40,6 @@ impl WriteId {
         &self.0
     }
 
-    /// How an item with this write id relates to the write.
     pub fn relation(&self, stored: Option<&str>) -> WriteRelation {
         let key = |id: &str| Some(id.strip_prefix(REQUEST_PREFIX)?.split_once(':')?.1.to_owned());
         match stored {
@@ -50,38 +49,5 @@ impl WriteId {
             }
             _ => WriteRelation::Other,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::values::key::tests::{key, text};
-    use crate::values::value::{Attributes, Value};
-
-    #[test]
-    fn a_request_is_known_by_its_key_and_its_content() {
-        let one = || Value::N("1".into());
-        let own = id("a:b", "x", one());
-        let random = WriteId::random([1; 16]);
-        let rows = [
-            (id("a:b", "x", one()), WriteRelation::Same),
-            (id("a:b", "x", Value::S("1".into())), WriteRelation::OtherContent),
-            (id("a:b", "y", one()), WriteRelation::OtherContent),
-            (id("a:b", "x", Value::L(vec![one()])), WriteRelation::OtherContent),
-            (id("b", "x", one()), WriteRelation::Other),
-            (random.clone(), WriteRelation::Other),
-        ];
-        for (stored, expected) in rows {
-            assert_eq!(own.relation(Some(stored.as_str())), expected, "{stored:?}");
-        }
-        assert_eq!(own.relation(None), WriteRelation::Other);
-        assert_eq!(random.relation(Some(random.as_str())), WriteRelation::Same);
-    }
-
-    fn id(idempotency_key: &str, name: &str, value: Value) -> WriteId {
-        let attributes = Attributes::from([(name.to_owned(), value)]);
-        let item = Item { partition_key: key("p"), sort_key: text("s"), attributes };
-        WriteId::of_request(&IdempotencyKey::new(idempotency_key).unwrap(), &item)
     }
 }

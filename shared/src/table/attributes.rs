@@ -195,7 +195,7 @@ pub(super) fn copy_from_sdk(stored: &SdkItem) -> Result<Copy, TableError> {
 
 fn set_applied(stored: &mut SdkItem, applied: &Applied) {
     let ids = |ids: &BTreeSet<UpdateId>| {
-        AttributeValue::Bs(ids.iter().map(|id| Blob::new(id.bytes())).collect())
+        AttributeValue::Bs(ids.iter().map(|id| Blob::new(id.0)).collect())
     };
     let mut before = HashMap::from([
         (BEGAN.to_owned(), number(applied.began)),
@@ -222,7 +222,7 @@ fn applied_from_sdk(stored: &SdkItem) -> Result<Option<Applied>, TableError> {
     let ids = |value: Option<&AttributeValue>| match value {
         None => Some(BTreeSet::new()),
         Some(value) => {
-            let id = |id: &Blob| Some(UpdateId::from_bytes(id.as_ref().try_into().ok()?));
+            let id = |id: &Blob| Some(UpdateId(id.as_ref().try_into().ok()?));
             value.as_bs().ok()?.iter().map(id).collect()
         }
     };

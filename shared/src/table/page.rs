@@ -101,52 +101,37 @@ impl Tables {
 
     /// Reads every page of every directory that the table has had.
     pub(crate) async fn scan_pages(&self) -> Result<Vec<(PageCopy, StoredPage)>, TableError> {
-        let (mut pages, mut start) = (Vec::new(), None);
-        loop {
-            let scan = self
-                .client
-                .scan()
-                .table_name(&self.config.metadata_table_name)
-                .filter_expression("begins_with(#p, :p)")
-                .expression_attribute_names("#p", &self.config.partition_key_name)
-                .expression_attribute_values(":p", AttributeValue::S(PAGE_PREFIX.to_owned()))
-                .consistent_read(true)
-                .set_exclusive_start_key(start);
-            let answer = self.ask(Table::Metadata, scan.send()).await?;
-            for item in answer.items.unwrap_or_default() {
-                let at = PageCopy::parse(&self.stored_key(&item)?);
-                pages.extend(at.map(|at| (at, StoredPage::of(item))));
-            }
-            start = answer.last_evaluated_key;
-            if start.is_none() {
-                return Ok(pages);
-            }
+        let scan = self
+            .client
+            .scan()
+            .table_name(&self.config.metadata_table_name)
+            .filter_expression("begins_with(#p, :p)")
+            .expression_attribute_names("#p", &self.config.partition_key_name)
+            .expression_attribute_values(":p", AttributeValue::S(PAGE_PREFIX.to_owned()))
+            .consistent_read(true);
+        let (mut pages, mut items) = (Vec::new(), scan.into_paginator().items().send());
+        while let Some(item) = items.next().await {
+            let item = item.map_err(|error| self.failed(Table::Metadata, error))?;
+            let at = PageCopy::parse(&self.stored_key(&item)?);
+            pages.extend(at.map(|at| (at, StoredPage::of(item))));
         }
+        Ok(pages)
     }
 
-    /// Writes an entry, unless the stored one has the same or a higher generation. A missing page
-    /// is created, and stays incomplete.
-    pub(crate) async fn put_entry(
-        &self,
-        at: PageCopy,
-        key: KeyDigest,
-        layout: &Layout,
-    ) -> Result<(), TableError> {
-        unless_refused(self.update_entries(at, &[(key, layout)]).await).map(drop)
-    }
-
-    /// As [`put_entry`](Self::put_entry), of many entries in few requests: each costs the units of
-    /// the whole page.
+    /// Writes each entry, unless the stored one has the same or a higher generation: in few
+    /// requests, because each costs the units of the whole page. A missing page is created, and
+    /// stays incomplete.
     pub(crate) async fn put_entries(
         &self,
         at: PageCopy,
         entries: &[(KeyDigest, &Layout)],
     ) -> Result<(), TableError> {
         for entries in entries.chunks(ENTRIES_PER_UPDATE) {
-            if unless_refused(self.update_entries(at, entries).await)?.is_none() {
-                // Another actor has written one of them.
-                for (key, layout) in entries {
-                    self.put_entry(at, *key, layout).await?;
+            let written = unless_refused(self.update_entries(at, entries).await)?;
+            // If it is refused, another actor has written one of them.
+            if written.is_none() && entries.len() > 1 {
+                for entry in entries.chunks(1) {
+                    unless_refused(self.update_entries(at, entry).await)?;
                 }
             }
         }

@@ -22,14 +22,9 @@ const PROBED_ITEMS: i32 = 10;
 const OURS: [&str; 8] =
     [APPLIED, APPLIED_BEFORE, DELETED, LATE_UNTIL, LOGICAL_KEY, VERSION, WIDTH, WRITE_ID];
 
-/// The item after which a scan continues, by its stored keys.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ScanPosition {
-    /// The value of the partition-key attribute.
-    pub stored_key: String,
-    /// The sort key.
-    pub sort_key: SortKey,
-}
+/// The stored keys of the item after which a scan continues.
+#[derive(Debug)]
+pub(crate) struct ScanPosition(SdkItem);
 
 /// An item with the attributes that a scan fetches. It may be a tombstone.
 #[derive(Debug)]
@@ -53,7 +48,6 @@ pub(crate) struct ScanPage {
 impl Tables {
     /// A page of the main table, strongly consistent.
     pub(crate) async fn scan(&self, after: Option<&ScanPosition>) -> Result<ScanPage, TableError> {
-        let start = after.map(|after| self.key(after.stored_key.clone(), &after.sort_key));
         let scan = self
             .client
             .scan()
@@ -68,17 +62,13 @@ impl Tables {
             .consistent_read(true)
             .return_consumed_capacity(ReturnConsumedCapacity::Total)
             .limit(MAX_SCANNED_ITEMS)
-            .set_exclusive_start_key(start);
+            .set_exclusive_start_key(after.map(|after| after.0.clone()));
         let answer = self.ask(Table::Main, scan.send()).await?;
-        let next = answer.last_evaluated_key.as_ref().map(|key| {
-            let (stored_key, sort_key) = (self.stored_key(key)?, self.sort_key(key)?);
-            Ok::<_, TableError>(ScanPosition { stored_key, sort_key })
-        });
         let consumed = answer.consumed_capacity.and_then(|consumed| consumed.capacity_units);
         let items = answer.items.unwrap_or_default();
         Ok(ScanPage {
             items: items.iter().map(|item| self.scanned(item).ok()).collect(),
-            next: next.transpose()?,
+            next: answer.last_evaluated_key.map(ScanPosition),
             consumed: consumed.unwrap_or_default(),
         })
     }
@@ -89,23 +79,19 @@ impl Tables {
         key: &PartitionKey,
         shard: ShardNumber,
     ) -> Result<bool, TableError> {
-        let mut after = None;
-        loop {
-            let probe = self
-                .query(self.shard_key(key, shard)?)
-                .projection_expression("#p, #k")
-                .expression_attribute_names("#k", LOGICAL_KEY)
-                .limit(PROBED_ITEMS)
-                .set_exclusive_start_key(after);
-            let answer = self.ask(Table::Main, probe.send()).await?;
-            after = answer.last_evaluated_key;
-            if self.ours(answer.items, key, shard).next().is_some() {
+        let probe = self
+            .query(self.shard_key(key, shard)?)
+            .projection_expression("#p, #k")
+            .expression_attribute_names("#k", LOGICAL_KEY)
+            .limit(PROBED_ITEMS);
+        let mut items = probe.into_paginator().items().send();
+        while let Some(item) = items.next().await {
+            let item = item.map_err(|error| self.failed(Table::Main, error))?;
+            if self.counts(&item, key, shard) {
                 return Ok(true);
             }
-            if after.is_none() {
-                return Ok(false);
-            }
         }
+        Ok(false)
     }
 
     /// Removes the product's attributes from an item, or the item if it is a tombstone. It may be

@@ -57,3 +57,18 @@ fn add_value(digest: &mut Sha256, value: &Value) {
         Value::Bs(set) => add_all(digest, b'y', set.iter().map(Vec::as_slice)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_name_type_or_nesting_is_another_content() {
+        let one = || Value::N("1".into());
+        let values = [("x", one()), ("y", one()), ("x", Value::S("1".into()))];
+        let contents = values.into_iter().chain([("x", Value::L(vec![one()]))]);
+        let digests: Vec<_> =
+            contents.map(|content| digest(&Attributes::from([content]))).collect();
+        assert!(digests.iter().enumerate().all(|(at, one)| !digests[..at].contains(one)));
+    }
+}

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::values::content;
 use crate::values::key::{SortKey, SortKeyType};
-use crate::values::query::PageQuery;
+use crate::values::query::{Order, PageQuery};
 
 /// The kinds of cursors, by their positions.
 const AFTER: u8 = 1;
@@ -107,7 +107,7 @@ fn query_binding(query: &PageQuery) -> [u8; CHECKSUM] {
     let mut digest = Sha256::new();
     let mut part = |tag: u8, text: &str| content::add(&mut digest, tag, text.as_bytes());
     part(b'k', query.partition_key.as_str());
-    part(b'o', query.order.name());
+    part(b'o', if query.order == Order::Ascending { "asc" } else { "desc" });
     for (tag, bound) in [(b'f', &query.from), (b't', &query.to)] {
         if let Some(bound) = bound {
             part(tag, &bound.canonical());
@@ -130,17 +130,6 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_have_cursors() {
-        for end in [Position::after(None), Position::before(None)] {
-            let cursor = encode(&PageQuery::new(key("k")), &end);
-            assert_eq!(
-                (decoded("k", &cursor), decoded("k2", &cursor)),
-                (Ok(end), Err(CursorError::OtherQuery))
-            );
-        }
-    }
-
-    #[test]
     fn the_longest_cursor_stays_under_two_kilobytes() {
         let (partition_key, position) =
             ("k".repeat(2_040), Position::before(Some(text(&"s".repeat(1_024)))));
@@ -154,11 +143,11 @@ mod tests {
         fn cursors_round_trip_and_any_change_breaks_them(
             k in "\\PC{1,20}",
             back: bool,
-            position in "\\PC{1,60}",
+            place in proptest::option::of("\\PC{1,60}"),
             at in any::<prop::sample::Index>(),
             to in "[A-Za-z0-9_-]",
         ) {
-            let position = Position { place: Some(text(&position)), is_before: back };
+            let position = Position { place: place.as_deref().map(text), is_before: back };
             let good = encode(&PageQuery::new(key(&k)), &position);
             prop_assert_eq!(decoded(&k, &good), Ok(position));
             prop_assert_eq!(decoded(&format!("{k}2"), &good), Err(CursorError::OtherQuery));

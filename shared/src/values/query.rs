@@ -30,14 +30,6 @@ impl Order {
             Self::Descending => Self::Ascending,
         }
     }
-
-    /// The name in the HTTP contract.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ascending => "asc",
-            Self::Descending => "desc",
-        }
-    }
 }
 
 /// A page over all shards of one key, in sort-key order.

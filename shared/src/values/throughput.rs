@@ -6,8 +6,6 @@
 //! A new on-demand table has 4,000 and 12,000: four partitions. (DynamoDB developer guide,
 //! "Understanding DynamoDB warm throughput" and "Burst and adaptive capacity".)
 
-use std::fmt;
-
 /// Write units a second that one partition serves.
 pub const PARTITION_WRITE_UNITS: u64 = 1_000;
 /// Read units a second that one partition serves.
@@ -39,12 +37,6 @@ impl WarmThroughput {
     }
 }
 
-impl fmt::Display for WarmThroughput {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} write units and {} read units a second", self.write_units, self.read_units)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,6 +48,5 @@ mod tests {
         assert_eq!(table.lowest(index), WarmThroughput { write_units: 4_000, read_units: 12_000 });
         let partitions = |write_units| WarmThroughput { write_units, ..table }.partitions();
         assert_eq!([0, 4_000, 4_001].map(partitions), [1, 4, 5]);
-        assert_eq!(table.to_string(), "40000 write units and 12000 read units a second");
     }
 }

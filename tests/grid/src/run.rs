@@ -221,7 +221,7 @@ impl World {
         let set = async |width: u32| {
             let width = ShardCount::new(width.min(200)).unwrap_or(ShardCount::ONE);
             let deadline = Deadline::now() + Duration::from_secs(10);
-            engine.set_shards(key, width, deadline).await.is_ok()
+            engine.until(deadline).grow(key, width).await.is_ok()
         };
         match self.scenario.contender {
             Contender::Ours => {}
@@ -255,7 +255,7 @@ impl World {
             ticks.tick().await;
             let started = self.instances.started();
             for engine in started.get(receivers.len()..).unwrap_or_default() {
-                receivers.push(engine.scaling_events());
+                receivers.push(engine.until(Deadline::now()).events());
             }
             for receiver in &mut receivers {
                 while let Ok(event) = receiver.try_recv() {

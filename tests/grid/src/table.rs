@@ -150,14 +150,18 @@ impl Table {
             Self { model: Arc::new(model), client: prompt, config, origin, seed: scenario.seed };
         let deadline = Deadline::now() + Duration::from_secs(60);
         let first = table.instance(u32::MAX);
-        Box::pin(first.claim_mode(deadline)).await.expect("the table is claimed");
+        Box::pin(first.until(deadline).claim()).await.expect("the table is claimed");
         if scenario.is_known {
             let count = u64::from(scenario.partitions);
             let warm = WarmThroughput {
                 write_units: count * PARTITION_WRITE_UNITS,
                 read_units: count * PARTITION_READ_UNITS,
             };
-            first.publish_warm_throughput(warm, deadline).await.expect("the pages are written");
+            first
+                .until(deadline)
+                .publish_warm_throughput(warm)
+                .await
+                .expect("the pages are written");
         }
         table.client = client(scenario.late_pages);
         table

@@ -44,7 +44,7 @@ impl Turn<'_> {
     }
 
     fn read_patterns(&mut self) {
-        let (armed, asked_at) = (self.state.armed.clone(), self.asks_at(None));
+        let (armed, asked_at) = (Armed::clone(&self.state.armed), self.asks_at(None));
         self.me_mut().armed = Some(Arc::new(ArmedView { armed, asked_at }));
     }
 
@@ -54,7 +54,7 @@ impl Turn<'_> {
 
     /// The operator stores a pattern without a time.
     pub(crate) fn arm(&mut self) -> Option<()> {
-        self.state.armed = Armed::default().with(KeyPattern::All, None);
+        self.state.armed = Arc::new(Armed::default().with(KeyPattern::All, None));
         self.go_to(Step::Arming)
     }
 
@@ -66,7 +66,7 @@ impl Turn<'_> {
             // The time was taken first, and storing the pattern took as long as the wait.
             from -= wait.as_secs() + 1;
         }
-        self.state.armed = Armed::default().with(KeyPattern::All, Some(from));
+        self.state.armed = Arc::new(Armed::default().with(KeyPattern::All, Some(from)));
         self.finish()
     }
 
@@ -76,7 +76,7 @@ impl Turn<'_> {
         let counts =
             self.state.armed.patterns().any(|(_, from)| from.is_some_and(|from| from <= by));
         if !counts || self.weakened.disarmed_before_it_counts {
-            self.state.armed = Armed::default();
+            self.state.armed = Arc::default();
         }
         self.finish()
     }

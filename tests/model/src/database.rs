@@ -14,7 +14,7 @@ use super::{ProtocolModel, Turn};
 impl Turn<'_> {
     /// Applies a request in flight. If its sender still waits, it gets the response.
     pub(crate) fn apply(&mut self, request: usize) {
-        let request = self.state.requests.remove(request);
+        let request = Arc::unwrap_or_clone(self.state.requests.remove(request));
         let copy = if let Body::Page { copy, .. } = request.body { Some(copy) } else { None };
         let answer = match request.body {
             Body::Item { place, key, content, request } => {
@@ -65,21 +65,16 @@ impl Turn<'_> {
         if !self.model.holds(&request.condition, existing) || !request.marks.allow(existing) {
             return Answer::Refused(existing.cloned());
         }
-        let copy = |version: &Version, write_id: &Option<String>, is_tombstone| Copy {
-            version: *version,
-            is_tombstone,
-            write_id: write_id.clone(),
-            applied: applied.clone().filter(|_| !is_tombstone),
-            late_until: request.marks.late_until,
-        };
+        let late_until = request.marks.late_until;
         *cell = match &request.effect {
             Effect::Put { version, write_id } => {
-                Some(Stored { copy: copy(version, write_id, false), value })
+                let mut stored = Stored::new(*version, value, (write_id.clone(), late_until));
+                stored.copy.applied = applied;
+                Some(stored)
             }
             Effect::Bury { version, write_id, .. } => {
-                let write_id =
-                    if self.weakened.tombstones_keep_write_id { &None } else { write_id };
-                Some(Stored { copy: copy(version, write_id, true), value: None })
+                let write_id = write_id.clone().filter(|_| !self.weakened.tombstones_keep_write_id);
+                Some(Stored::new(*version, None, (write_id, late_until)))
             }
             Effect::Remove => None,
             Effect::Add { once } => cell.clone().map(|Stored { mut copy, value: before }| {
@@ -99,7 +94,7 @@ impl Turn<'_> {
 impl ProtocolModel {
     fn holds(&self, condition: &Condition, existing: Option<&Copy>) -> bool {
         if !self.weakened.era_first {
-            return condition.holds(existing);
+            return holds(condition, existing);
         }
         let mut condition = condition.clone();
         match &mut condition {
@@ -111,7 +106,7 @@ impl ProtocolModel {
         }
         let existing =
             existing.map(|copy| Copy { version: without_era(copy.version), ..copy.clone() });
-        condition.holds(existing.as_ref())
+        holds(&condition, existing.as_ref())
     }
 
     /// Compares two copies as a reader does: the greater one is the item.
@@ -121,6 +116,22 @@ impl ProtocolModel {
         } else {
             one.version.cmp(&other.version)
         }
+    }
+}
+
+/// Whether a condition holds for this copy: what its expression says.
+fn holds(condition: &Condition, stored: Option<&Copy>) -> bool {
+    match condition {
+        Condition::AbsentOrBelow(version) => stored.is_none_or(|copy| copy.version < *version),
+        Condition::Buries { version, write_id } => {
+            stored.is_none_or(|copy| copy.version < *version && copy.write_id == *write_id)
+        }
+        Condition::Unchanged(version) => stored.map(|copy| copy.version) == *version,
+        Condition::AtLeast { from, once } => stored.is_some_and(|copy| {
+            let applied = copy.applied.as_ref();
+            let takes = |once| applied.is_some_and(|applied| applied.takes(once));
+            !copy.is_tombstone && copy.version >= *from && once.is_none_or(takes)
+        }),
     }
 }
 

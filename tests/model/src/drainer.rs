@@ -214,7 +214,7 @@ impl Turn<'_> {
         (place, key, content, request): (ShardNumber, Key, Content, Request),
     ) -> bool {
         while let Some(view) = self.view() {
-            match may_move(pass.generation(), &view, LEASE, self.now()) {
+            match may_move(pass.generation, &view, LEASE, self.now()) {
                 MayMove::Over if !self.weakened.moves_keep_lease => {
                     self.finish();
                     return false;
@@ -222,7 +222,7 @@ impl Turn<'_> {
                 MayMove::Look if !self.weakened.moves_keep_lease => self.read_item(None),
                 MayMove::Yes | MayMove::Look | MayMove::Over => {
                     self.send(place, key, content, request);
-                    pass.sent();
+                    pass.in_doubt += 1;
                     return true;
                 }
             }
@@ -246,7 +246,7 @@ impl Turn<'_> {
         }
         *sent = false;
         if self.weakened.unanswered_is_ambiguous {
-            pass.answered();
+            pass.in_doubt -= 1;
         }
         self.abandon();
         self.go_to(Step::Draining(pass, marked, step))
@@ -271,7 +271,7 @@ impl Turn<'_> {
             }
         };
         self.abandon();
-        pass.answered();
+        pass.in_doubt -= 1;
         self.go_to(Step::Draining(pass, marked, step))
     }
 

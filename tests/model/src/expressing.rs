@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sharding::ShardNumber;
 use sharding::internal::protocol::copies::{Answer, Copy, Effect, Request};
 use sharding::internal::protocol::expressed::{
-    self, Action, Base, ExpressedWrite, NewVersion, Operation,
+    self, Action, Base, ExpressedWrite, NewVersion, Operation, Outcome,
 };
 use sharding::internal::protocol::progress::{self, Under};
 use sharding::internal::protocol::version::Version;
@@ -77,13 +77,17 @@ impl Asked {
 }
 
 /// The next step of a write.
-pub(crate) type Next = progress::Next<Asked, Ended>;
+pub(crate) type Next = progress::Next<Asked, Outcome>;
 
-/// How a write has ended.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Ended {
-    Plain(write::Outcome),
-    Expressed(expressed::Outcome),
+/// How a plain write has ended, in the words of one with an expression.
+pub(crate) const fn ended(outcome: write::Outcome) -> Outcome {
+    match outcome {
+        write::Outcome::Done => Outcome::Applied { on_item: true },
+        write::Outcome::Declined => Outcome::Refused { on_item: false },
+        write::Outcome::Exists => Outcome::Refused { on_item: true },
+        write::Outcome::Unknown(_) => Outcome::Unknown,
+        write::Outcome::Lost | write::Outcome::KeyReused => Outcome::Lost,
+    }
 }
 
 impl Machine {
@@ -96,11 +100,11 @@ impl Machine {
 
     pub(crate) fn next(&mut self, under: Under<'_>) -> Next {
         match self {
-            Self::Plain(write) => step(write.next(under), Asked::Plain, Ended::Plain),
+            Self::Plain(write) => step(write.next(under), Asked::Plain, ended),
             Self::Expressed(expressed) => step(
                 expressed.write.next(under),
                 |request| expressed.asked(request),
-                Ended::Expressed,
+                |outcome| outcome,
             ),
         }
     }
@@ -135,7 +139,7 @@ impl Machine {
 fn step<R, O>(
     next: progress::Next<R, O>,
     asked: impl FnOnce(R) -> Asked,
-    ended: impl FnOnce(O) -> Ended,
+    ended: impl FnOnce(O) -> Outcome,
 ) -> Next {
     match next {
         progress::Next::Look(since) => Next::Look(since),
@@ -223,21 +227,19 @@ impl Turn<'_> {
             return Answer::Refused(existing.cloned());
         }
         let base = cell.as_ref().and_then(|stored| stored.value).filter(|_| !is_pull);
-        let stores = |version: Version, is_tombstone, write_id| {
-            let late_until = request.marks.late_until;
-            let copy = Copy { version, is_tombstone, write_id, applied: None, late_until };
-            Stored { copy, value: value.filter(|_| !is_tombstone) }
+        let stored = |version: Version, value, write_id| {
+            Stored::new(version, value, (write_id, request.marks.late_until))
         };
         *cell = match &request.action {
-            Action::Put(version) => Some(stores(*version, false, None)),
+            Action::Put(version) => Some(stored(*version, value, None)),
             Action::Bury { version, write_id, .. } => {
                 let keeps = !self.weakened.tombstones_keep_write_id;
-                Some(stores(*version, true, write_id.clone().filter(|_| keeps)))
+                Some(stored(*version, None, write_id.clone().filter(|_| keeps)))
             }
             Action::Remove | Action::Nothing => None,
             Action::Update(new) => {
                 let before = cell.take().map(|stored| stored.copy);
-                let mut copy = before.unwrap_or_else(|| stores(Version::NONE, false, None).copy);
+                let mut copy = before.unwrap_or_else(|| stored(Version::NONE, value, None).copy);
                 copy.version = match *new {
                     NewVersion::Is(version) => version,
                     NewVersion::StepAbove(own) if copy.version == Version::NONE => own.stepped(),

@@ -3,7 +3,7 @@
 use stateright::Property;
 
 use super::program::Op;
-use super::state::{Body, InFlight, Key, Page, State, Step, Then};
+use super::state::{Body, Key, Page, State, Step, Then};
 use super::{ProtocolModel, Scenario};
 
 /// Reads return the last acknowledged write or a later one.
@@ -30,9 +30,8 @@ pub(crate) const TAKEN_OVER: Shown =
     });
 pub(crate) const LATE_REQUEST: Shown =
     Shown("a request was applied after its sender had given up", |_, state| {
-        let is_late =
-            |request: &InFlight| !request.awaited && matches!(request.body, Body::Item { .. });
-        state.requests.iter().any(is_late)
+        let mut requests = state.requests.iter();
+        requests.any(|request| !request.awaited && matches!(request.body, Body::Item { .. }))
     });
 pub(crate) const DRAINED: Shown = Shown("a drain was finished", |model, state| {
     state.metadata.settled && !model.scenario().metadata.settled

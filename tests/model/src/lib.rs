@@ -168,9 +168,8 @@ impl Model for ProtocolModel {
         }
         let is_prompt = |actor: usize| self.scenario.cast[actor].prompt;
         let can_step = |actor: usize| self.next_state(state, Action::Step(actor)).is_some();
-        let time_stands_still =
-            (0..state.actors.len()).any(|actor| is_prompt(actor) && can_step(actor));
-        if state.now < self.scenario.horizon && !time_stands_still {
+        let stops_time = |actor: usize| is_prompt(actor) && can_step(actor);
+        if state.now < self.scenario.horizon && !(0..state.actors.len()).any(stops_time) {
             actions.push(Action::Tick);
         }
         for (index, request) in state.requests.iter().enumerate() {
@@ -186,9 +185,10 @@ impl Model for ProtocolModel {
                 && !todo.is_empty()
             {
                 actions.extend(todo.iter().map(|shard| Action::Read(index, *shard)));
+            } else if actor.step.may_give_up() {
+                actions.push(Action::GiveUp(index));
             } else {
-                // `next_state` drops what is not possible.
-                actions.extend([Action::Step(index), Action::GiveUp(index)]);
+                actions.push(Action::Step(index));
             }
             let may_crash = self.scenario.cast[index].may_crash;
             if may_crash && !matches!(actor.step, Step::Idle | Step::Dead) {
@@ -197,6 +197,7 @@ impl Model for ProtocolModel {
         }
     }
 
+    /// `None` if the action is not possible after all.
     fn next_state(&self, last_state: &State, action: Action) -> Option<State> {
         let mut turn = Turn::new(self, last_state, action);
         turn.perform(action)?;

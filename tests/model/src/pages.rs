@@ -50,7 +50,7 @@ impl Turn<'_> {
             return self.go_on(then);
         }
         let entry = Arc::new(layout.clone());
-        let mut publication = Publication::new(layout, copies);
+        let mut publication = Publication::new(layout, 0..copies);
         (0..self.state.first_written).for_each(|copy| publication.note_written(copy));
         let write = |copy: &u32| Body::Page { copy: *copy, layout: Arc::clone(&entry) };
         self.post(publication.missing.iter().map(write), self.valid_until());

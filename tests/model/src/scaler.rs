@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sharding::internal::protocol::metadata::{Change, ShardMetadata};
 use sharding::internal::{protocol::copies::Answer, protocol::growth::GrowthRecord};
 
-use super::state::{Body, Changing, InFlight, Step, Then, Writing, count};
+use super::state::{Body, Changing, Step, Then, Writing, count};
 use super::{Turn, WAIT};
 
 impl Turn<'_> {
@@ -28,9 +28,10 @@ impl Turn<'_> {
         self.me_mut().step = Step::Changing(changing, new);
         // Other updates may be late themselves. Here only the following requests may be late, to
         // save states.
-        let is_sent = |request: &InFlight| request.from == self.actor && request.awaited;
+        let mut requests = self.state.requests.iter();
         if (is_a_writers || !self.state.pages.is_empty())
-            && let Some(sent) = self.state.requests.iter().position(is_sent)
+            && let Some(sent) =
+                requests.position(|request| request.awaited && request.from == self.actor)
         {
             self.apply(sent);
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sharding::internal::protocol::applied::Applied;
 use sharding::internal::protocol::armed::Armed;
-use sharding::internal::protocol::copies::{Condition, Copy, Effect, Marks, Request};
+use sharding::internal::protocol::copies::{Condition, Effect, Marks, Request};
 use sharding::internal::protocol::expressed;
 use sharding::internal::{
     protocol::drain::copy_home, protocol::layout::FIRST_ERA, protocol::metadata::ShardMetadata,
@@ -238,18 +238,16 @@ impl Scenario {
         if let Some(Late { kind: Some(kind), .. }) = self.in_flight {
             monitors[0].invoke(LATE, kind);
         }
-        let late = |Late { body, .. }| InFlight {
-            from: self.cast.len(),
-            awaited: false,
-            valid_until: self.validity,
-            body,
+        let late = |Late { body, .. }| {
+            let (from, valid_until) = (self.cast.len(), self.validity);
+            Arc::new(InFlight { from, awaited: false, valid_until, body })
         };
         let actor =
             Arc::new(Actor { op: 0, view: None, armed: None, step: Step::Idle, inbox: None });
         State {
             now: 0,
             metadata: Arc::new(self.metadata.clone()),
-            armed: self.armed.clone(),
+            armed: Arc::new(self.armed.clone()),
             pages: self.pages.clone(),
             first_written: 0,
             table,
@@ -265,15 +263,13 @@ impl Scenario {
 /// An item or a tombstone from before the scenario. In era 0, another program stored it, without a
 /// version.
 fn earlier(era: u64, value: Option<Value>) -> Stored {
-    let is_tombstone = value.is_none();
-    let (version, applied) = if era == 0 {
-        (Version::NONE, None)
-    } else {
-        let applied = (!is_tombstone).then(|| Box::new(NOTHING_APPLIED));
-        (Version::new(era, (EPOCH - 10) * 1_000_000, 0), applied)
-    };
-    let copy = Copy { version, is_tombstone, write_id: None, applied, late_until: None };
-    Stored { copy, value }
+    if era == 0 {
+        return Stored::new(Version::NONE, value, (None, None));
+    }
+    let version = Version::new(era, (EPOCH - 10) * 1_000_000, 0);
+    let mut stored = Stored::new(version, value, (None, None));
+    stored.copy.applied = value.map(|_| Box::new(NOTHING_APPLIED));
+    stored
 }
 
 /// The write id of a creation that its client may repeat.

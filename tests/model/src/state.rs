@@ -57,6 +57,18 @@ pub(crate) struct Stored {
     pub(crate) value: Option<Value>,
 }
 
+impl Stored {
+    /// An item, or a tombstone if there is no value, with a write id and a mark.
+    pub(crate) fn new(
+        version: Version,
+        value: Option<Value>,
+        (write_id, late_until): (Option<String>, Option<u64>),
+    ) -> Self {
+        let is_tombstone = value.is_none();
+        Self { copy: Copy { version, is_tombstone, write_id, applied: None, late_until }, value }
+    }
+}
+
 /// The places of one sort key, by shard number.
 pub(crate) type Row = [Option<Stored>; PLACES];
 
@@ -165,6 +177,18 @@ pub(crate) enum Step {
     Dead,
 }
 
+impl Step {
+    /// Whether the actor waits for a response that it may give up. Then it has no other step.
+    pub(crate) const fn may_give_up(&self) -> bool {
+        matches!(
+            self,
+            Self::Sent(..)
+                | Self::Appending { .. }
+                | Self::Draining(_, _, DrainStep::Copying { sent: true, .. })
+        )
+    }
+}
+
 /// A write in progress, and the number of times that it may still be sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Writing {
@@ -235,13 +259,13 @@ pub struct State {
     pub(crate) now: u8,
     pub(crate) metadata: Arc<ShardMetadata>,
     /// The patterns of armed keys.
-    pub(crate) armed: Armed,
+    pub(crate) armed: Arc<Armed>,
     /// The copies of the key's page; none in a table without a directory.
     pub(crate) pages: Vec<Page>,
     /// The first copy that a change is written to. Those before it have been moved.
     pub(crate) first_written: u32,
     pub(crate) table: Vec<Arc<Row>>,
-    pub(crate) requests: Vec<InFlight>,
+    pub(crate) requests: Vec<Arc<InFlight>>,
     pub(crate) actors: Vec<Arc<Actor>>,
     pub(crate) monitors: Vec<Arc<Monitor>>,
     /// The value that each update replaced when it was first applied. A deletion with an expression

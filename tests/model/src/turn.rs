@@ -142,7 +142,7 @@ impl<'a> Turn<'a> {
 
     fn once(&self, value: Value) -> Once {
         let sent_at = u64::try_from(self.now().wall.as_millis()).unwrap_or(u64::MAX);
-        Once { id: UpdateId::from_bytes([value as u8; 8]), sent_at }
+        Once { id: UpdateId([value as u8; 8]), sent_at }
     }
 
     /// The actor processes the response that it was waiting for.
@@ -237,7 +237,7 @@ impl<'a> Turn<'a> {
     pub(crate) fn post(&mut self, bodies: impl IntoIterator<Item = Body>, valid_until: u8) {
         self.abandon();
         let from = self.actor;
-        let sent = |body| InFlight { from, awaited: true, valid_until, body };
+        let sent = |body| Arc::new(InFlight { from, awaited: true, valid_until, body });
         self.state.requests.extend(bodies.into_iter().map(sent));
         self.state.requests.sort_by_key(|request| request.from);
     }
@@ -246,8 +246,9 @@ impl<'a> Turn<'a> {
     pub(crate) fn abandon(&mut self) {
         let actor = self.actor;
         self.me_mut().inbox = None;
-        for request in self.state.requests.iter_mut().filter(|request| request.from == actor) {
-            request.awaited = false;
+        let is_awaited = |request: &&mut Arc<InFlight>| request.awaited && request.from == actor;
+        for request in self.state.requests.iter_mut().filter(is_awaited) {
+            Arc::make_mut(request).awaited = false;
         }
     }
 

@@ -6,11 +6,11 @@ use sharding::ShardNumber;
 use sharding::internal::protocol::append::{Append, AppendNext};
 use sharding::internal::protocol::applied::Applied;
 use sharding::internal::protocol::copies::{Answer, Condition, Effect, Request};
-use sharding::internal::protocol::expressed;
-use sharding::internal::protocol::write::{Kind, Outcome, Write};
+use sharding::internal::protocol::expressed::Outcome;
+use sharding::internal::protocol::write::{Kind, Write};
 use sharding::internal::{protocol::version::Version, protocol::view::View};
 
-use super::expressing::{Asked, Ended, Machine, Next, does};
+use super::expressing::{Asked, Machine, Next, does, ended};
 use super::monitor::{Kind as Does, Outcome as Reported};
 use super::program::Op;
 use super::state::{Body, Content, Step, Stored, Then, Value, Writing};
@@ -240,7 +240,7 @@ impl Turn<'_> {
         writing.attempts -= u8::from(gave_up);
         self.abandon();
         if gave_up && writing.attempts == 0 {
-            self.end_write(Ended::Plain(Outcome::Unknown("")))
+            self.end_write(Outcome::Unknown)
         } else {
             self.next_write(writing)
         }
@@ -248,23 +248,13 @@ impl Turn<'_> {
 
     /// The caller gets an outcome, unless it is unknown. If the outcome contradicts the client's
     /// condition, the monitor allows it in no order.
-    fn end_write(&mut self, outcome: Ended) -> Option<()> {
+    fn end_write(&mut self, outcome: Outcome) -> Option<()> {
         let reported = match outcome {
-            Ended::Plain(Outcome::Done) => Some(self.made(true)),
-            Ended::Expressed(expressed::Outcome::Applied { on_item }) => Some(self.made(on_item)),
-            Ended::Plain(Outcome::Declined)
-            | Ended::Expressed(expressed::Outcome::Refused { on_item: false }) => {
-                Some(Reported::Absent)
-            }
-            Ended::Plain(Outcome::Exists)
-            | Ended::Expressed(expressed::Outcome::Refused { on_item: true }) => {
-                Some(Reported::Exists)
-            }
-            Ended::Plain(Outcome::Unknown(_)) | Ended::Expressed(expressed::Outcome::Unknown) => {
-                None
-            }
-            Ended::Plain(Outcome::Lost | Outcome::KeyReused)
-            | Ended::Expressed(expressed::Outcome::Lost) => {
+            Outcome::Applied { on_item } => Some(self.made(on_item)),
+            Outcome::Refused { on_item: false } => Some(Reported::Absent),
+            Outcome::Refused { on_item: true } => Some(Reported::Exists),
+            Outcome::Unknown => None,
+            Outcome::Lost => {
                 self.state.broken.lost = true;
                 None
             }
@@ -315,7 +305,7 @@ impl Turn<'_> {
                 self.send(place, key, Content::of(self.op()?.value()), request);
                 self.go_to(Step::Appending { append, attempts, place, view })
             }
-            AppendNext::Done(outcome) => self.end_write(Ended::Plain(outcome)),
+            AppendNext::Done(outcome) => self.end_write(ended(outcome)),
         }
     }
 
@@ -329,7 +319,7 @@ impl Turn<'_> {
         append.answered(place, view.as_deref(), &answer.unwrap_or(Answer::Unanswered));
         self.abandon();
         if attempts == 0 {
-            return self.end_write(Ended::Plain(Outcome::Unknown("")));
+            return self.end_write(Outcome::Unknown);
         }
         self.next_append(append, attempts)
     }

@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use admin::take_key_names;
 use aws_sdk_dynamodb::Client;
 use aws_smithy_runtime_api::client::http::SharedHttpConnector;
 use axum::Router;
@@ -18,7 +19,8 @@ use axum::response::Response;
 use embedded_dynamodb::{Engine, InProcess};
 use endpoint::{Service, Upstream, open};
 use serde_json::Value;
-use sharding::{ShardedTable, TableConfig};
+use sharding::{PartitionKey, ShardedTable, TableConfig};
+use system_tests::count;
 
 const MAX_BODY_BYTES: usize = 16 * 1_024 * 1_024;
 const PERIOD: Duration = Duration::from_secs(3);
@@ -33,18 +35,13 @@ enum Mode {
     Changing,
 }
 
-impl Mode {
-    fn parse(text: &str) -> Option<Self> {
-        Some(match text {
-            "engine" => Self::Engine,
-            "not-armed" => Self::NotArmed,
-            "armed-1" => Self::Armed1,
-            "armed-4" => Self::Armed4,
-            "changing" => Self::Changing,
-            _ => return None,
-        })
-    }
-}
+const MODES: [(&str, Mode); 5] = [
+    ("engine", Mode::Engine),
+    ("not-armed", Mode::NotArmed),
+    ("armed-1", Mode::Armed1),
+    ("armed-4", Mode::Armed4),
+    ("changing", Mode::Changing),
+];
 
 struct World {
     mode: Mode,
@@ -69,36 +66,26 @@ impl World {
     }
 
     /// Serves a table that was just made.
-    async fn serve(&self, request: &Value) -> Result<(), Box<dyn std::error::Error>> {
-        let name = request["TableName"].as_str().unwrap_or_default().to_owned();
-        let key = |role: &str| {
-            let schema = request["KeySchema"].as_array()?;
-            let key = schema.iter().find(|key| key["KeyType"] == role)?;
-            key["AttributeName"].as_str().map(str::to_owned)
-        };
+    async fn serve(&self, name: &str) -> Result<(), Box<dyn std::error::Error>> {
+        let mut config = TableConfig::new(name, &format!("{name}-metadata"));
+        let described = take_key_names(&self.client, &mut config).await?;
         let kind = |name: &str| {
-            let attributes = request["AttributeDefinitions"].as_array()?;
-            let attribute = attributes.iter().find(|it| it["AttributeName"] == name)?;
-            attribute["AttributeType"].as_str().map(str::to_owned)
+            let mut attributes = described.attribute_definitions().iter();
+            let attribute = attributes.find(|it| it.attribute_name() == name);
+            attribute.map(|it| it.attribute_type().as_str())
         };
-        let (hash, range) = (key("HASH").unwrap_or_default(), key("RANGE"));
-        let config = TableConfig::new(&name, &format!("{name}-metadata")).with(|config| {
-            config.partition_key_name.clone_from(&hash);
-            if let Some(range) = &range {
-                config.sort_key_name.clone_from(range);
-                if kind(range).as_deref() == Some("N") {
-                    config.sort_key_type = sharding::SortKeyType::Number;
-                }
-            }
-        });
-        let is_armable = kind(&hash).as_deref() == Some("S")
-            && range.is_some_and(|range| matches!(kind(&range).as_deref(), Some("S" | "N")));
+        let is_armable = described.key_schema().len() == 2
+            && kind(&config.partition_key_name) == Some("S")
+            && matches!(kind(&config.sort_key_name), Some("S" | "N"));
+        if !is_armable {
+            return Ok(());
+        }
         let table = ShardedTable::new(&self.client, config.clone());
-        if is_armable && self.mode != Mode::NotArmed {
+        if self.mode != Mode::NotArmed {
             sharding::create_tables(&self.client, &config).await?;
             table.maintenance().claim().await?;
         }
-        locked(&self.tables).insert(name, table);
+        locked(&self.tables).insert(name.to_owned(), table);
         self.open().await
     }
 
@@ -128,10 +115,9 @@ impl World {
             if !locked(&self.seen).insert((name, key.clone())) {
                 continue;
             }
-            let grow = async move |to: u32| {
-                let grown = table.set_shards(&key, to).timeout(Duration::from_secs(20)).await;
-                grown.is_ok()
-            };
+            let Ok(key) = PartitionKey::new(&key) else { continue };
+            let maintenance = table.maintenance().timeout(Duration::from_secs(20));
+            let grow = async move |to: u32| maintenance.grow(&key, count(to)).await.is_ok();
             if self.mode == Mode::Armed4 {
                 growing.spawn(async move { grow(4).await });
             } else {
@@ -174,21 +160,16 @@ async fn handle(State(world): State<Arc<World>>, request: Request) -> Response {
         return world.by_engine(operation, &raw);
     }
     let request: Value = serde_json::from_slice(&raw).unwrap_or_default();
+    let name = request["TableName"].as_str().unwrap_or_default();
     match operation {
         "CreateTable" => {
             let response = world.by_engine(operation, &raw);
-            if response.status().is_success()
-                && let Err(error) = world.serve(&request).await
-            {
-                return Response::builder()
-                    .status(500)
-                    .body(Body::from(error.to_string()))
-                    .unwrap_or_default();
+            if response.status().is_success() {
+                world.serve(name).await.expect("a new table can be served");
             }
             return response;
         }
         "DeleteTable" => {
-            let name = request["TableName"].as_str().unwrap_or_default();
             let deleted = locked(&world.tables).remove(name);
             if deleted.is_some() && world.open().await.is_err() {
                 *locked(&world.service) = None;
@@ -212,7 +193,8 @@ async fn handle(State(world): State<Arc<World>>, request: Request) -> Response {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mode = std::env::args().nth(1).as_deref().and_then(Mode::parse);
+    let named = std::env::args().nth(1).unwrap_or_default();
+    let mode = MODES.into_iter().find_map(|(name, mode)| (name == named).then_some(mode));
     let mode = mode.ok_or("usage: endpoint_modes engine|not-armed|armed-1|armed-4|changing")?;
     let engine = Engine::in_memory()?;
     let client = Client::new(&engine.sdk_config());

@@ -7,10 +7,8 @@ use rand::{RngExt, SeedableRng};
 use sharding::internal::Deadline;
 use tokio::time::{sleep, timeout};
 
+use super::READ_DEADLINE;
 use super::world::Actor;
-
-/// The time limit of a call that is not interrupted.
-const PATIENCE: Duration = Duration::from_secs(6);
 
 /// Adds copies from time to time. Half of the calls are interrupted in the middle.
 pub(super) async fn raise_copies(actor: Actor, seed: u64) {
@@ -21,8 +19,9 @@ pub(super) async fn raise_copies(actor: Actor, seed: u64) {
             return;
         }
         let lasts = if rng.random() { rng.random_range(1..120) } else { 60_000 };
-        let raising = actor.table.raise_directory_copies(copies, Deadline::now() + PATIENCE);
-        let raised = timeout(Duration::from_millis(lasts), Box::pin(raising)).await;
+        let table = actor.table.until(Deadline::now() + READ_DEADLINE);
+        let raising = Box::pin(table.raise_directory_copies(copies));
+        let raised = timeout(Duration::from_millis(lasts), raising).await;
         if let Ok(Err(error)) = raised {
             actor.world.check_error(0, "raising the copies", &error);
         }

@@ -6,9 +6,9 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::sleep;
 
-use super::slow_metadata::Slow;
+use super::slow_metadata::{Slow, Stretch};
 use super::world::Actor;
-use super::{HOT, READERS, WRITERS};
+use super::{HOT, READERS, WRITERS, locked};
 
 pub(super) async fn disturb(actors: Vec<Actor>, seed: u64) {
     let (mut rng, world) = (StdRng::seed_from_u64(seed), &actors[0].world);
@@ -27,7 +27,8 @@ pub(super) async fn disturb(actors: Vec<Actor>, seed: u64) {
             8 if plan.has_slow_metadata() && rng.random() => {
                 let slow = [Slow::All, Slow::PageWrites, Slow::Copy(rng.random_range(0..2))];
                 let slow = slow[rng.random_range(0..slow.len())];
-                world.network.slow_down(&mut rng, slow, length * 2);
+                world.count(|totals| totals.faults += 1);
+                *locked(&world.stretch) = Some(Stretch::draw(&mut rng, slow, length * 2));
             }
             8 => instance.lose_metadata(length),
             _ if !writer_died => {

@@ -11,80 +11,34 @@ use sharding::{DrainPace, ShardCount, TableConfig};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::faults::FaultRates;
-use super::network::InstanceClock;
+use super::network::Process;
 use super::world::Actor;
-use super::{CALM, COOLDOWN_SECONDS, HOT, KEYS, Plan, key};
+use super::{COOLDOWN_SECONDS, HOT, KEYS, Plan, READ_DEADLINE, key};
 
 /// The width at which a key stops growing until it is settled.
 const WIDE: u32 = 40;
-/// The width to which keys of a broken build grow again after each drain, so that items move back
-/// to their former shards.
-const FORMER: u32 = 4;
 /// The time before a move from which on items are read more often.
 const ABOUT_TO_MOVE: Duration = Duration::from_secs(5);
 /// If requests arrive minutes late, one look at an idle key in this number begins a drain.
 const MINUTES_APART: u32 = 40;
-/// The time limit of a call that is not interrupted.
-const PATIENCE: Duration = Duration::from_secs(6);
 
-/// Whether keys shrink after the load has gone down, and which wait a broken build omits.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Shrinking {
-    /// Keys keep their shards, and the run is short.
-    #[default]
-    Never,
-    /// The build as it is, except that its waits are only as long as the faults here require.
-    AsBuilt,
-    /// Without the wait for reads that began before the copies.
-    WithoutWaitingForReads,
-}
+/// The longest time from the check of a lease to the application of the request: a freeze of 4 s, 9
+/// s in the network, and the difference of the clocks.
+const REQUESTS: Duration = Duration::from_secs(4 + FaultRates::LATEST.as_secs() + 10);
+/// The longest time of a read: its deadline, a freeze, and the difference of the clocks.
+const READS: Duration = Duration::from_secs(6 + 4 + 10);
+const MARGIN: Duration = Duration::from_secs(1);
 
-impl Shrinking {
-    /// The longest time from the check of a lease to the application of the request: a freeze of 4
-    /// s, 9 s in the network, and the difference of the clocks.
-    const REQUESTS: Duration = Duration::from_secs(4 + FaultRates::LATEST.as_secs() + 10);
-    /// The longest time of a read: its deadline, a freeze, and the difference of the clocks.
-    const READS: Duration = Duration::from_secs(6 + 4 + 10);
-    const MARGIN: Duration = Duration::from_secs(1);
-
-    /// The duration of a run after the load.
-    pub(super) const fn calm(self) -> Duration {
-        match self {
-            Self::Never => Duration::ZERO,
-            Self::AsBuilt => CALM,
-            Self::WithoutWaitingForReads => Duration::from_secs(CALM.as_secs() / 2),
-        }
+pub(super) fn configure(of_table: &mut TableConfig, plan: Plan) {
+    // The lease of appends. If it is shorter, more drains finish.
+    of_table.append_lease = Duration::from_secs(if plan.seed % 4 < 2 { 60 } else { 5 });
+    let pace = DrainPace { units_per_second: 800, ..DrainPace::default() };
+    if plan.minutes_late {
+        of_table.drain = pace;
+        return;
     }
-
-    pub(super) fn configure(self, of_table: &mut TableConfig, plan: Plan) {
-        let seed = plan.seed;
-        // The lease of appends. If it is shorter, more drains finish.
-        of_table.append_lease = Duration::from_secs(if seed % 4 < 2 { 60 } else { 5 });
-        of_table.longest_read = Self::READS - Self::MARGIN;
-        of_table.drain = DrainPace {
-            wait_for_requests: Self::REQUESTS,
-            wait_for_reads: if self.is_broken() { Duration::ZERO } else { Self::READS },
-            units_per_second: 800,
-        };
-        if plan.minutes_late {
-            of_table.longest_read = TableConfig::new("", "").longest_read;
-            of_table.drain = DrainPace { units_per_second: 800, ..DrainPace::default() };
-        }
-    }
-
-    pub(super) const fn rates_of_drainers(self) -> FaultRates {
-        // A drain lasts longer if one of its moves had no response.
-        let late_writes = if self.is_broken() { 100 } else { FaultRates::DRAINING.late_writes };
-        FaultRates { late_writes, ..FaultRates::DRAINING }
-    }
-
-    pub(super) const fn rates_of_readers(self) -> FaultRates {
-        if self.is_broken() { FaultRates::READING_SLOWLY } else { FaultRates::READING }
-    }
-
-    pub(super) const fn is_broken(self) -> bool {
-        matches!(self, Self::WithoutWaitingForReads)
-    }
+    of_table.longest_read = READS - MARGIN;
+    of_table.drain = DrainPace { wait_for_requests: REQUESTS, wait_for_reads: READS, ..pace };
 }
 
 /// Widens some keys by hand, shrinks and settles keys once the load has gone down, and continues
@@ -106,14 +60,15 @@ pub(super) async fn drain(actor: Actor, seed: u64) {
         sleep(Duration::from_millis(rng.random_range(pause))).await;
         // The last key of a run of minutes never grows.
         let which = rng.random_range(0..if plan.minutes_late { KEYS - 1 } else { KEYS });
-        let metadata = match table.shards(&key(which), Deadline::now() + PATIENCE).await {
-            Ok(Some(metadata)) => metadata,
-            Ok(None) => ShardMetadata::unregistered(),
-            Err(error) => {
-                world.check_error(which, "reading metadata", &error);
-                continue;
-            }
-        };
+        let metadata =
+            match table.until(Deadline::now() + READ_DEADLINE).metadata(&key(which)).await {
+                Ok(Some(metadata)) => metadata,
+                Ok(None) => ShardMetadata::unregistered(),
+                Err(error) => {
+                    world.check_error(which, "reading metadata", &error);
+                    continue;
+                }
+            };
         match metadata.draining() {
             Some(drain) if is_cut_off(plan, drain, &mut rng) => {
                 let to = metadata.read_shards.get().max(metadata.number_of_shards.get() + 1);
@@ -136,36 +91,31 @@ pub(super) async fn drain(actor: Actor, seed: u64) {
 fn is_cut_off(plan: Plan, drain: Drain, rng: &mut StdRng) -> bool {
     // So rarely that most drains whose requests arrive minutes late end.
     let calls = if plan.minutes_late { 400 } else { 40 };
-    plan.shrinking == Shrinking::AsBuilt && drain.began % 4 == 3 && rng.random_range(0..calls) == 0
+    drain.began % 4 == 3 && rng.random_range(0..calls) == 0
 }
 
 /// Begins a change of a key. Another instance may be first; then the change is rejected. Some
 /// changes are interrupted, for example between close and open.
 async fn begin(actor: &Actor, which: usize, metadata: &ShardMetadata, rng: &mut StdRng) {
     let (Actor { table, world, .. }, plan) = (actor, actor.world.plan);
-    let mut width = metadata.number_of_shards.get();
+    let width = metadata.number_of_shards.get();
     // A drain that a growth cut off leaves shards that are read but no longer written.
     let is_left = metadata.read_shards > metadata.number_of_shards;
     let settles = !plan.appends && (plan.settling && !metadata.settled || is_left);
-    if plan.shrinking.is_broken() {
-        if width < FORMER {
-            grow(actor, which, FORMER).await;
-            width = FORMER;
-        }
-    } else if width == 1 && rng.random() {
+    if width == 1 && rng.random() {
         return grow(actor, which, width + rng.random_range(1..5)).await;
-    } else if plan.settling && settles && width < WIDE {
+    }
+    if plan.settling && settles && width < WIDE {
         grow(actor, which, width + rng.random_range(1..5)).await;
     }
-    let settles = settles || plan.settling && plan.shrinking.is_broken() && rng.random();
     let to = ShardCount::new(rng.random_range(1..width.max(2))).expect("at least one");
     let lasts = if rng.random_range(0..4) == 0 { rng.random_range(1..1_500) } else { 60_000 };
-    let deadline = Deadline::now() + PATIENCE;
+    let deadline = Deadline::now() + READ_DEADLINE;
     let begun = async {
         let begun: Result<ShardMetadata, DrainRefused> = if settles {
-            table.begin_settle(&key(which), deadline).await
+            table.until(deadline).settle(&key(which)).await
         } else if width > 1 {
-            table.begin_shrink(&key(which), to, deadline).await
+            table.until(deadline).shrink(&key(which), to).await
         } else {
             return;
         };
@@ -183,15 +133,15 @@ async fn continue_drain(actor: &Actor, which: usize, rng: &mut StdRng) {
     let Actor { instance, table, world, .. } = actor;
     let lasts = if rng.random_range(0..3) == 0 { rng.random_range(1..1_500) } else { 60_000 };
     let key = key(which);
-    let run = table.drain(&key, Deadline::now() + PATIENCE);
-    let wait = match timeout(Duration::from_millis(lasts), run).await {
+    let table = table.until(Deadline::now() + READ_DEADLINE);
+    let wait = match timeout(Duration::from_millis(lasts), table.drain(&key, &[])).await {
         Err(_) => {
             world.count(|totals| totals.interrupted += 1);
             Duration::ZERO
         }
         Ok(Ok(Drained::Working { .. })) => Duration::ZERO,
         Ok(Ok(Drained::Waiting { until })) => {
-            let now = InstanceClock(Arc::clone(instance)).now().epoch_seconds();
+            let now = Process(Arc::clone(instance)).now().epoch_seconds();
             Duration::from_secs(until.saturating_sub(now))
         }
         Ok(Ok(Drained::Done { from, to, .. })) => {
@@ -211,7 +161,7 @@ async fn continue_drain(actor: &Actor, which: usize, rng: &mut StdRng) {
 /// Widens a key by hand. Another instance may be first; then the change is rejected.
 async fn grow(Actor { table, world, .. }: &Actor, which: usize, to: u32) {
     let to = ShardCount::new(to.min(world.plan.most_shards())).expect("at least one");
-    match table.set_shards(&key(which), to, Deadline::now() + PATIENCE).await {
+    match table.until(Deadline::now() + READ_DEADLINE).grow(&key(which), to).await {
         Ok(_) => sleep(Duration::from_secs(COOLDOWN_SECONDS + 1)).await,
         Err(error) => world.check_error(which, "a growth", &error),
     }

@@ -1,21 +1,20 @@
 //! The end of a run, without faults: no acknowledged write is lost, and no key is stuck.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sharding::ShardCount;
-use sharding::internal::{Deadline, TableEngine};
+use sharding::internal::{TableEngine, protocol::layout::FIRST_ERA};
 use sharding::maintenance::{DrainRefused, Drained};
 use tokio::time::{Instant, sleep};
 
-use super::failure::{Classified, ErrorClass, Failure, Finding};
+use super::failure::{Classified, Finding};
 use super::faults::FaultRates;
 use super::network::Instance;
-use super::reading::{self, scan};
+use super::reading::{Scanned, scan};
 use super::world::{Actor, World};
-use super::{COOLDOWN_SECONDS, KEYS, Shrinking, key, sort_key, table, value_of};
+use super::{COOLDOWN_SECONDS, KEYS, key, soon, sort_key, table, value_of};
 
-/// The time limit of one request.
-const SOON: Duration = Duration::from_secs(30);
 /// The number of the first instance that starts at the beginning or at the end. It is above that of
 /// any other, and a part of the known seeds of broken builds.
 const FIRST_NEWCOMER: usize = 73;
@@ -26,13 +25,11 @@ const PATIENCE: Duration = Duration::from_secs(3_600);
 /// Completes every operation that was begun, and then checks all items.
 ///
 /// # Errors
-/// The first violation, or the reason that the simulation cannot go on.
-pub(super) async fn finish(actors: &[Actor], world: &World) -> Result<(), Failure> {
+/// The first violation.
+pub(super) async fn finish(actors: &[Actor], world: &Arc<World>) -> Result<(), String> {
     actors.iter().for_each(|actor| actor.instance.heal());
     sleep(Duration::from_secs(15)).await;
-    let Some(old) = actors.iter().find(|actor| !actor.instance.is_dead()) else {
-        return Err(Failure::harness("every instance died"));
-    };
+    let old = actors.iter().find(|actor| !actor.instance.is_dead()).expect("only some die");
     let fresh = newcomer(world, 0);
     for (which, reader) in (0..KEYS).flat_map(|which| [(which, &old.table), (which, &fresh)]) {
         check_scan(reader, world, which, "at the end").await?;
@@ -40,9 +37,10 @@ pub(super) async fn finish(actors: &[Actor], world: &World) -> Result<(), Failur
     for which in 0..KEYS {
         complete_changes(&fresh, world, which).await?;
         check_scan(&fresh, world, which, "after the last drain").await?;
-        if world.plan.shrinking != Shrinking::Never {
+        if world.plan.shrinking {
             // A scan reads every shard. Only point reads show whether each item is at its place.
-            let stored = world.history(which).all_acknowledged();
+            let now = Instant::now();
+            let stored: Vec<String> = world.history(which).before(now, 0).cloned().collect();
             for wanted in stored {
                 let get = async || fresh.get(&key(which), &sort_key(&wanted), true, soon()).await;
                 let got = patiently(world, which, "a point read at the end", get).await?;
@@ -68,8 +66,8 @@ pub(super) async fn finish(actors: &[Actor], world: &World) -> Result<(), Failur
 }
 
 /// Compares every copy of every page with the items, and checks that no entry is behind afterwards.
-async fn repair_directory(fresh: &TableEngine, world: &World) -> Result<(), Failure> {
-    let compare = async || fresh.repair_directory(soon()).await;
+async fn repair_directory(fresh: &TableEngine, world: &World) -> Result<(), String> {
+    let compare = async || fresh.until(soon()).repair_directory().await;
     patiently(world, 0, "comparing the directory", &compare).await?;
     match patiently(world, 0, "comparing the directory again", compare).await? {
         0 => Ok(()),
@@ -81,15 +79,11 @@ async fn repair_directory(fresh: &TableEngine, world: &World) -> Result<(), Fail
 }
 
 /// The table of an instance that starts at the end, without faults, or at the beginning.
-pub(super) fn newcomer(world: &World, number: usize) -> TableEngine {
+pub(super) fn newcomer(world: &Arc<World>, number: usize) -> TableEngine {
     let number = FIRST_NEWCOMER + number;
-    let newcomer = Instance::new((number, number as u64), &world.network, FaultRates::NONE);
+    let newcomer = Instance::new((number, number as u64), world, FaultRates::NONE);
     newcomer.heal();
     table(&newcomer, world.plan, number as u64)
-}
-
-pub(super) fn soon() -> Deadline {
-    Deadline::now() + SOON
 }
 
 /// Repeats a step while capacity or a response is missing, or while another instance changes the
@@ -99,25 +93,17 @@ pub(super) async fn patiently<T, E: Classified>(
     which: usize,
     step: &str,
     request: impl AsyncFn() -> Result<T, E>,
-) -> Result<T, Failure> {
+) -> Result<T, String> {
     let ends = Instant::now() + PATIENCE;
     loop {
         let error = match request().await {
             Ok(done) => return Ok(done),
             Err(error) => error,
         };
-        match error.class() {
-            ErrorClass::TryAgain | ErrorClass::Busy if Instant::now() < ends => {
-                sleep(Duration::from_secs(1)).await
-            }
-            ErrorClass::TryAgain => {
-                let what = format!("{step} has no capacity for an hour: {error}");
-                return Err(Failure::Harness(what));
-            }
-            ErrorClass::Busy | ErrorClass::Unexpected => {
-                return Err(world.violation(which, Finding::new(format!("I6: {step}: {error}"))));
-            }
+        if !error.is_transient() || Instant::now() >= ends {
+            return Err(world.violation(which, Finding::new(format!("I6: {step}: {error}"))));
         }
+        sleep(Duration::from_secs(1)).await;
     }
 }
 
@@ -126,34 +112,34 @@ async fn check_scan(
     world: &World,
     which: usize,
     when: &str,
-) -> Result<(), Failure> {
+) -> Result<(), String> {
     let look = async || {
         let (began, tick) = (Instant::now(), world.registers(which).now());
         scan(reader, which, 1_000, false).await.map(|seen| (began, tick, seen))
     };
     let (began, tick, seen) = patiently(world, which, "a scan", look).await?;
-    let seen = seen.ok_or_else(|| Failure::harness("a scan has too many pages"))?;
-    let checked = reading::check_scan(world, which, (seen, false), (began, tick));
+    let seen = seen.expect("a key has few pages");
+    let checked = Scanned::all(seen, began, tick).check(world, which);
     checked.map_err(|finding| world.violation(which, finding.during(when)))
 }
 
 /// Completes what was begun, which every instance can do: it opens a closing, finishes a drain, and
 /// drains the shards that a cut-off shrink has left.
-async fn complete_changes(fresh: &TableEngine, world: &World, which: usize) -> Result<(), Failure> {
-    let look = async || fresh.finish_change(&key(which), soon()).await;
+async fn complete_changes(fresh: &TableEngine, world: &World, which: usize) -> Result<(), String> {
+    let look = async || fresh.until(soon()).finish_change(&key(which)).await;
     patiently(world, which, "opening what was closed", look).await?;
     drain(fresh, world, which).await?;
-    let look = async || fresh.shards(&key(which), soon()).await;
+    let look = async || fresh.until(soon()).metadata(&key(which)).await;
     let metadata = patiently(world, which, "reading metadata", look).await?;
     let Some(metadata) =
         metadata.filter(|metadata| metadata.read_shards > metadata.number_of_shards)
     else {
         return Ok(());
     };
-    let begin = async || match fresh.begin_settle(&key(which), soon()).await {
+    let begin = async || match fresh.until(soon()).settle(&key(which)).await {
         // An append-only table has no homes; a shrink drains it.
         Err(DrainRefused::NoHomes) if metadata.number_of_shards > ShardCount::ONE => {
-            fresh.begin_shrink(&key(which), ShardCount::ONE, soon()).await
+            fresh.until(soon()).shrink(&key(which), ShardCount::ONE).await
         }
         begun => begun,
     };
@@ -162,10 +148,10 @@ async fn complete_changes(fresh: &TableEngine, world: &World, which: usize) -> R
 }
 
 /// Continues a drain until it has ended.
-pub(super) async fn drain(fresh: &TableEngine, world: &World, which: usize) -> Result<(), Failure> {
+async fn drain(fresh: &TableEngine, world: &World, which: usize) -> Result<(), String> {
     let ends = Instant::now() + PATIENCE;
     while Instant::now() < ends {
-        let go_on = async || fresh.drain(&key(which), soon()).await;
+        let go_on = async || fresh.until(soon()).drain(&key(which), &[]).await;
         match patiently(world, which, "a drain", go_on).await? {
             Drained::Nothing | Drained::Done { .. } => return Ok(()),
             Drained::Waiting { .. } | Drained::Working { .. } | _ => {
@@ -177,11 +163,12 @@ pub(super) async fn drain(fresh: &TableEngine, world: &World, which: usize) -> R
 }
 
 /// Checks that no key is stuck, and that no two changes of a width came within a cooldown.
-async fn check_metadata(fresh: &TableEngine, world: &World, which: usize) -> Result<(), Failure> {
-    let look = async || fresh.shards(&key(which), soon()).await;
+async fn check_metadata(fresh: &TableEngine, world: &World, which: usize) -> Result<(), String> {
+    let look = async || fresh.until(soon()).metadata(&key(which)).await;
     let Some(metadata) = patiently(world, which, "reading metadata", look).await? else {
         return Ok(());
     };
+    world.count(|totals| totals.changes += metadata.era - FIRST_ERA);
     let is_idle = metadata.draining().is_none() && metadata.closing().is_none();
     if metadata.number_of_shards != metadata.read_shards || !is_idle {
         let what = format!(
@@ -195,7 +182,7 @@ async fn check_metadata(fresh: &TableEngine, world: &World, which: usize) -> Res
     // if those are right. A drain clears the history.
     let hasty = entries.windows(2).skip(1).any(|pair| pair[1].at < pair[0].at + COOLDOWN_SECONDS);
     let are_clocks_right = !world.plan.sets_clocks_back() && !world.plan.has_wrong_clocks();
-    if hasty && are_clocks_right && world.plan.shrinking == Shrinking::Never {
+    if hasty && are_clocks_right && !world.plan.shrinking {
         let what =
             format!("I5: two changes within a cooldown: {:?}", metadata.shard_history.to_strings());
         return Err(world.violation(which, Finding::new(what)));

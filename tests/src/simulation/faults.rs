@@ -48,8 +48,6 @@ impl FaultRates {
     pub(super) const LATE: Self = Self { late_writes: 250, ..Self::SERVING };
     /// An instance that serves reads while items are moved.
     pub(super) const READING: Self = Self { slow_reads: 120, ..Self::SERVING };
-    /// An instance whose reads often last longer than a move.
-    pub(super) const READING_SLOWLY: Self = Self { slow_reads: 400, ..Self::SERVING };
     /// An instance that drains: thousands of requests, one after another.
     pub(super) const DRAINING: Self = Self { any: 10, late_writes: 10, ..Self::NONE };
     /// An instance whose writes may arrive until their signatures have expired.

@@ -55,14 +55,8 @@ impl KeyHistory {
         known.get(pick % known.len().max(1)).map(|key| (*key).clone())
     }
 
-    pub(super) fn all_acknowledged(&self) -> BTreeSet<String> {
-        let acknowledged =
-            self.written.iter().filter(|(_, written)| written.acknowledged.is_some());
-        acknowledged.map(|(sort_key, _)| sort_key.clone()).collect()
-    }
-
     /// The sort keys of at least this value that were acknowledged before an instant.
-    fn before(&self, instant: Instant, least: u64) -> impl Iterator<Item = &String> {
+    pub(super) fn before(&self, instant: Instant, least: u64) -> impl Iterator<Item = &String> {
         self.written
             .iter()
             .filter(move |(_, written)| written.acknowledged.is_some_and(|at| at < instant))

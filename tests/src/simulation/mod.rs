@@ -2,7 +2,6 @@
 //! one engine with partition limits and a network that loses, delays and repeats requests. Time is
 //! paused, so a seed determines the run.
 
-mod contending;
 mod copying;
 mod disturbing;
 mod drains;
@@ -19,7 +18,6 @@ mod reading;
 mod record;
 mod registers;
 mod replaced_counters;
-mod restoring;
 mod slow_metadata;
 mod totals;
 mod updating;
@@ -38,26 +36,22 @@ use sharding::{PartitionKey, ShardCount, Writes, create_tables};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-pub use drains::Shrinking;
-pub use endpoint::EndpointBuild;
-pub use failure::Failure;
 pub use totals::Totals;
 
-use contending::contend;
 use copying::raise_copies;
 use disturbing::disturb;
 use drains::drain;
-use ending::{finish, newcomer, soon};
+use ending::{finish, newcomer};
 use endpoint::ENDPOINTS;
 use faults::FaultRates;
-use network::{Connection, Instance, InstanceClock};
+use network::{Instance, Process};
 use reading::read;
-use restoring::{back_up, restore};
+use replaced_counters::add_and_replace;
 use updating::{check_counters, update};
 use world::{Actor, World};
 use writing::write;
 
-use crate::{partition_key, sort_key, value_of};
+use crate::{partition_key, soon, sort_key, value_of};
 
 /// The configuration of one run.
 #[derive(Debug, Clone, Copy, Default)]
@@ -67,8 +61,9 @@ pub struct Plan {
     /// A deliberately broken build: it opens immediately after a close, while others use earlier
     /// views.
     pub without_waiting: bool,
-    /// Whether keys shrink again, and how.
-    pub shrinking: Shrinking,
+    /// Whether keys shrink again once the load has gone down. The waits of the build are only as
+    /// long as the faults here require.
+    pub shrinking: bool,
     /// Whether keys that may shrink are also settled.
     pub settling: bool,
     /// Whether the table is append-only: instances without a view write to shard 1, and no item is
@@ -79,10 +74,11 @@ pub struct Plan {
     /// Whether requests arrive late by up to 14 minutes, in a run of an hour with the waits of the
     /// product.
     pub minutes_late: bool,
-    /// Whether tables are restored at the end to a backup from the run, and rebuilt.
-    pub restoring: bool,
-    /// Whether there are also clients of endpoints, and how these are built.
-    pub endpoint: Option<EndpointBuild>,
+    /// Whether there are also clients of endpoints.
+    pub endpoints: bool,
+    /// A deliberately broken build: an endpoint's write accepts an item of any era at its home as
+    /// the newest copy.
+    pub without_eras: bool,
 }
 
 impl Plan {
@@ -121,7 +117,8 @@ impl Plan {
     }
 
     fn lasts(self) -> Duration {
-        HOT + if self.minutes_late { CALM_OF_MINUTES } else { self.shrinking.calm() }
+        let calm = if self.minutes_late { CALM_OF_MINUTES } else { CALM };
+        if self.shrinking { HOT + calm } else { HOT }
     }
 }
 
@@ -143,17 +140,18 @@ const CALM_OF_MINUTES: Duration = Duration::from_secs(60 * 60);
 /// The number of instances that drain concurrently.
 const DRAINERS: usize = 2;
 const WRITE_DEADLINE: Duration = Duration::from_secs(5);
+/// The deadline of a read, and of an operator's call.
 const READ_DEADLINE: Duration = Duration::from_secs(6);
 
 /// Runs one seed to its end in its own runtime.
 ///
 /// # Errors
-/// [`Failure::Violation`] with the first broken promise, and [`Failure::Harness`] if the simulation
-/// itself cannot go on.
+/// The first broken promise: the product is wrong, or a broken build was simulated. The first line
+/// names the promise; the others list the writes that reached the table of that item.
 ///
 /// # Panics
-/// If there is no runtime, or a task of the simulation panics.
-pub fn run(plan: Plan) -> Result<Totals, Failure> {
+/// If the simulation itself cannot go on. Then the run proves nothing about the product.
+pub fn run(plan: Plan) -> Result<Totals, String> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     runtime.expect("a runtime").block_on(simulate(plan))
@@ -168,22 +166,23 @@ fn key(index: usize) -> PartitionKey {
 }
 
 fn table(instance: &Arc<Instance>, plan: Plan, seed: u64) -> TableEngine {
-    let client = clients_over(http_client(Connection(Arc::clone(instance)))).dynamodb;
-    let mut environment = Environment::seeded(InstanceClock(Arc::clone(instance)), seed);
+    let process = Process(Arc::clone(instance));
+    let client = clients_over(http_client(process.clone())).dynamodb;
+    let mut environment = Environment::seeded(process, seed);
     if plan.without_waiting {
         environment = environment.without_waiting_for_views();
     }
     let mut of_table = crate::config();
     of_table.policy.cooldown_seconds = COOLDOWN_SECONDS;
     of_table.policy.max_shards = ShardCount::new(plan.most_shards()).expect("at least one");
-    plan.shrinking.configure(&mut of_table, plan);
+    drains::configure(&mut of_table, plan);
     of_table.writes = if plan.appends { Writes::Appends } else { Writes::Items };
     TableEngine::with_environment(&client, of_table, environment)
 }
 
-async fn simulate(plan: Plan) -> Result<Totals, Failure> {
+async fn simulate(plan: Plan) -> Result<Totals, String> {
     let mut rng = StdRng::seed_from_u64(plan.seed);
-    let engine = Engine::in_memory().map_err(Failure::harness)?;
+    let engine = Engine::in_memory().expect("an engine");
     let partitions = [4, 16, 64][rng.random_range(0..3)];
     let limits = PartitionLimits {
         partitions,
@@ -193,17 +192,17 @@ async fn simulate(plan: Plan) -> Result<Totals, Failure> {
     };
     engine.set_limits([("items".to_owned(), limits)]);
     let client = in_process_clients(&InProcess::new(engine.clone())).dynamodb;
-    create_tables(&client, &crate::config()).await.map_err(Failure::harness)?;
+    create_tables(&client, &crate::config()).await.expect("tables");
     let world = Arc::new(World::new(engine.clone(), plan));
-    if plan.endpoint.is_some() {
+    if plan.endpoints {
         // An endpoint claims its table when it starts.
-        newcomer(&world, 3).claim_mode(soon()).await.map_err(Failure::harness)?;
+        newcomer(&world, 3).until(soon()).claim().await.expect("claimed");
     }
     if plan.begins_with_copies() {
-        let raised = newcomer(&world, 2).raise_directory_copies(2, soon()).await;
-        raised.map_err(Failure::harness)?;
+        let raised = newcomer(&world, 2).until(soon()).raise_directory_copies(2).await;
+        raised.expect("copies");
     }
-    let drainers = if plan.shrinking == Shrinking::Never { 0 } else { DRAINERS };
+    let drainers = if plan.shrinking { DRAINERS } else { 0 };
     let instances = instances(drainers, &world, &mut rng);
     let actors: Vec<Actor> = (0..)
         .zip(instances)
@@ -213,19 +212,13 @@ async fn simulate(plan: Plan) -> Result<Totals, Failure> {
         })
         .collect();
     let mut work = start_actors((&engine, limits), &actors, &mut rng);
-    if let Some(build) = plan.endpoint {
+    if plan.endpoints {
         for (index, actor) in actors[actors.len() - ENDPOINTS..].iter().enumerate() {
-            let service = endpoint::start(&engine, actor, build).await?;
+            let service = endpoint::start(actor).await;
             work.spawn(native::ask(index, actor.clone(), service, rng.random()));
         }
     }
     work.spawn(disturb(actors.clone(), rng.random()));
-    let backup = if plan.restoring {
-        sleep(rng.random_range(HOT / 16..HOT)).await;
-        Some(back_up(&engine, &world))
-    } else {
-        None
-    };
     work.join_all().await;
     // Findings of the run come before findings at its end.
     world.verdict()?;
@@ -233,29 +226,26 @@ async fn simulate(plan: Plan) -> Result<Totals, Failure> {
     if plan.updates {
         check_counters(&newcomer(&world, 1), &world).await?;
     }
-    if let Some(backup) = backup {
-        restore(&world, &backup).await?;
-    }
     world.verdict()
 }
 
 /// The instances: writers, readers, drainers and endpoints, in this order.
-fn instances(drainers: usize, world: &World, rng: &mut StdRng) -> Vec<Arc<Instance>> {
+fn instances(drainers: usize, world: &Arc<World>, rng: &mut StdRng) -> Vec<Arc<Instance>> {
     let plan = world.plan;
     let of_run = (0..WRITERS + READERS + drainers).map(|index| match index {
         _ if index >= WRITERS + READERS && plan.minutes_late => FaultRates::DRAINING_MINUTES_LATE,
-        _ if index >= WRITERS + READERS => plan.shrinking.rates_of_drainers(),
+        _ if index >= WRITERS + READERS => FaultRates::DRAINING,
         _ if plan.minutes_late => FaultRates::MINUTES_LATE,
         0 => FaultRates::LATE,
-        _ if index >= WRITERS && drainers > 0 => plan.shrinking.rates_of_readers(),
+        _ if index >= WRITERS && drainers > 0 => FaultRates::READING,
         _ => FaultRates::SERVING,
     });
-    let endpoints = if plan.endpoint.is_some() { ENDPOINTS } else { 0 };
+    let endpoints = if plan.endpoints { ENDPOINTS } else { 0 };
     let of_endpoints = [FaultRates::LATE, FaultRates::SERVING, FaultRates::SERVING];
     of_run
         .chain(of_endpoints.into_iter().take(endpoints))
         .enumerate()
-        .map(|(index, rates)| Instance::new((index, rng.random()), &world.network, rates))
+        .map(|(index, rates)| Instance::new((index, rng.random()), world, rates))
         .collect()
 }
 
@@ -272,20 +262,20 @@ fn start_actors(
             work.spawn(write(actor, seed));
         } else if index < WRITERS + READERS {
             work.spawn(read(actor, seed));
-        } else if plan.endpoint.is_none() || index + ENDPOINTS < actors.len() {
+        } else if !plan.endpoints || index + ENDPOINTS < actors.len() {
             // The others are endpoints, which have clients of their own.
             work.spawn(drain(actor, seed));
         }
     }
     if plan.minutes_late {
-        work.spawn(contend(actors[..WRITERS].to_vec(), rng.random()));
+        work.spawn(add_and_replace(actors[..WRITERS].to_vec(), rng.random()));
     }
     if plan.updates {
         for actor in &actors[..WRITERS] {
             work.spawn(update(actor.clone()));
         }
     }
-    if plan.shrinking != Shrinking::Never && rng.random_range(0..4) > 0 {
+    if plan.shrinking && rng.random_range(0..4) > 0 {
         // With partitions as small as these, the heat of most drains would stop them.
         let (engine, limits) = (engine.clone(), PartitionLimits { write_units: 500.0, ..limits });
         work.spawn(async move {

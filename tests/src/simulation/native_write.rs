@@ -26,17 +26,6 @@ enum Condition {
     AsRead(u64),
 }
 
-impl Condition {
-    fn holds(self, value: Option<u64>) -> bool {
-        match self {
-            Self::None => true,
-            Self::Absent => value.is_none(),
-            Self::Exists => value.is_some(),
-            Self::AsRead(read) => value == Some(read),
-        }
-    }
-}
-
 /// A write of a register.
 #[derive(Debug)]
 pub(super) struct Write {
@@ -164,7 +153,7 @@ impl Write {
             return client.ended(sent, Outcome::Done);
         }
         let old = value_in(&answer["Attributes"]);
-        if !self.condition.holds(old) {
+        if self.kind().applied(old).is_none() {
             client.odd(&format!("{self:?} was applied to {old:?}"));
         }
         client.showed(sent, Kind::Swap(old, self.leaves()));
@@ -175,7 +164,7 @@ impl Write {
         let kind = match self.condition {
             Condition::None => return client.odd(&format!("{self:?} has no condition: {answer}")),
             _ if self.shows_refusal => {
-                if self.condition.holds(shown) {
+                if self.kind().applied(shown).is_some() {
                     client.odd(&format!("{self:?} was refused on {shown:?}"));
                 }
                 Kind::Read(shown)

@@ -7,53 +7,23 @@ use std::time::Duration;
 use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture};
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
-use embedded_dynamodb::{Engine, Response};
+use embedded_dynamodb::Response;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sharding::internal::{Clock, protocol::view::Moment};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::faults::{Fault, FaultRates};
-use super::record::Record;
-use super::slow_metadata::{Slow, SlowMetadata};
+use super::world::World;
 use super::{Plan, locked};
 use crate::wire::respond;
-
-/// The network that all instances of a run share.
-#[derive(Debug)]
-pub(super) struct Network {
-    pub(super) engine: Engine,
-    pub(super) began: Instant,
-    pub(super) record: Record,
-    slow_metadata: SlowMetadata,
-    /// The largest difference between two clocks that were not set back.
-    clocks_differ: Duration,
-}
-
-impl Network {
-    pub(super) fn new(engine: Engine, plan: Plan) -> Self {
-        Self {
-            engine,
-            began: Instant::now(),
-            record: Record::default(),
-            slow_metadata: SlowMetadata::default(),
-            clocks_differ: plan.clocks_differ(),
-        }
-    }
-
-    /// Begins a stretch in which these requests to the metadata table are slow.
-    pub(super) fn slow_down(&self, rng: &mut StdRng, slow: Slow, length: Duration) {
-        self.record.fault(|_| {});
-        self.slow_metadata.begin(rng, slow, length);
-    }
-}
 
 /// One instance's connection and clock.
 #[derive(Debug)]
 pub(super) struct Instance {
     /// The instance's number in the record.
     number: usize,
-    network: Arc<Network>,
+    world: Arc<World>,
     faults: AtomicBool,
     rates: FaultRates,
     dead: AtomicBool,
@@ -67,8 +37,6 @@ struct State {
     frozen: Duration,
     skew: Duration,
     metadata_down_until: Instant,
-    throttled_until: Instant,
-    breaking_until: Instant,
     set_back_at: Option<Instant>,
 }
 
@@ -91,24 +59,22 @@ impl Plan {
 impl Instance {
     pub(super) fn new(
         (number, seed): (usize, u64),
-        network: &Arc<Network>,
+        world: &Arc<World>,
         rates: FaultRates,
     ) -> Arc<Self> {
         let mut rng = StdRng::seed_from_u64(seed);
-        let skew = EARLIEST_CLOCK + rng.random_range(Duration::ZERO..network.clocks_differ);
+        let skew = EARLIEST_CLOCK + rng.random_range(Duration::ZERO..world.plan.clocks_differ());
         let state = State {
             rng,
-            frozen_until: network.began,
+            frozen_until: world.began,
             frozen: Duration::ZERO,
             skew,
-            metadata_down_until: network.began,
-            throttled_until: network.began,
-            breaking_until: network.began,
+            metadata_down_until: world.began,
             set_back_at: None,
         };
         Arc::new(Self {
             number,
-            network: Arc::clone(network),
+            world: Arc::clone(world),
             faults: AtomicBool::new(true),
             rates,
             dead: AtomicBool::new(false),
@@ -119,8 +85,8 @@ impl Instance {
     /// Ends all faults.
     pub(super) fn heal(&self) {
         self.faults.store(false, Ordering::Relaxed);
-        locked(&self.state).metadata_down_until = self.network.began;
-        self.network.slow_metadata.end();
+        locked(&self.state).metadata_down_until = self.world.began;
+        *locked(&self.world.stretch) = None;
     }
 
     /// Freezes the sandbox: it sends and receives nothing, and its monotonic clock stops.
@@ -130,7 +96,7 @@ impl Instance {
         if state.frozen_until <= now && state.set_back_at.is_none_or(|at| at + APART < now) {
             state.frozen_until = now + length;
             state.frozen += length;
-            self.network.record.fault(|_| {});
+            self.world.count(|totals| totals.faults += 1);
         }
     }
 
@@ -142,7 +108,7 @@ impl Instance {
         }
         state.set_back_at = Some(now);
         state.skew = state.skew.saturating_sub(by);
-        self.network.record.fault(|_| {});
+        self.world.count(|totals| totals.faults += 1);
     }
 
     /// Makes its metadata requests fail for a while.
@@ -150,20 +116,13 @@ impl Instance {
         locked(&self.state).metadata_down_until = Instant::now() + length;
     }
 
-    /// Throttles all its writes of items for a while.
-    pub(super) fn throttle(&self, length: Duration) {
-        locked(&self.state).throttled_until = Instant::now() + length;
-    }
-
-    /// For a while, the connection breaks in half of its writes of items, which arrive late.
-    pub(super) fn break_connections(&self, length: Duration) {
-        locked(&self.state).breaking_until = Instant::now() + length;
-    }
-
     /// Ends the process. Its requests in flight may still be applied.
     pub(super) fn die(&self) {
         self.dead.store(true, Ordering::Relaxed);
-        self.network.record.fault(|totals| totals.deaths += 1);
+        self.world.count(|totals| {
+            totals.faults += 1;
+            totals.deaths += 1;
+        });
     }
 
     pub(super) fn is_dead(&self) -> bool {
@@ -195,14 +154,6 @@ impl Instance {
         let mut state = locked(&self.state);
         if is_metadata && Instant::now() < state.metadata_down_until {
             return Some(Fault::ServerErrorBefore);
-        }
-        if !is_metadata && is_write {
-            if Instant::now() < state.throttled_until {
-                return Some(Fault::Throttle("AccountLimitExceeded"));
-            }
-            if Instant::now() < state.breaking_until && state.rng.random() {
-                return Some(Fault::AppliedLate);
-            }
         }
         let drawn = state.rng.random_range(0..1_000);
         if drawn >= self.rates.any {
@@ -237,10 +188,10 @@ impl Instance {
 
     /// Applies a request that has reached the tables.
     fn carry_out(&self, is_late: bool, target: &str, body: &[u8]) -> Response {
-        let Network { engine, began, record, .. } = &*self.network;
+        let World { engine, began, record, .. } = &*self.world;
         let response = engine.respond("/", Some(target), body);
         let when = (self.number, began.elapsed(), is_late);
-        record.arrived(engine, when, (target, body), &response);
+        locked(record).arrived(engine, when, (target, body), &response);
         response
     }
 
@@ -252,10 +203,10 @@ impl Instance {
     ) -> Result<HttpResponse, ConnectorError> {
         let (delay, breaks) = {
             let mut state = locked(&self.state);
-            let is_breaking = Instant::now() < state.breaking_until;
-            (self.rates.delay(&mut state.rng), is_breaking || state.rng.random())
+            (self.rates.delay(&mut state.rng), state.rng.random::<bool>())
         };
-        self.network.record.fault(|totals| {
+        self.world.count(|totals| {
+            totals.faults += 1;
             totals.late_requests += 1;
             totals.very_late_requests += u64::from(delay > Duration::from_secs(60));
         });
@@ -280,12 +231,13 @@ impl Instance {
         let is_metadata = String::from_utf8_lossy(&body).contains("\"items-metadata\"");
         let is_write =
             ["PutItem", "UpdateItem", "DeleteItem"].iter().any(|kind| target.ends_with(kind));
-        let (before, after) =
-            self.network.slow_metadata.delays(is_metadata, is_write, &body).unwrap_or_default();
+        let stretch = *locked(&self.world.stretch);
+        let delays = stretch.and_then(|stretch| stretch.delays(is_metadata, is_write, &body));
+        let (before, after) = delays.unwrap_or_default();
         sleep(before).await;
         let fault = self.draw(is_metadata, is_write);
         if !matches!(fault, None | Some(Fault::AppliedLate)) {
-            self.network.record.fault(|_| {});
+            self.world.count(|totals| totals.faults += 1);
         }
         let apply = || self.carry_out(false, &target, &body);
         let response = match fault {
@@ -338,29 +290,25 @@ fn failed(status: u16, kind: &str, more: &str) -> Response {
     Response { status, content_type: "application/x-amz-json-1.0", body: body.into_bytes() }
 }
 
-/// The instance as the SDK's HTTP client.
+/// The instance as the SDK's HTTP client, and as a clock.
 #[derive(Debug, Clone)]
-pub(super) struct Connection(pub(super) Arc<Instance>);
+pub(super) struct Process(pub(super) Arc<Instance>);
 
-impl HttpConnector for Connection {
+impl HttpConnector for Process {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let instance = Arc::clone(&self.0);
         HttpConnectorFuture::new(async move { instance.call(request).await })
     }
 }
 
-/// The instance's clocks.
-#[derive(Debug, Clone)]
-pub(super) struct InstanceClock(pub(super) Arc<Instance>);
-
 /// The wall-clock time at the beginning, far from zero.
 const EPOCH: Duration = Duration::from_secs(1_700_000_000);
 
-impl Clock for InstanceClock {
+impl Clock for Process {
     fn now(&self) -> Moment {
         let state = locked(&self.0.state);
         let now = Instant::now();
-        let elapsed = now.duration_since(self.0.network.began);
+        let elapsed = now.duration_since(self.0.world.began);
         let still_frozen = state.frozen_until.saturating_duration_since(now);
         let stood_still = state.frozen.saturating_sub(still_frozen);
         Moment {

@@ -19,10 +19,7 @@ pub(super) async fn read(actor: Actor, seed: u64) {
     let Actor { table, world, .. } = &actor;
     let (mut rng, plan) = (StdRng::seed_from_u64(seed), world.plan);
     while actor.goes_on() {
-        let pause = world.pause(&mut rng, 20..250);
-        // Without the wait for reads, a move and its deletion are moments apart. Only frequent
-        // reads meet them.
-        sleep(if plan.shrinking.is_broken() { pause / 4 } else { pause }).await;
+        sleep(world.pause(&mut rng, 20..250)).await;
         let which = world.draw_key(&mut rng);
         let (began, tick) = (Instant::now(), world.registers(which).now());
         let wanted = if !plan.appends && rng.random_range(0..6) == 0 {
@@ -60,7 +57,8 @@ pub(super) async fn read(actor: Actor, seed: u64) {
             let limit = limits[rng.random_range(0..3)];
             scan(table, which, limit, descending).await.map(|seen| {
                 let Some(seen) = seen else { return false };
-                let checked = check_scan(world, which, (seen, descending), (began, tick));
+                let scanned = Scanned { descending, ..Scanned::all(seen, began, tick) };
+                let checked = scanned.check(world, which);
                 world.check(which, checked.map_err(|finding| finding.during("scan")));
                 true
             })
@@ -74,16 +72,8 @@ pub(super) async fn read(actor: Actor, seed: u64) {
     }
 }
 
-/// Splits a scan into plain items and registers. It drops counters, which have their own check.
-pub(super) fn split(seen: Vec<(String, u64)>) -> (Vec<(String, u64)>, BTreeMap<String, u64>) {
-    let of_others = seen.into_iter().filter(|(sort_key, _)| !sort_key.starts_with(COUNTER));
-    let (registers, plain): (Vec<_>, Vec<_>) =
-        of_others.partition(|(sort_key, _)| sort_key.starts_with('~'));
-    (plain, registers.into_iter().collect())
-}
-
 /// Checks the order of a scan: I2 and I4.
-pub(super) fn in_order(seen: &[(String, u64)], descending: bool) -> Result<(), Finding> {
+fn in_order(seen: &[(String, u64)], descending: bool) -> Result<(), Finding> {
     let fits = |pair: &[(String, u64)]| {
         if descending { pair[0].0 > pair[1].0 } else { pair[0].0 < pair[1].0 }
     };
@@ -92,17 +82,35 @@ pub(super) fn in_order(seen: &[(String, u64)], descending: bool) -> Result<(), F
     Err(Finding::of(&pair[1].0, format!("{what}: {} then {}", pair[0].0, pair[1].0)))
 }
 
-/// Checks what a scan of a whole key since this instant has seen, and records its registers.
-pub(super) fn check_scan(
-    world: &World,
-    which: usize,
-    (seen, descending): (Vec<(String, u64)>, bool),
-    (began, tick): (Instant, Tick),
-) -> Result<(), Finding> {
-    let ordered = in_order(&seen, descending);
-    let (plain, registers) = split(seen);
-    world.registers(which).read_all(&registers, tick);
-    ordered.and(world.history(which).check_scan(&plain, began, 0))
+/// What a scan of a whole key has seen.
+pub(super) struct Scanned {
+    pub(super) seen: Vec<(String, u64)>,
+    pub(super) descending: bool,
+    pub(super) began: Instant,
+    pub(super) tick: Tick,
+    /// Lower values are hidden.
+    pub(super) least: u64,
+    /// A register that it does not show has no value.
+    pub(super) shows_all: bool,
+}
+
+impl Scanned {
+    pub(super) const fn all(seen: Vec<(String, u64)>, began: Instant, tick: Tick) -> Self {
+        Self { seen, descending: false, began, tick, least: 0, shows_all: true }
+    }
+
+    /// Checks it, and records its registers.
+    pub(super) fn check(self, world: &World, which: usize) -> Result<(), Finding> {
+        let Self { seen, descending, began, tick, least, shows_all } = self;
+        let ordered = in_order(&seen, descending);
+        // Counters have their own check.
+        let of_others = seen.into_iter().filter(|(sort_key, _)| !sort_key.starts_with(COUNTER));
+        let (registers, plain): (Vec<_>, Vec<_>) =
+            of_others.partition(|(sort_key, _)| sort_key.starts_with('~'));
+        let registers: BTreeMap<_, _> = registers.into_iter().collect();
+        world.registers(which).read_all(&registers, tick, shows_all);
+        ordered.and(world.history(which).check_scan(&plain, began, least))
+    }
 }
 
 /// Scans a whole key; `None` if that takes too many pages.

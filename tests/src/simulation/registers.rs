@@ -58,24 +58,21 @@ impl Registers {
     /// attempt that is applied after a deletion of the item is a violation.
     pub(super) fn ended(&mut self, write: &Sent, outcome: Outcome) {
         let now = self.now();
-        let operation = self.operation(write);
-        // A response that names the item's state belongs to this request only, not to the earlier
-        // attempts: if one of them had no response, the outcome would be unknown.
-        let of_this_request = |kind| Operation { kind, sent: write.tick, ended: Some(now) };
-        match (outcome, operation.kind) {
-            (Outcome::Done, _) => operation.ended = Some(now),
+        match (outcome, self.operation(write).kind) {
+            (Outcome::Done, _) => self.operation(write).ended = Some(now),
             (Outcome::Unknown, _) => {}
-            (Outcome::Exists, Kind::Create(own)) => *operation = of_this_request(Kind::Exists(own)),
+            (Outcome::Exists, Kind::Create(own)) => self.showed(write, Kind::Exists(own)),
             (Outcome::Differs, Kind::Swap(Some(from), _)) => {
-                *operation = of_this_request(Kind::Differs(from));
+                self.showed(write, Kind::Differs(from));
             }
             (Outcome::Refused | Outcome::Exists | Outcome::Differs, _) => {
-                operation.kind = Kind::Nothing;
+                self.operation(write).kind = Kind::Nothing;
             }
         }
     }
 
-    /// A write ends, and its response shows what it has found.
+    /// A write ends, and its response shows what it has found. That belongs to this request only,
+    /// not to earlier attempts: if one of them had no response, the outcome would be unknown.
     pub(super) fn showed(&mut self, write: &Sent, kind: Kind) {
         let now = self.now();
         *self.operation(write) = Operation { kind, sent: write.tick, ended: Some(now) };
@@ -96,11 +93,12 @@ impl Registers {
         self.note(sort_key, seen, began, ended);
     }
 
-    /// Records a scan of the whole key from `began` to now that returned these values.
-    pub(super) fn read_all(&mut self, seen: &BTreeMap<String, u64>, began: Tick) {
+    /// Records a scan of the whole key from `began` to now that returned these values. If it shows
+    /// all registers, the others have none.
+    pub(super) fn read_all(&mut self, seen: &BTreeMap<String, u64>, began: Tick, shows_all: bool) {
         let ended = self.now();
-        let sort_keys: BTreeSet<String> =
-            self.operations.keys().chain(seen.keys()).cloned().collect();
+        let known = self.operations.keys().filter(|_| shows_all);
+        let sort_keys: BTreeSet<String> = known.chain(seen.keys()).cloned().collect();
         for sort_key in sort_keys {
             self.note(&sort_key, seen.get(&sort_key).copied(), began, ended);
         }

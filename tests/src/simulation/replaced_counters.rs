@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rand::RngExt;
 use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use sharding::internal::Deadline;
 use sharding::{Attributes, WriteErrorKind};
 use tokio::time::{Instant, sleep};
@@ -16,11 +16,15 @@ use super::failure::Finding;
 use super::updating::{COUNTER, add_one};
 use super::world::{Actor, World};
 use super::writing::outcome;
-use super::{KEYS, READ_DEADLINE, WRITE_DEADLINE, key, locked, sort_key, value_of};
+use super::{HOT, KEYS, READ_DEADLINE, WRITE_DEADLINE, key, locked, sort_key, value_of};
 use crate::valued_item;
 
 /// The number of such counters of each key.
 const COUNTERS: u32 = 2;
+/// The first value of a burst. It is above every value that a writer stores by counting.
+const FIRST_VALUE: u64 = 1 << 45;
+/// More than a burst has writes.
+const MAX_WRITES: usize = 10;
 /// The beginning of the name of an addition.
 const ADDITION: &str = "burst-";
 
@@ -31,8 +35,22 @@ pub(super) struct Replaced {
     put_at: BTreeMap<u64, Instant>,
 }
 
+/// Sends bursts until the run ends.
+pub(super) async fn add_and_replace(writers: Vec<Actor>, seed: u64) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    sleep(HOT).await;
+    for first in (FIRST_VALUE..).step_by(MAX_WRITES) {
+        sleep(Duration::from_millis(rng.random_range(9_000..45_000))).await;
+        if !writers[0].world.goes_on() {
+            return;
+        }
+        let alive: Vec<_> = writers.iter().filter(|writer| !writer.instance.is_dead()).collect();
+        burst(&alive, &mut rng, first).await;
+    }
+}
+
 /// Reads a counter, and then sends a burst of additions and puts to it.
-pub(super) async fn burst(alive: &[&Actor], rng: &mut StdRng, first: u64) {
+async fn burst(alive: &[&Actor], rng: &mut StdRng, first: u64) {
     let world = &alive[0].world;
     let (which, number) = (rng.random_range(0..KEYS), rng.random_range(0..COUNTERS));
     let name = format!("{COUNTER}{}", &world.register("replaced", number)[1..]);

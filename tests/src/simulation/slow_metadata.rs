@@ -1,14 +1,11 @@
 //! Stretches in which the metadata table answers late to every instance: to all requests, to writes
 //! of pages of the directory, or to requests for one copy of each page.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
 use rand::RngExt;
 use rand::rngs::StdRng;
 use tokio::time::Instant;
-
-use super::locked;
 
 /// The requests that are slow in a stretch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,8 +18,9 @@ pub(super) enum Slow {
     Copy(u32),
 }
 
+/// A stretch of all instances.
 #[derive(Debug, Clone, Copy)]
-struct Stretch {
+pub(super) struct Stretch {
     slow: Slow,
     delay: Duration,
     /// The requests arrive in time, and their responses late.
@@ -30,47 +28,39 @@ struct Stretch {
     until: Instant,
 }
 
-/// The present stretch of all instances.
-#[derive(Debug, Default)]
-pub(super) struct SlowMetadata(Mutex<Option<Stretch>>);
-
 /// The shortest delay in a stretch, and the longest.
 const DELAYS: std::ops::Range<Duration> = Duration::from_millis(700)..Duration::from_millis(3_000);
 
-impl SlowMetadata {
-    /// Begins a stretch of slow requests, with one delay for all of them.
-    pub(super) fn begin(&self, rng: &mut StdRng, slow: Slow, length: Duration) {
+impl Stretch {
+    /// Slow requests from now on, with one delay for all of them.
+    pub(super) fn draw(rng: &mut StdRng, slow: Slow, length: Duration) -> Self {
         let (delay, is_applied_at_once) = (rng.random_range(DELAYS), rng.random());
-        let until = Instant::now() + length;
-        *locked(&self.0) = Some(Stretch { slow, delay, is_applied_at_once, until });
-    }
-
-    pub(super) fn end(&self) {
-        *locked(&self.0) = None;
+        Self { slow, delay, is_applied_at_once, until: Instant::now() + length }
     }
 
     /// The delays of a request and of its response, if they are slow now.
     pub(super) fn delays(
-        &self,
+        self,
         is_metadata: bool,
         is_write: bool,
         body: &[u8],
     ) -> Option<(Duration, Duration)> {
-        let stretch = (*locked(&self.0)).filter(|stretch| Instant::now() < stretch.until)?;
+        if !is_metadata || self.until <= Instant::now() {
+            return None;
+        }
         let body = String::from_utf8_lossy(body);
         let page = body.split("_sharding:page:").nth(1).and_then(|page| page.split('"').next());
-        let is_slow = match stretch.slow {
-            _ if !is_metadata => false,
+        let is_slow = match self.slow {
             Slow::All => true,
             Slow::PageWrites => is_write && page.is_some(),
             Slow::Copy(copy) => {
                 page.and_then(|page| page.split(':').nth(1)) == Some(copy.to_string().as_str())
             }
         };
-        is_slow.then_some(if stretch.is_applied_at_once {
-            (Duration::ZERO, stretch.delay)
+        is_slow.then_some(if self.is_applied_at_once {
+            (Duration::ZERO, self.delay)
         } else {
-            (stretch.delay, Duration::ZERO)
+            (self.delay, Duration::ZERO)
         })
     }
 }

@@ -13,13 +13,13 @@ use sharding::{
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::ending::{patiently, soon};
-use super::failure::{Failure, Finding};
+use super::ending::patiently;
+use super::failure::Finding;
 use super::linearizability::Kind;
 use super::registers::Outcome;
 use super::world::{Actor, World};
 use super::writing::{PointWrite, outcome, write_point};
-use super::{READ_DEADLINE, WRITE_DEADLINE, WRITERS, key, locked, sort_key, value_of};
+use super::{READ_DEADLINE, WRITE_DEADLINE, WRITERS, key, locked, soon, sort_key, value_of};
 use crate::valued_item;
 
 /// The first character of the sort keys of counters.
@@ -97,7 +97,7 @@ pub(super) async fn update(actor: Actor) {
             let is_deleted = world.plan.minutes_late && rng.random_range(0..4) == 0;
             under_way.spawn(async move {
                 if is_deleted {
-                    write_point(client, which, PointWrite::deletion(name)).await;
+                    write_point(client, which, PointWrite::simple(name, Kind::Set(None))).await;
                 } else {
                     change(&client, which, &name, value).await;
                 }
@@ -214,7 +214,7 @@ async fn add(Actor { table, world, .. }: &Actor, which: usize, addition: &Additi
 }
 
 /// Checks that each counter has the additions that were made, and none that was rejected.
-pub(super) async fn check_counters(fresh: &TableEngine, world: &World) -> Result<(), Failure> {
+pub(super) async fn check_counters(fresh: &TableEngine, world: &World) -> Result<(), String> {
     let counters = locked(&world.counters).clone();
     for ((which, name), additions) in counters {
         let get = async || fresh.get(&key(which), &sort_key(&name), true, soon()).await;

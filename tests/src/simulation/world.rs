@@ -10,11 +10,13 @@ use sharding::internal::TableEngine;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::failure::{Classified, Failure, Finding};
+use super::failure::{Classified, Finding};
 use super::history::KeyHistory;
-use super::network::{Instance, Network};
+use super::network::Instance;
+use super::record::Record;
 use super::registers::Registers;
 use super::replaced_counters::Replaced;
+use super::slow_metadata::Stretch;
 use super::totals::Totals;
 use super::updating::Counters;
 use super::{HOT, KEYS, Plan, key, locked};
@@ -50,11 +52,15 @@ impl Actor {
     }
 }
 
+#[derive(Debug)]
 pub(super) struct World {
     histories: [Mutex<KeyHistory>; KEYS],
     registers: [Mutex<Registers>; KEYS],
-    violation: Mutex<Option<Failure>>,
-    pub(super) network: Arc<Network>,
+    violation: Mutex<Option<String>>,
+    pub(super) engine: Engine,
+    pub(super) record: Mutex<Record>,
+    /// The present stretch of slow requests to the metadata table.
+    pub(super) stretch: Mutex<Option<Stretch>>,
     pub(super) plan: Plan,
     pub(super) counters: Mutex<Counters>,
     pub(super) replaced: Mutex<Replaced>,
@@ -66,13 +72,14 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(engine: Engine, plan: Plan) -> Self {
-        let network = Arc::new(Network::new(engine, plan));
-        let began = network.began;
+        let began = Instant::now();
         Self {
             histories: Default::default(),
             registers: Default::default(),
             violation: Mutex::default(),
-            network,
+            engine,
+            record: Mutex::default(),
+            stretch: Mutex::default(),
             plan,
             counters: Mutex::default(),
             replaced: Mutex::default(),
@@ -90,8 +97,8 @@ impl World {
         locked(&self.registers[key % KEYS])
     }
 
-    pub(super) fn count<T>(&self, change: impl FnOnce(&mut Totals) -> T) -> T {
-        self.network.record.count(change)
+    pub(super) fn count(&self, change: impl FnOnce(&mut Totals)) {
+        change(&mut locked(&self.record).totals);
     }
 
     /// Records the first broken promise of a key, and ends the run.
@@ -104,23 +111,25 @@ impl World {
 
     /// Records an error that the simulation never causes.
     pub(super) fn check_error(&self, which: usize, step: &str, error: &impl Classified) {
-        self.check(which, error.finding(step).map_or(Ok(()), Err));
+        if !error.is_transient() {
+            self.check(which, Err(Finding::new(format!("I6: {step} fails for good: {error}"))));
+        }
     }
 
     /// The failure for a broken promise about a key, with the writes that reached the table.
-    pub(super) fn violation(&self, which: usize, finding: Finding) -> Failure {
+    pub(super) fn violation(&self, which: usize, finding: Finding) -> String {
         let arrivals = finding
             .sort_key
-            .map(|sort_key| self.network.record.of_item(key(which).as_str(), &sort_key));
-        Failure::Violation(finding.what + &arrivals.unwrap_or_default())
+            .map(|sort_key| locked(&self.record).of_item(key(which).as_str(), &sort_key));
+        finding.what + &arrivals.unwrap_or_default()
     }
 
     /// The first violation, or the counts of the run.
-    pub(super) fn verdict(&self) -> Result<Totals, Failure> {
+    pub(super) fn verdict(&self) -> Result<Totals, String> {
         if let Some(violation) = locked(&self.violation).take() {
             return Err(violation);
         }
-        self.network.record.verdict().map_err(Failure::Violation)
+        locked(&self.record).verdict()
     }
 
     pub(super) fn age(&self) -> Duration {

@@ -6,59 +6,40 @@ use std::time::Duration;
 use embedded_dynamodb::PartitionLimits;
 use sharding::internal::{Clock, Deadline, PageQuery, TableEngine};
 use sharding::maintenance::Drained;
-use sharding::{Item, PartitionKey, Placement};
-use system_tests::{
-    Fate, Tables, UNLIMITED, Wire, config, count, filled_item, large_or, large_tests,
-    partition_key, soon,
-};
+use sharding::{Item, Placement};
+use system_tests::{UNLIMITED, config, count, filled_item, large_or, large_tests, soon};
 use tokio::time::{Instant, sleep};
 
 use crate::documented::documented;
-
-const COSTS: &str = include_str!("../../../docs/costs.md");
+use crate::one_key::{self, Fixture, key};
 
 const ITEMS: usize = 3_000;
 const PAGE: usize = 100;
 /// The size of a stored item in bytes, including names.
 const ITEM_BYTES: usize = 1_024;
 
-fn key() -> PartitionKey {
-    partition_key("hot")
-}
-
 fn item(number: usize, filler: usize) -> Item {
     filled_item(key(), &format!("{number:012}"), filler)
 }
 
-struct Fixture {
-    tables: Tables,
-    /// Counts requests. It slows down as the count rises.
-    wire: Wire,
+/// Tables without a claim. The wire counts requests, and slows down as the count rises.
+async fn fixture(limits: PartitionLimits) -> Fixture {
+    let fixture = one_key::fixture(|of_table| of_table.drain = config().drain).await;
+    fixture.tables.engine.set_limits([("items".to_owned(), limits)]);
+    fixture
 }
 
 impl Fixture {
-    async fn new(limits: PartitionLimits) -> Self {
-        let tables = Tables::unclaimed(config()).await;
-        tables.engine.set_limits([("items".to_owned(), limits)]);
-        let wire = Wire::new(tables.connection(), |_| Fate::Pass);
-        Self { tables, wire }
-    }
-
-    fn instance(&self) -> TableEngine {
+    fn counted_instance(&self) -> TableEngine {
         self.tables.instance_over(self.wire.clone().into_shared(), 7)
     }
 
-    async fn grow(&self, to: u32) {
-        self.instance().set_shards(&key(), count(to), soon()).await.expect("scaled");
-        sleep(Duration::from_secs(5)).await;
-    }
-
     /// Continues the drain as soon as possible, and returns its duration.
-    async fn drain(&self, table: &TableEngine) -> Duration {
+    async fn drain_at_once(&self, table: &TableEngine) -> Duration {
         let began = Instant::now();
         for _ in 0..1_000 {
             let deadline = Deadline::now() + Duration::from_secs(30);
-            match table.drain(&key(), deadline).await.expect("the tables respond") {
+            match table.until(deadline).drain(&key(), &[]).await.expect("the tables respond") {
                 Drained::Done { .. } => return began.elapsed(),
                 Drained::Nothing => panic!("no other instance drains"),
                 Drained::Waiting { until } => {
@@ -82,7 +63,7 @@ impl Fixture {
 
     /// Requests and units of a page by cursor and of one item, on a new instance.
     async fn read_costs(&self) -> [(f64, f64); 2] {
-        let table = self.instance();
+        let table = self.counted_instance();
         // The first read of an instance does not know the number of shards.
         table.get(&key(), &item(0, 0).sort_key, false, soon()).await.expect("a response");
         let pages = self
@@ -122,29 +103,29 @@ async fn a_shrunk_key_costs_its_readers_what_a_never_grown_one_does() {
             table.put(&item(number, filler), soon()).await.expect("stored");
         }
     };
-    let plain = Fixture::new(UNLIMITED).await;
-    let table = plain.instance();
+    let plain = fixture(UNLIMITED).await;
+    let table = plain.counted_instance();
     store_all(&table).await;
     table.finish_background_work().await;
     let never_grew = plain.read_costs().await;
 
-    let fixture = Fixture::new(UNLIMITED).await;
+    let fixture = fixture(UNLIMITED).await;
     fixture.grow(64).await;
-    let table = fixture.instance();
+    let table = fixture.counted_instance();
     store_all(&table).await;
     let wide = fixture.read_costs().await;
     let began = Instant::now();
-    table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
-    fixture.drain(&table).await;
+    table.until(soon()).shrink(&key(), count(1)).await.expect("it begins");
+    fixture.drain_at_once(&table).await;
     let took = began.elapsed();
     let shrunk = fixture.read_costs().await;
 
     let rows = [("64 shards", wide), ("shrunk from 64 to 1", shrunk), ("never grown", never_grew)];
     for (name, [(pages, page_units), (gets, get_units)]) in rows {
         let page = format!("{pages:.2} | {page_units:.2}");
-        documented(COSTS, &format!("| {name} | {page} | {gets:.2} | {get_units:.2} |"));
+        documented(&format!("| {name} | {page} | {gets:.2} | {get_units:.2} |"));
     }
-    documented(COSTS, &format!("| 64 to 1 | {ITEMS} | {:.0} |", took.as_secs_f64().ceil()));
+    documented(&format!("| 64 to 1 | {ITEMS} | {:.0} |", took.as_secs_f64().ceil()));
     // Two waits, and the moves.
     assert!(took < Duration::from_secs(25 * 60), "{took:?}");
     let ([shrunk_page, shrunk_get], [page, get]) = (shrunk, never_grew);
@@ -163,7 +144,7 @@ async fn settling_under_load_costs_two_units_for_each_moved_kilobyte() {
     // share one.
     let limits = PartitionLimits { partitions: 65_536, ..PartitionLimits::default() };
     let unlimited = PartitionLimits { write_units: 1e9, read_units: 1e9, ..limits };
-    let fixture = Fixture::new(unlimited).await;
+    let fixture = fixture(unlimited).await;
     // Room for the width, the logical key and the suffix of a shard of two digits.
     let on_further_shards = "_sh:w".len() + 3 + "_sh:k".len() + "hot".len() + 4;
     let filler = ITEM_BYTES - own_bytes() - on_further_shards;
@@ -176,7 +157,7 @@ async fn settling_under_load_costs_two_units_for_each_moved_kilobyte() {
         table.put(&item(number, filler), soon()).await.expect("stored");
     }
     fixture.tables.engine.set_limits([("items".to_owned(), limits)]);
-    table.begin_settle(&key(), soon()).await.expect("it begins");
+    table.until(soon()).settle(&key()).await.expect("it begins");
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let load = {
         let (table, filler) = (fixture.tables.instance(7), filler.min(100));
@@ -194,7 +175,7 @@ async fn settling_under_load_costs_two_units_for_each_moved_kilobyte() {
         })
     };
     let [before, _] = fixture.tables.units();
-    let took = fixture.drain(&table).await;
+    let took = fixture.drain_at_once(&table).await;
     stop.send_replace(true);
     let (written, slowest) = load.await.expect("the load ends");
     let units = fixture.tables.units()[0] - before - written as f64;
@@ -209,7 +190,7 @@ async fn settling_under_load_costs_two_units_for_each_moved_kilobyte() {
          the slowest of {written} puts took {slowest:?}"
     );
     if large_tests() {
-        documented(COSTS, &format!("| 16, settled | {items} | {:.0} |", took.as_secs_f64().ceil()));
+        documented(&format!("| 16, settled | {items} | {:.0} |", took.as_secs_f64().ceil()));
     }
     assert!(each <= 2.1, "{each}");
     assert!(slowest < Duration::from_secs(1), "{slowest:?}");

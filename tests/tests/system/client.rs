@@ -2,19 +2,23 @@
 //! examples of the documentation show each verb.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::io::{BufRead, BufReader, Seek};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use futures_util::TryStreamExt;
 use local::in_process_clients;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value as Json, json};
+use sharding::maintenance::ScaleOutcome;
 use sharding::{
-    Attributes, Conditions, ETag, ETags, Page, ReadError, ShardedTable, SortKey, SortKeyType,
-    Value, WriteErrorKind, create_tables,
+    Attributes, Conditions, ETag, ETags, ReadError, ShardedTable, SortKey, SortKeyType, Value,
+    WriteErrorKind, create_tables,
 };
-use system_tests::{Tables, config};
+use system_tests::{Tables, config, count, partition_key};
 use tokio::time::Instant;
+use tracing_subscriber::fmt::format::FmtSpan;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Order {
@@ -72,14 +76,14 @@ async fn what_cannot_be_stored_is_an_error_and_nothing_is_sent() {
         table.create("day", "order-1", order(1)).idempotency_key("").await.map(drop),
         update().set("total", 1).add("total", 1).await.map(drop),
         update().add("lines", vec![1]).await.map(drop),
-        table.set_shards("day", 0).await.map(drop),
-        table.set_shards("day", 201).await.map(drop),
         table.put("day", "order-1", HashMap::from([("share", f64::NAN)])).await.map(drop),
         table.create("day", "order-1", shares).await.map(drop),
         update().set("lines", [HashMap::from([("sum", 1e-200)])]).await.map(drop),
         update().add("ids", Value::Ns(vec!["1".repeat(39)])).await.map(drop),
         table.put("day", "order-1", HashMap::from([("lines", [Some(u128::MAX)])])).await.map(drop),
         update().add("total", -1_i128).await.map(drop),
+        table.put("day", "order-1", order(1)).once(true).if_match(&ETag::new("1")).await.map(drop),
+        Err(table.batch_delete([("day", "order-1")]).once(true).await.failed.remove(0).1),
     ];
     let reserved =
         "the name belongs to a key or to the product; any other name that is not empty is allowed";
@@ -99,8 +103,6 @@ async fn what_cannot_be_stored_is_an_error_and_nothing_is_sent() {
          visible ASCII characters",
         "attribute total: the update both adds to it and sets or removes it",
         "attribute lines: it is a list; a number or a set can be added",
-        "number of shards: it is 0; allowed: 1 and more",
-        "number of shards: number_of_shards 201 is over MAX_SHARDS, 200",
         &format!("attribute share: it is not a decimal number: NaN; {numbers}"),
         &format!("attribute shares[0]: it is not a decimal number: inf; {numbers}"),
         &format!(
@@ -110,6 +112,8 @@ async fn what_cannot_be_stored_is_an_error_and_nothing_is_sent() {
         &format!("attribute ids: it has more than 38 significant digits: {ones}; {numbers}"),
         &format!("attribute lines[0]: it is a 128-bit integer; {integers}"),
         &format!("attribute total: it is a 128-bit integer; {integers}"),
+        "conditions: a put that is made once has no conditions; use create, or leave once out",
+        "once: only puts can be made once",
     ];
     assert_eq!(refused.len(), expected.len());
     for (result, expected) in refused.into_iter().zip(expected) {
@@ -130,6 +134,12 @@ async fn what_cannot_be_stored_is_an_error_and_nothing_is_sent() {
         assert_eq!(error.to_string(), expected);
     }
     assert!(table.query::<Order>("day").consistent(true).await.expect("read").entries.is_empty());
+    let (day, maintenance) = (partition_key("day"), table.maintenance());
+    let error = maintenance.grow(&day, count(201)).await.expect_err("too many");
+    assert_eq!(error.to_string(), "number_of_shards 201 is over MAX_SHARDS, 200");
+    let grown = maintenance.grow(&day, count(8)).await.expect("grown");
+    assert_eq!(grown, ScaleOutcome::Scaled { from: count(1), to: count(8) });
+    assert!(maintenance.grow(&day, count(2)).await.is_err(), "fewer is a shrink");
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,26 +158,6 @@ async fn a_table_with_numbers_takes_text_and_integers() {
     let error = table.append("sensor", Attributes::new()).await.expect_err("no number is made");
     let expected = "sort key: the table's sort keys are numbers, and none is made; use put";
     assert_eq!(error.to_string(), expected);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_stream_goes_over_pages_and_a_growth() {
-    let table = table().await;
-    let items = (0..50).map(|n| ("day", format!("order-{n:02}"), order(n)));
-    assert_eq!(table.batch_put(items).await.written, 50);
-    let mut entries = table.query::<Order>("day").limit(7).consistent(true).stream();
-    let mut totals = Vec::new();
-    while let Some(entry) = entries.try_next().await.expect("read") {
-        totals.push(entry.value.total);
-        if totals.len() == 10 {
-            assert_eq!(table.set_shards("day", 8).await.expect("grown"), 8);
-            let written = table.put("day", "order-99", order(99)).await.expect("stored");
-            assert_eq!(written.number_of_shards, 8);
-        }
-    }
-    assert_eq!(totals, (0..50).chain([99]).collect::<Vec<_>>());
-    assert_eq!(table.shards("day").await.expect("read"), 8);
-    assert!(table.set_shards("day", 2).await.is_err(), "fewer is a shrink");
 }
 
 #[tokio::test(start_paused = true)]
@@ -227,10 +217,10 @@ fn a_program_without_close_gets_a_warning_with_the_growing_keys() {
                 table.close().await;
             }
         });
-        let lines = log.lines.lock().expect("no panic");
-        let parts = ["dropped with work in the background", "day"];
-        let warned = lines.iter().any(|line| parts.iter().all(|part| line.contains(part)));
-        assert_eq!(warned, !closes, "{lines:?}");
+        let parts = ["WARN", "dropped with work in the background", "day"];
+        let is_warning = |line: String| parts.iter().all(|part| line.contains(part));
+        let warned = log.iter().any(|line| is_warning(line.to_string()));
+        assert_eq!(warned, !closes, "{log:?}");
     }
 }
 
@@ -249,71 +239,29 @@ fn each_request_has_a_span_without_keys_and_items() {
         table.query::<Order>("secret").await.expect("read");
         let items = (4..6).map(|n| ("secret", format!("order-{n}"), order(n)));
         assert_eq!(table.batch_put(items).await.written, 2);
-        table.set_shards("secret", 2).await.expect("grown");
-        table.shards("secret").await.expect("read");
-        table.width_history("secret").await.expect("read");
     });
-    let operations = "put create append update delete get batch_get batch_get query batch_put \
-                      batch_put set_shards shards width_history";
-    let span = |operation: &str| format!("operation={operation:?} table=\"items\" ");
-    let expected: Vec<String> = operations.split(' ').map(span).collect();
-    assert_eq!(*log.spans.lock().expect("no panic"), expected);
+    let operations =
+        "put create append update delete get batch_get batch_get query batch_put batch_put";
+    let span = |it: &str| json!({"name": "sharding_request", "operation": it, "table": "items"});
+    let expected: Vec<_> = operations.split(' ').map(span).collect();
+    let is_begun = |line: &&Json| line["fields"]["message"] == "new";
+    let spans = log.iter().filter(is_begun).map(|line| &line["span"]);
+    let spans: Vec<_> = spans.filter(|span| span["name"] == "sharding_request").collect();
+    assert_eq!(spans, expected.iter().collect::<Vec<_>>());
 }
 
-/// The logged lines, and the fields of the spans of requests.
-#[derive(Clone, Default)]
-struct Log {
-    lines: Arc<Mutex<Vec<String>>>,
-    spans: Arc<Mutex<Vec<String>>>,
-}
-
-fn logged(program: impl Future<Output = ()>) -> Log {
-    let log = Log::default();
+/// What a program logs, and its spans when they begin.
+fn logged(program: impl Future<Output = ()>) -> Vec<Json> {
+    let mut file = tempfile::tempfile().expect("a file");
+    let writer = Mutex::new(file.try_clone().expect("a file"));
+    let log = tracing_subscriber::fmt().json().with_span_events(FmtSpan::NEW).with_writer(writer);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     let run = || runtime.expect("a runtime").block_on(program);
-    tracing::subscriber::with_default(log.clone(), run);
-    log
-}
-
-#[derive(Default)]
-struct Text(String);
-
-impl tracing::field::Visit for Text {
-    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-        self.0 += &format!("{field}={value:?} ");
-    }
-}
-
-impl tracing::Subscriber for Log {
-    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, span: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        if span.metadata().name() == "sharding_request" {
-            let mut text = Text::default();
-            span.record(&mut text);
-            self.spans.lock().expect("no panic").push(text.0);
-        }
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        if *event.metadata().level() <= tracing::Level::WARN {
-            let mut text = Text::default();
-            event.record(&mut text);
-            self.lines.lock().expect("no panic").push(text.0);
-        }
-    }
-
-    fn enter(&self, _: &tracing::span::Id) {}
-
-    fn exit(&self, _: &tracing::span::Id) {}
+    tracing::subscriber::with_default(log.finish(), run);
+    file.rewind().expect("a file");
+    let lines = BufReader::new(file).lines().map(|line| line.expect("a line"));
+    lines.map(|line| serde_json::from_str(&line).expect("JSON")).collect()
 }
 
 #[tokio::test]
@@ -360,66 +308,44 @@ async fn a_page_that_is_cut_short_goes_on_in_both_directions() {
     let sort_keys: Vec<String> = (0..30).map(|number| format!("order-{number:02}")).collect();
     let items = sort_keys.iter().map(|sort_key| ("day", sort_key, order(1)));
     assert_eq!(table.batch_put(items).await.written, 30);
-    let query = || table.query::<Attributes>("day").limit(7).consistent(true);
-    let read = async |cursor: Option<&str>| {
-        let query = match cursor {
-            Some(cursor) => query().cursor(cursor),
-            None => query(),
+    // The page at a cursor, of which so many entries are kept, and their sort keys.
+    let read = async |cursor: Option<&str>, kept: usize| {
+        let query = table.query::<Attributes>("day").limit(7).consistent(true);
+        let page = match cursor {
+            Some(cursor) => query.cursor(cursor).await,
+            None => query.await,
         };
-        let mut page = query.await.expect("a page");
-        page.keep(3);
-        assert!(page.entries.len() <= 3);
-        page
+        let mut page = page.expect("a page");
+        page.keep(kept);
+        let keys = page.entries.iter().map(|entry| entry.sort_key.to_string());
+        let keys: Vec<String> = keys.collect();
+        (page, keys)
     };
-    let keys = |page: &Page<Attributes>| {
-        page.entries.iter().map(|entry| entry.sort_key.to_string()).collect::<Vec<_>>()
-    };
-    let (mut forwards, mut last) = (Vec::new(), read(None).await);
-    loop {
-        forwards.extend(keys(&last));
-        let Some(cursor) = last.cursor.clone() else { break };
-        last = read(Some(&cursor)).await;
+    let (mut last, mut forwards) = read(None, 3).await;
+    while let Some(cursor) = last.cursor.clone() {
+        let (page, keys) = read(Some(&cursor), 3).await;
+        forwards.extend(keys);
+        last = page;
     }
     assert_eq!(forwards, sort_keys);
-    let mut backwards = keys(&last);
+    let mut backwards = forwards.split_off(forwards.len() - last.entries.len());
     while let Some(previous) = last.previous.clone() {
-        last = read(Some(&previous)).await;
-        assert!(last.is_backwards);
-        backwards.splice(0..0, keys(&last));
+        let (page, keys) = read(Some(&previous), 3).await;
+        assert!(page.is_backwards);
+        backwards.splice(0..0, keys);
+        last = page;
     }
     assert_eq!(backwards, sort_keys);
 
     // A page of which nothing is kept is read again.
-    let second = query().await.expect("a page").cursor.expect("there is more");
-    let third = query().cursor(&second).await.expect("a page");
-    let before_it = third.previous.clone().expect("there is a page before it");
-    for cursor in [&second, &before_it] {
-        let mut page = query().cursor(cursor).await.expect("a page");
-        let whole = keys(&page);
-        page.keep(0);
-        assert!(page.entries.is_empty());
+    let second = read(None, 7).await.0.cursor.expect("there is more");
+    let (third, _) = read(Some(&second), 7).await;
+    for cursor in [second, third.previous.expect("there is a page before it")] {
+        let (page, none) = read(Some(&cursor), 0).await;
         let further = if page.is_backwards { page.previous } else { page.cursor };
-        let again = query().cursor(&further.expect("it goes on")).await.expect("a page");
-        assert_eq!(keys(&again), whole);
+        let (_, again) = read(Some(&further.expect("it goes on")), 7).await;
+        assert_eq!((none, again), (vec![], read(Some(&cursor), 7).await.1));
     }
-}
-
-#[tokio::test]
-async fn a_put_that_is_made_once_undoes_nothing_and_has_no_conditions() {
-    let table = table().await;
-    let put = |total| table.put("day", "order-1", order(total));
-    put(1).once(true).await.expect("stored");
-    put(2).await.expect("replaced");
-    put(1).once(true).await.expect("repeated");
-    let read = table.get::<Order>("day", "order-1").consistent(true).await.expect("read");
-    let read = read.expect("an item");
-    assert_eq!(read.value, order(2));
-    let both = put(1).once(true).if_match(&read.tag).await.expect_err("it has a condition");
-    let expected =
-        "conditions: a put that is made once has no conditions; use create, or leave once out";
-    assert_eq!(both.to_string(), expected);
-    let deleted = table.batch_delete([("day", "order-1")]).once(true).await;
-    assert_eq!(deleted.failed[0].1.to_string(), "once: only puts can be made once");
 }
 
 #[tokio::test]

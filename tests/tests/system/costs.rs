@@ -18,8 +18,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::documented::documented;
 
-const COSTS: &str = include_str!("../../../docs/costs.md");
-const ROUND_TRIP: Duration = Duration::from_millis(3);
+pub(crate) const ROUND_TRIP: Duration = Duration::from_millis(3);
 
 #[tokio::test(start_paused = true)]
 async fn a_page_costs_what_the_documents_say() {
@@ -28,7 +27,7 @@ async fn a_page_costs_what_the_documents_say() {
             let bench = PageBench::new(width, keys, ROUND_TRIP).await;
             let table = bench.instance();
             // A function also does this at its start.
-            table.check_mode(soon()).await.expect("it agrees");
+            table.until(soon()).check().await.expect("it agrees");
             let mut sums = [0.0; 3];
             for after in starts() {
                 sums[0] += bench.oracle(after);
@@ -42,24 +41,24 @@ async fn a_page_costs_what_the_documents_say() {
             let row = format!(
                 "| {keys} | {width} | {oracle:.2} | {ours:.2} | {ratio:.2} | {round_trips:.2} |"
             );
-            documented(COSTS, &row);
+            documented(&row);
             assert!(ratio <= 1.2 + 0.005, "{keys} {width}: {ratio}");
         }
     }
 }
 
-struct Counted {
+pub(crate) struct Counted {
     tables: Tables,
-    wire: Wire,
-    table: TableEngine,
+    pub(crate) wire: Wire,
+    pub(crate) table: TableEngine,
 }
 
 impl Counted {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let tables = Tables { service_time: ROUND_TRIP, ..Tables::claimed(config()).await };
         tables.set_unlimited();
         let (table, wire) = tables.wired(1, |_| Fate::Pass);
-        table.claim_mode(soon()).await.expect("it agrees");
+        table.until(soon()).claim().await.expect("it agrees");
         Self { tables, wire, table }
     }
 
@@ -87,7 +86,7 @@ impl Counted {
         let row = format!(
             "| {name} | {round_trips:.0} | {to_items} | {to_metadata} | {written:.1} | {read:.1} |"
         );
-        documented(COSTS, &row);
+        documented(&row);
         outcome
     }
 }
@@ -139,7 +138,7 @@ async fn an_operation_costs_what_the_documents_say() {
     page("`GET /items`, an instance that was idle", &item("b", "1")).await;
 
     let (grown, other) = (item("grown", "2"), item("grown", "3"));
-    counted.table.set_shards(&grown.partition_key, count(8), soon()).await.expect("scaled");
+    counted.table.until(soon()).grow(&grown.partition_key, count(8)).await.expect("scaled");
     put("POST, a warm key of 8 shards", &grown).await;
     put("PUT, a warm key of 8 shards", &other).await;
     get("`GET /item`, a warm key of 8 shards", &grown, true).await;
@@ -189,7 +188,7 @@ async fn an_update_costs_what_the_documents_say() {
     delete("DELETE with `If-Match`, a warm key", &single).await;
 
     counted.table.put(&grown, soon()).await.expect("stored");
-    counted.table.set_shards(&grown.partition_key, count(8), soon()).await.expect("scaled");
+    counted.table.until(soon()).grow(&grown.partition_key, count(8)).await.expect("scaled");
     patch("PATCH that adds, an item at an old place", &grown, &one).await;
     patch("PATCH that adds, a warm key of 8 shards", &grown, &one).await;
     patch("PATCH that merges, a warm key of 8 shards", &grown, &merge).await;
@@ -204,7 +203,7 @@ async fn keys_that_never_grew_cost_what_bare_requests_do() {
     let tables = Tables { service_time: ROUND_TRIP, ..Tables::claimed(config()).await };
     tables.set_unlimited();
     let table = &tables.instance(1);
-    table.claim_mode(soon()).await.expect("it agrees");
+    table.until(soon()).claim().await.expect("it agrees");
     let cost = || {
         let names = ["items", "items-metadata"];
         let traffic = names.map(|name| tables.engine.traffic(name));

@@ -23,13 +23,14 @@ async fn the_first_process_stores_what_the_table_takes_and_all_agree() {
     for (own, name, other) in [(config(), "items", appends()), (appends(), "appends", config())] {
         let client = Tables::unclaimed(config()).await.client;
         let (own, other) = (TableEngine::new(&client, own), TableEngine::new(&client, other));
-        own.check_mode(soon()).await.expect("a reader accepts a table without a mode");
+        own.until(soon()).check().await.expect("a reader accepts a table without a mode");
         assert_eq!(stored(&client).await, None, "and stores nothing");
-        let (first, second) = tokio::join!(own.claim_mode(soon()), own.claim_mode(soon()));
+        let own = own.until(soon());
+        let (first, second) = tokio::join!(own.claim(), own.claim());
         first.and(second).expect("two processes that start concurrently agree");
         assert_eq!(stored(&client).await, Some((name.to_owned(), "4".to_owned())));
-        own.check_mode(soon()).await.expect("it agrees");
-        for refused in [other.claim_mode(soon()).await, other.check_mode(soon()).await] {
+        own.check().await.expect("it agrees");
+        for refused in [other.until(soon()).claim().await, other.until(soon()).check().await] {
             let error = refused.expect_err("another mode");
             assert!(matches!(error, TableError::Unusable(_)), "{error:?}");
             let text = error.to_string();
@@ -50,15 +51,16 @@ async fn another_protocol_and_a_damaged_item_are_rejected() {
     for protocol in [2, 3, 5] {
         let item = [("writes", text("items")), ("protocol", number(protocol))];
         metadata::store(&client, TABLE_ITEM, item).await;
-        let error = table.claim_mode(soon()).await.expect_err("another protocol").to_string();
+        let error = table.until(soon()).claim().await.expect_err("another protocol").to_string();
         let theirs = format!("it is of protocol {protocol},");
         assert!(error.contains(&theirs) && error.contains("uses protocol 4"), "{error}");
     }
     metadata::store(&client, TABLE_ITEM, [("writes", text("items"))]).await;
-    let error = table.check_mode(soon()).await.expect_err("no protocol");
+    let error = table.until(soon()).check().await.expect_err("no protocol");
     assert!(matches!(error, TableError::Damaged(_)), "{error:?}");
     metadata::store(&client, TABLE_ITEM, metadata::table_item(&config())).await;
     metadata::remove(&client, TABLE_ITEM, "pages").await;
-    let error = table.check_mode(soon()).await.expect_err("the size of the directory is unknown");
+    let error =
+        table.until(soon()).check().await.expect_err("the size of the directory is unknown");
     assert!(matches!(error, TableError::Damaged(_)), "{error:?}");
 }

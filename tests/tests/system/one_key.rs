@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use sharding::internal::{Deadline, TableEngine};
 use sharding::maintenance::{Drained, ScaleOutcome, ShardMetadata};
-use sharding::{Item, PartitionKey, Placement, ShardNumber, TableConfig};
+use sharding::{Item, PartitionKey, TableConfig};
 use system_tests::{
     Call, Fate, Tables, Wire, config, count, numbers, partition_key, read_items, scan_stored, soon,
     sort_key, valued_item,
 };
 use tokio::time::sleep;
 
-pub(crate) const KEY: &str = "2014-07-09";
+pub(crate) const KEY: &str = "hot";
 
 pub(crate) fn key() -> PartitionKey {
     partition_key(KEY)
@@ -20,6 +20,27 @@ pub(crate) fn key() -> PartitionKey {
 
 pub(crate) fn item(text: &str, value: u64) -> Item {
     valued_item(key(), text, value)
+}
+
+/// The value of an item, by a point read.
+pub(crate) async fn get(table: &TableEngine, text: &str) -> Option<u64> {
+    let found = table.get(&key(), &sort_key(text), true, soon()).await;
+    numbers(&[found.expect("a response")?]).remove(text)
+}
+
+pub(crate) async fn shards(table: &TableEngine) -> ShardMetadata {
+    table.until(soon()).metadata(&key()).await.expect("a response").expect("metadata")
+}
+
+/// The stored items of the key, by sort key.
+pub(crate) type Expected = BTreeMap<String, u64>;
+
+/// Asserts that an instance finds exactly these items, by pages and one by one.
+pub(crate) async fn assert_finds(table: &TableEngine, expected: &Expected, about: &str) {
+    assert_eq!(&numbers(&read_items(table, &key(), 30).await), expected, "{about}");
+    for (text, value) in expected {
+        assert_eq!(get(table, text).await, Some(*value), "{about}: {text}");
+    }
 }
 
 pub(crate) struct Fixture {
@@ -46,7 +67,7 @@ pub(crate) async fn fixture_over(
 
 impl Fixture {
     pub(crate) async fn grow(&self, to: u32) {
-        let grown = self.table.set_shards(&key(), count(to), soon()).await.expect("a response");
+        let grown = self.table.until(soon()).grow(&key(), count(to)).await.expect("a response");
         assert!(matches!(grown, ScaleOutcome::Scaled { .. }), "{grown:?}");
         sleep(Duration::from_secs(5)).await;
     }
@@ -58,13 +79,8 @@ impl Fixture {
     }
 
     /// Reads every item, with its value, by pages.
-    pub(crate) async fn all(&self) -> BTreeMap<String, u64> {
+    pub(crate) async fn all(&self) -> Expected {
         numbers(&read_items(&self.table, &key(), 30).await)
-    }
-
-    pub(crate) async fn get(&self, text: &str) -> Option<u64> {
-        let found = self.table.get(&key(), &sort_key(text), true, soon()).await;
-        numbers(&[found.expect("a response")?]).remove(text)
     }
 
     pub(crate) async fn by_shard(&self) -> BTreeMap<u32, Vec<String>> {
@@ -84,24 +100,8 @@ impl Fixture {
         self.tables.instance_over(self.wire.clone().into_shared(), 8)
     }
 
-    pub(crate) async fn metadata(&self) -> ShardMetadata {
-        self.table.shards(&key(), soon()).await.expect("a response").expect("metadata")
-    }
-
     pub(crate) async fn stored(&self) -> usize {
         scan_stored(&self.tables.client).await.len()
-    }
-
-    /// Asserts that every item is stored once, at its home, and nothing is stored elsewhere.
-    pub(crate) async fn assert_all_are_at_home(&self, items: usize) {
-        let width = self.metadata().await.number_of_shards;
-        for (shard, texts) in self.by_shard().await {
-            for text in texts {
-                let home = Placement::Calculated.home(&key(), &sort_key(&text), width);
-                assert_eq!(home.map(ShardNumber::get), Some(shard), "{text} is at home");
-            }
-        }
-        assert_eq!(self.stored().await, items, "no item is stored twice");
     }
 
     /// Waits until requests of the previous era have expired, as a drain must before it begins.
@@ -111,21 +111,13 @@ impl Fixture {
         sleep(config.drain.wait_for_requests + leases + Duration::from_secs(2)).await;
     }
 
-    /// Waits until the tombstones of a settled key may be removed, and removes them.
-    pub(crate) async fn purge(&self) {
-        self.wait_out_the_change().await;
-        self.wait_out_the_change().await;
-        assert!(self.metadata().await.wants_purging());
-        self.drain().await;
-        assert!(!self.metadata().await.unpurged);
-    }
-
     /// Calls the drain repeatedly until it is done, as a schedule does.
     pub(crate) async fn drain(&self) -> Vec<Drained> {
         let mut reports = Vec::new();
         for _ in 0..300 {
             let deadline = Deadline::now() + Duration::from_secs(4);
-            let drained = self.table.drain(&key(), deadline).await.expect("the tables respond");
+            let drained =
+                self.table.until(deadline).drain(&key(), &[]).await.expect("the tables respond");
             assert_ne!(drained, Drained::Nothing, "no other instance drains: {reports:?}");
             let is_done = matches!(drained, Drained::Done { .. });
             reports.push(drained);

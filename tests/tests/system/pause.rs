@@ -63,7 +63,7 @@ async fn a_change_of_the_width_pauses_only_its_writers_for_a_second() {
     let tables = Tables { service_time: SERVICE_TIME, ..tables };
     tables.set_unlimited();
     let scaler = tables.instance(100);
-    scaler.set_shards(&item("hot", 0).partition_key, count(8), soon()).await.expect("grown");
+    scaler.until(soon()).grow(&item("hot", 0).partition_key, count(8)).await.expect("grown");
     let instances: Vec<TableEngine> = (0..INSTANCES).map(|seed| tables.instance(seed)).collect();
     for table in &instances {
         act(table, Operation::Hot, 2).await;
@@ -87,7 +87,7 @@ async fn a_change_of_the_width_pauses_only_its_writers_for_a_second() {
         }
     }
     sleep(Duration::from_millis(1_500)).await;
-    scaler.set_shards(&item("hot", 0).partition_key, count(16), soon()).await.expect("grown");
+    scaler.until(soon()).grow(&item("hot", 0).partition_key, count(16)).await.expect("grown");
     let changed = began.elapsed();
     let took = operations.join_all().await;
     let all_of = |of: Operation| {

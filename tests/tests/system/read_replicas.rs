@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
-use sharding::PartitionKey;
-use sharding::internal::{PageQuery, TableEngine};
+use sharding::internal::PageQuery;
 use sharding::maintenance::Drained;
-use system_tests::{Call, Fate, Tables, Wire, config, count, partition_key, soon, valued_item};
+use system_tests::{Call, Fate, Tables, config, count, partition_key, soon, valued_item};
 
 const THROTTLED: &str = r#"{"__type":"x#ThrottlingException","message":"hot","throttlingReasons":[{"reason":"IndexReadKeyRangeThroughputExceeded","resource":"arn"}]}"#;
 const BUILDING: &str = r#"{"__type":"com.amazon.coral.validate#ValidationException","message":"Cannot read from backfilling global secondary index: replica-1"}"#;
@@ -21,7 +20,7 @@ async fn read(
         config().with(|config| config.read_replicas = vec!["replica-1".into(), "replica-2".into()]);
     let (table, wire) = Tables::unclaimed(config).await.wired(1, decide);
     let key = partition_key("k");
-    table.set_shards(&key, count(4), soon()).await.expect("scaled");
+    table.until(soon()).grow(&key, count(4)).await.expect("scaled");
     for number in 0..40 {
         let item = valued_item(key.clone(), &format!("{number:02}"), number);
         table.put(&item, soon()).await.expect("stored");
@@ -56,32 +55,29 @@ async fn replicas_share_the_queries_that_they_can_serve() {
     }
 }
 
-/// Whether any of twenty page queries of a key goes to the replica.
-async fn asks_the_replica(table: &TableEngine, wire: &Wire, key: &PartitionKey) -> bool {
-    let asked = || wire.calls().iter().filter(|call| call.index.is_some()).count();
-    let before = asked();
-    for _ in 0..20 {
-        table.query(&PageQuery::new(key.clone()), soon()).await.expect("a page");
-    }
-    asked() > before
-}
-
 /// An index shows a drain's changes later, in no order. An item could be missing at both places, or
 /// present at both.
 #[tokio::test(start_paused = true)]
 async fn a_drained_key_is_read_from_the_table_until_indexes_catch_up() {
     let config = config().with(|config| config.read_replicas = vec!["replica-1".into()]);
     let (table, wire) = Tables::unclaimed(config).await.wired(1, |_| Fate::Pass);
-    table.claim_mode(soon()).await.expect("claimed");
+    table.until(soon()).claim().await.expect("claimed");
     let key = partition_key("k");
-    table.set_shards(&key, count(4), soon()).await.expect("scaled");
-    let asks_the_index = async || asks_the_replica(&table, &wire, &key).await;
+    table.until(soon()).grow(&key, count(4)).await.expect("scaled");
+    let asks_the_index = async || {
+        let asked = || wire.calls().iter().filter(|call| call.index.is_some()).count();
+        let before = asked();
+        for _ in 0..20 {
+            table.query(&PageQuery::new(key.clone()), soon()).await.expect("a page");
+        }
+        asked() > before
+    };
     assert!(asks_the_index().await, "an idle key is read from its replica");
     tokio::time::sleep(Duration::from_secs(5)).await;
-    table.begin_shrink(&key, count(1), soon()).await.expect("begun");
+    table.until(soon()).shrink(&key, count(1)).await.expect("begun");
     loop {
         assert!(!asks_the_index().await, "while it is drained");
-        match table.drain(&key, soon()).await.expect("no fault") {
+        match table.until(soon()).drain(&key, &[]).await.expect("no fault") {
             Drained::Done { .. } => break,
             Drained::Nothing => panic!("it ended too early"),
             Drained::Waiting { .. } | Drained::Working { .. } | _ => {

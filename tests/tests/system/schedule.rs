@@ -14,7 +14,7 @@ use system_tests::metadata::{self, number};
 use system_tests::{count, filled_item, numbered, soon};
 use tokio::time::sleep;
 
-use crate::one_key::{self, KEY, item, key};
+use crate::one_key::{self, KEY, get, item, key, shards};
 
 struct Fixture {
     of_key: one_key::Fixture,
@@ -40,13 +40,13 @@ impl Fixture {
 
     async fn assert_finds(&self, texts: impl IntoIterator<Item = String>) {
         for text in texts {
-            assert!(self.of_key.get(&text).await.is_some(), "{text}");
+            assert!(get(&self.of_key.table, &text).await.is_some(), "{text}");
         }
     }
 
     async fn metadata(&self) -> ShardMetadata {
         sleep(Duration::from_secs(1)).await;
-        self.of_key.metadata().await
+        shards(&self.of_key.table).await
     }
 
     async fn scheduled(&self) -> serde_json::Value {
@@ -208,10 +208,10 @@ async fn an_unreadable_item_ends_a_shrink_until_it_is_requested_again() {
         damaged = damaged.item(name, metadata::text(value));
     }
     damaged.send().await.expect("stored");
-    fixture.of_key.table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
+    fixture.of_key.table.until(soon()).shrink(&key(), count(1)).await.expect("it begins");
     let mut drained = Ok(Drained::Nothing);
     for _ in 0..30 {
-        drained = fixture.of_key.table.drain(&key(), soon()).await;
+        drained = fixture.of_key.table.until(soon()).drain(&key(), &[]).await;
         if drained.is_err() {
             break;
         }
@@ -226,6 +226,6 @@ async fn an_unreadable_item_ends_a_shrink_until_it_is_requested_again() {
     fixture.assert_finds(numbered(0..40)).await;
     sleep(Duration::from_secs(7_200)).await;
     assert_eq!(fixture.scheduled().await["draining"], 0, "the schedule would fail on it forever");
-    let requested = fixture.of_key.table.begin_settle(&key(), soon()).await;
+    let requested = fixture.of_key.table.until(soon()).settle(&key()).await;
     requested.expect("an explicit request may try again");
 }

@@ -68,12 +68,12 @@ async fn one_of_two_instances_reports_a_table_short_of_partitions() {
     // The service time lets instances act concurrently.
     let tables = Tables { service_time: Duration::from_millis(5), ..tables };
     tables.engine.set_limits([("items".to_owned(), LIMITS)]);
-    tables.instance(0).publish_warm_throughput(WARM, soon()).await.expect("published");
+    tables.instance(0).until(soon()).publish_warm_throughput(WARM).await.expect("published");
     let (sender, mut events) = unbounded_channel();
     let (mut running, mut throttled) = (JoinSet::new(), Vec::new());
     for instance in 1..=INSTANCES {
         let (table, sender) = (tables.instance(instance), sender.clone());
-        let mut of_table = table.scaling_events();
+        let mut of_table = table.until(soon()).events();
         running.spawn(async move {
             while let Ok(event) = of_table.recv().await {
                 sender.send(event).expect("the test looks");

@@ -4,10 +4,8 @@ use std::collections::BTreeSet;
 use std::iter::repeat_with;
 use std::time::Duration;
 
-use local::clients_over;
-use serde_json::json;
 use sharding::internal::Deadline;
-use sharding::{Attributes, Item, ShardedTable, WriteErrorKind, Writes};
+use sharding::{Attributes, Item, WriteErrorKind, Writes};
 use system_tests::{Call, Fate, Tables, config, count, partition_key, soon};
 use tokio::time::Instant;
 
@@ -27,7 +25,7 @@ async fn appends(writes: Writes) {
     let (table, _) = tables.wired(7, throttles_first_shard);
     let key = partition_key("hot");
     let deadline = || Deadline::now() + Duration::from_secs(5);
-    table.set_shards(&key, count(8), deadline()).await.expect("it grows");
+    table.until(deadline()).grow(&key, count(8)).await.expect("it grows");
 
     let (mut throttled, mut shards) = (0, BTreeSet::new());
     for _ in 0..APPENDS {
@@ -74,7 +72,7 @@ async fn first_throttled(
         let is_first = call.to_items && call.operation == "PutItem" && call.before == 0;
         if is_first { Fate::Refuse(refusal) } else { Fate::Pass }
     });
-    table.set_shards(&key, count(8), soon()).await.expect("it grows");
+    table.until(soon()).grow(&key, count(8)).await.expect("it grows");
     let began = Instant::now();
     let written = table.append(key, Attributes::new(), soon()).await;
     let attempts = written.map_or_else(|error| error.attempts, |written| written.attempts);
@@ -92,19 +90,4 @@ async fn only_a_write_that_may_move_is_repeated_at_once() {
         let never = first_throttled(KEY_RANGE, Duration::ZERO, writes).await;
         assert_eq!(never.0, 1, "{writes:?}: throttled writes are not repeated");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn items_of_a_batch_leave_a_throttled_shard() {
-    let tables = Tables::claimed(config()).await;
-    let (engine, wire) = tables.wired(1, throttles_first_shard);
-    engine.set_shards(&partition_key("hot"), count(8), soon()).await.expect("it grows");
-    let client = clients_over(wire.into_shared()).dynamodb;
-    let table = ShardedTable::new(&client, tables.config.clone());
-    let item = json!({ "partition_key": "hot", "attributes": {} });
-    let batch = json!({ "items": vec![item; APPENDS as usize] }).to_string();
-    let request = http::Request::post("/items/batch").header("content-type", "application/json");
-    let request = request.body(batch.into()).expect("a request");
-    let response = writer::handle(&table, request, soon()).await;
-    assert_eq!(response.status(), 200, "{:?}", response.body());
 }

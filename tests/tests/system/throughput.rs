@@ -8,16 +8,15 @@ use std::time::Duration;
 use embedded_dynamodb::PartitionLimits;
 use sharding::internal::TableEngine;
 use sharding::maintenance::Drained;
-use sharding::{Item, PartitionKey, ScalingActors, WriteError, WriteErrorKind, Written};
+use sharding::{Item, ScalingActors, WriteError, WriteErrorKind, Written};
 use system_tests::{
-    Call, Fate, Tables, UNLIMITED, Wire, config, count, filled_item, large_or, partition_key, soon,
+    Call, Fate, Tables, UNLIMITED, Wire, config, count, filled_item, large_or, soon,
 };
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::documented::documented;
-
-const COSTS: &str = include_str!("../../../docs/costs.md");
+use crate::one_key::key;
 
 /// Enough partitions that no two shards share one.
 const LIMITS: PartitionLimits = PartitionLimits {
@@ -27,10 +26,6 @@ const LIMITS: PartitionLimits = PartitionLimits {
     provisioned_write_units: None,
     ..PartitionLimits::NEW_ON_DEMAND_TABLE
 };
-
-fn key() -> PartitionKey {
-    partition_key("hot")
-}
 
 fn item(number: u64, units: u64) -> Item {
     let bytes = usize::try_from(units - 1).expect("few units") * 1_024 + 1;
@@ -111,7 +106,7 @@ async fn writes_of_every_kind_grow_with_the_shards() {
         let table = tables.instance(7);
         table.put(&item(0, 1), soon()).await.expect("stored");
         table.finish_background_work().await;
-        table.set_shards(&key(), count(width), soon()).await.expect("grown");
+        table.until(soon()).grow(&key(), count(width)).await.expect("grown");
         let units = if width <= 4 { 2 } else { 20 };
         let rest = || sleep(Duration::from_secs(5));
 
@@ -131,9 +126,9 @@ async fn writes_of_every_kind_grow_with_the_shards() {
             creations
         } else {
             rest().await;
-            table.begin_settle(&key(), soon()).await.expect("it begins");
+            table.until(soon()).settle(&key()).await.expect("it begins");
             while !matches!(
-                table.drain(&key(), soon()).await.expect("a response"),
+                table.until(soon()).drain(&key(), &[]).await.expect("a response"),
                 Drained::Done { .. } | Drained::Nothing
             ) {
                 sleep(Duration::from_secs(30)).await;
@@ -147,7 +142,7 @@ async fn writes_of_every_kind_grow_with_the_shards() {
             "{width}: {puts} {deletes} {settled}"
         );
         assert!(creations >= if width >= 4 { 2_500.0 } else { least }, "{width}: {creations}");
-        documented(COSTS, &row);
+        documented(&row);
     }
 }
 
@@ -175,7 +170,7 @@ async fn many_slow_instances_size_a_key_together_for_every_write() {
             }
         }
         writes.join_all().await;
-        let metadata = instances[0].shards(&key(), soon()).await.expect("a response");
+        let metadata = instances[0].until(soon()).metadata(&key()).await.expect("a response");
         let history = metadata.expect("it has grown").shard_history;
         let widths: Vec<_> = history.entries().map(|entry| entry.count.get()).collect();
         // Evidence is not part of the protocol.

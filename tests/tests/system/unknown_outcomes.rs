@@ -83,13 +83,13 @@ async fn a_move_whose_lease_ran_out_while_it_was_signed_is_not_sent() {
     for number in 0..20 {
         table.put(&item(&format!("s{number}"), 1), soon()).await.expect("stored");
     }
-    table.set_shards(&key, count(2), soon()).await.expect("grown");
+    table.until(soon()).grow(&key, count(2)).await.expect("grown");
     clock.jump(Duration::from_secs(1_200));
-    table.begin_settle(&key, soon()).await.expect("it begins");
+    table.until(soon()).settle(&key).await.expect("it begins");
     let before = wire.calls().len();
     armed.store(true, Ordering::Relaxed);
     let in_time = Deadline::now() + Duration::from_secs(60);
-    let drained = table.drain(&key, in_time).await.expect("the tables respond");
+    let drained = table.until(in_time).drain(&key, &[]).await.expect("the tables respond");
     assert!(matches!(drained, Drained::Waiting { .. }), "{drained:?}");
     assert!(!armed.load(Ordering::Relaxed), "it was frozen while it signed");
     let calls = wire.calls().split_off(before);
@@ -111,21 +111,31 @@ async fn no_key_is_registered_before_its_metadata_is_known_not_lost() {
     let registered = async || {
         fixture.table.finish_background_work().await;
         let other = TableEngine::new(&fixture.tables.client, config());
-        !other.list_keys(None, soon()).await.expect("the list").0.is_empty()
+        !other.until(soon()).list(None).await.expect("the list").0.is_empty()
     };
     fixture.table.put(&item("s", 1), soon()).await.expect("a write does not wait for the verdict");
     assert!(!registered().await);
-    assert!(fixture.table.set_shards(&key(), count(4), soon()).await.is_err());
+    assert!(fixture.table.until(soon()).grow(&key(), count(4)).await.is_err());
     assert!(!registered().await);
     open.store(true, Ordering::Relaxed);
     fixture.table.put(&item("u", 1), soon()).await.expect("stored");
     assert!(registered().await);
 }
 
+/// The item is on shard 1, and shard 40, the last of its places, was not read.
+const ONE_IS_LEFT: &str = r#"{
+    "Responses": {"items": [
+        {"partition_key": {"S": "k"}, "sort_key": {"S": "s2"}, "value": {"N": "1"}}
+    ]},
+    "UnprocessedKeys": {"items": {"Keys": [
+        {"partition_key": {"S": "k\u001fs40"}, "sort_key": {"S": "s2"}}
+    ]}}
+}"#;
+
 #[tokio::test(start_paused = true)]
 async fn a_point_read_repeats_only_its_unprocessed_keys() {
     let decide = |call: &Call| match (call.operation.as_str(), call.before) {
-        ("BatchGetItem", 0) => Fate::HoldBack,
+        ("BatchGetItem", 0) => Fate::Answer(ONE_IS_LEFT),
         _ => Fate::Pass,
     };
     let fixture = fixture_over(decide, |_| {}).await;
@@ -133,7 +143,7 @@ async fn a_point_read_repeats_only_its_unprocessed_keys() {
     let item = valued_item(partition_key("k"), "s2", 1);
     fixture.table.put(&item, soon()).await.expect("stored on shard 1");
     for shards in [8, 32, 128] {
-        fixture.table.set_shards(&item.partition_key, count(shards), soon()).await.expect("scaled");
+        fixture.table.until(soon()).grow(&item.partition_key, count(shards)).await.expect("scaled");
     }
     let found = fixture.table.get(&item.partition_key, &item.sort_key, true, soon()).await;
     assert_eq!(found.expect("read"), Some(item));

@@ -58,13 +58,14 @@ impl Fixture {
     }
 
     async fn width(&self, key: &str) -> u32 {
-        let shards = self.table.shards(&partition_key(key), soon()).await.expect("an answer");
+        let shards =
+            self.table.until(soon()).metadata(&partition_key(key)).await.expect("an answer");
         shards.map_or(1, |shards| shards.number_of_shards.get())
     }
 
     pub(super) async fn grow(&self, key: &str, to: u32) {
         let (key, to) = (partition_key(key), count(to));
-        self.table.set_shards(&key, to, soon()).await.expect("grown");
+        self.table.until(soon()).grow(&key, to).await.expect("grown");
     }
 
     fn alarm_is_ok(&self) -> bool {
@@ -136,7 +137,7 @@ async fn an_abandoned_change_is_finished_though_its_throttles_are_old() {
     let old = replies("GetInsightRuleReport", report(&["hot"], 1_699_999_920, 500.0));
     let fixture = fixture(|_, _| {}, old).await;
     // Otherwise the metadata would look like an earlier version's.
-    fixture.table.claim_mode(soon()).await.expect("claimed");
+    fixture.table.until(soon()).claim().await.expect("claimed");
     let client = clients_over(fixture.aws.shared()).dynamodb;
     let history = vec!["1699999000:1".into(), "1699999999:2".into()];
     let attributes = [
@@ -209,58 +210,49 @@ async fn whatever_comes_of_a_firing_alarm_it_is_armed_again() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn each_named_alarm_is_set_back_whatever_becomes_of_the_others() {
-    let replies = |operation: &str, body: &Value| {
-        let is_denied = operation == "SetAlarmState" && body["AlarmName"] == "denied";
-        if is_denied { denied("cloudwatch:SetAlarmState") } else { Reply::Engine }
-    };
-    let fixture = fixture(|_, _| {}, replies).await;
-    fixture.engine.set_alarm_state("denied", "ALARM");
-    let rearm = json!({"action": "rearm", "alarms": ["absent", "denied", ALARM]});
-    let answer = fixture.send(&rearm).await.expect("handled");
-    let alarms = answer["alarms"].as_array().expect("a list").iter();
-    let outcomes: Vec<[&Value; 2]> = alarms.map(|it| [&it["alarm"], &it["outcome"]]).collect();
-    let expected = [["absent", "not-found"], ["denied", "failed"], [ALARM, "rearmed"]];
-    assert_eq!(outcomes, expected, "{answer}");
-    assert!(fixture.alarm_is_ok());
-}
-
 /// CloudWatch accepts three SetAlarmState a second in an account, and a rejected one pages somebody.
 #[tokio::test(start_paused = true)]
 async fn only_alarms_in_alarm_are_set_back_at_most_three_in_a_second() {
     let sent: Arc<Mutex<Vec<Instant>>> = Arc::default();
     let log = sent.clone();
-    let replies = move |operation: &str, _: &Value| {
-        if operation == "SetAlarmState" {
-            log.lock().expect("no panic").push(Instant::now());
+    let replies = move |operation: &str, body: &Value| {
+        if operation != "SetAlarmState" {
+            return Reply::Engine;
         }
-        Reply::Engine
+        log.lock().expect("no panic").push(Instant::now());
+        let is_denied = body["AlarmName"] == "denied";
+        if is_denied { denied("cloudwatch:SetAlarmState") } else { Reply::Engine }
     };
     let fixture = fixture(|_, _| {}, replies).await;
-    let names: Vec<String> = (0..8).map(|number| format!("alarm-{number}")).collect();
-    let mut expected = Vec::new();
-    for (name, state) in names.iter().zip(["ALARM", "ALARM", "OK", "INSUFFICIENT_DATA"].repeat(2)) {
+    let rows = [
+        ("a", "ALARM", "rearmed"),
+        ("absent", "", "not-found"),
+        ("b", "ALARM", "rearmed"),
+        ("c", "ALARM", "rearmed"),
+        ("d", "OK", "unchanged"),
+        ("denied", "ALARM", "failed"),
+        ("e", "INSUFFICIENT_DATA", "unchanged"),
+    ];
+    for (name, state, _) in rows.iter().filter(|(_, state, _)| !state.is_empty()) {
         fixture.engine.set_alarm_state(name, state);
-        let reason = format!("its state is {state}");
-        expected.push(match state {
-            "ALARM" => json!({"alarm": name, "outcome": "rearmed"}),
-            _ => json!({"alarm": name, "outcome": "unchanged", "reason": reason}),
-        });
     }
-    let rearm = json!({"action": "rearm", "alarms": names});
-    assert_eq!(fixture.send(&rearm).await.expect("handled")["alarms"], json!(expected));
+    let rearm = json!({"action": "rearm", "alarms": rows.map(|(name, ..)| name)});
+    let answer = fixture.send(&rearm).await.expect("handled");
+    for (index, (name, state, outcome)) in rows.into_iter().enumerate() {
+        let alarm = &answer["alarms"][index];
+        assert_has(alarm, json!({"alarm": name, "outcome": outcome}));
+        if outcome == "unchanged" {
+            assert_eq!(alarm["reason"], format!("its state is {state}"), "{answer}");
+        }
+        let is_in_alarm = fixture.engine.alarm_state(name) == "ALARM";
+        assert_eq!(is_in_alarm, outcome == "failed", "{answer}");
+    }
     let sent = sent.lock().expect("no panic").clone();
     assert_eq!(sent.len(), 4, "{sent:?}");
-    for four in sent.windows(4) {
-        assert!(four[3] - four[0] > Duration::from_secs(1), "{sent:?}");
-    }
-    for name in &names {
-        assert_ne!(fixture.engine.alarm_state(name), "ALARM", "{name}");
-    }
-    // Nothing is left to set back.
+    assert!(sent[3] - sent[0] > Duration::from_secs(1), "{sent:?}");
+    // Only the one that was denied is left to set back.
     fixture.send(&rearm).await.expect("handled");
-    assert_eq!(fixture.aws.asked("SetAlarmState").len(), 4);
+    assert_eq!(fixture.aws.asked("SetAlarmState").len(), 5);
 }
 
 #[tokio::test(start_paused = true)]
@@ -349,13 +341,6 @@ fn with_indexes(table: &mut TableConfig, _: &mut ScalerConfig) {
     table.read_replicas = vec![REPLICA.to_owned()];
 }
 
-/// What Contributor Insights of the replica reports, and nothing of the table.
-fn replica_is_hot(operation: &str, body: &Value) -> Option<Reply> {
-    let is_of_replica = body["RuleName"].as_str().is_some_and(|rule| rule.contains(REPLICA));
-    (operation == "GetInsightRuleReport" && is_of_replica)
-        .then(|| report(&["hot"], 1_700_000_040, 25_000.0))
-}
-
 /// The metric of an alarm of an index.
 fn metric(event: &mut Value) -> &mut Value {
     &mut event["alarmData"]["configuration"]["metrics"][0]["metricStat"]["metric"]
@@ -363,9 +348,8 @@ fn metric(event: &mut Value) -> &mut Value {
 
 #[tokio::test(start_paused = true)]
 async fn an_alarm_of_a_read_replica_grows_the_keys_throttled_there() {
-    let replies =
-        |operation: &str, body: &Value| replica_is_hot(operation, body).unwrap_or(Reply::Engine);
-    let fixture = fixture(with_indexes, replies).await;
+    let hot = replies("GetInsightRuleReport", report(&["hot"], 1_700_000_040, 25_000.0));
+    let fixture = fixture(with_indexes, hot).await;
     let mut event = alarm("shard-scaler-alarm-index");
     metric(&mut event)["dimensions"]["GlobalSecondaryIndexName"] = REPLICA.into();
     let answer = fixture.send(&event).await.expect("handled");
@@ -376,6 +360,8 @@ async fn an_alarm_of_a_read_replica_grows_the_keys_throttled_there() {
     let asked = fixture.aws.asked("DescribeContributorInsights");
     let of_replica = json!({"TableName": "items", "IndexName": REPLICA});
     assert_eq!(asked, [of_replica], "the table's own keys are not in question");
+    let rule = fixture.aws.asked("GetInsightRuleReport")[0]["RuleName"].to_string();
+    assert!(rule.contains(REPLICA), "{rule}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -392,43 +378,6 @@ async fn an_alarm_of_another_index_grows_nothing_and_says_its_need() {
         assert!(fixture.aws.asked("DescribeContributorInsights").is_empty(), "{answer}");
         assert!(fixture.alarm_is_ok());
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_alarm_without_a_limit_finds_all_limits_in_one_request() {
-    let fixture = fixture(with_indexes, |operation, body| match operation {
-        "DescribeTable" => {
-            let indexes = json!([{"IndexName": INDEX}, {"IndexName": REPLICA}]);
-            let table = json!({"TableStatus": "ACTIVE", "GlobalSecondaryIndexes": indexes});
-            Reply::With(200, json!({ "Table": table }))
-        }
-        "GetMetricData" => {
-            let met = [
-                (REPLICA, "WriteKeyRangeThroughputThrottleEvents"),
-                (INDEX, "ReadProvisionedThroughputThrottleEvents"),
-                (INDEX, "WriteAccountLimitThrottleEvents"),
-            ];
-            let results = body["MetricDataQueries"].as_array().expect("queries").iter().map(|query| {
-                let metric = &query["MetricStat"]["Metric"];
-                let index = metric["Dimensions"].as_array().expect("dimensions").iter().find(|one| one["Name"] == "GlobalSecondaryIndexName");
-                let is_met = met.iter().any(|(of, name)| metric["MetricName"] == *name && index.is_some_and(|index| index["Value"] == *of));
-                json!({"Id": query["Id"], "Timestamps": [1_700_000_000], "Values": [if is_met { 7.5 } else { 0.0 }], "StatusCode": "Complete"})
-            });
-            Reply::With(200, json!({"MetricDataResults": results.collect::<Vec<_>>()}))
-        }
-        _ => replica_is_hot(operation, body).unwrap_or(Reply::Engine),
-    })
-    .await;
-    let answer = fixture.send(&alarm("shard-scaler-alarm-metric-math")).await.expect("handled");
-    let indexes = json!([
-        {"index": INDEX, "causes": ["provisioned-reads", "account"], "advice": "ask for a higher account quota; more shards do not help; raise the index's provisioned read units; the shard-scaler raises the table's only"},
-        {"index": REPLICA, "causes": ["hot-writes"], "advice": "more shards relieve the keys"},
-    ]);
-    assert_has(&answer, json!({"causes": [], "indexes": indexes}));
-    assert_eq!(answer["keys"][0]["outcome"], "scaled", "{answer}");
-    let asked = fixture.aws.asked("GetMetricData");
-    assert_eq!(asked.len(), 1, "one request for all");
-    assert_eq!(asked[0]["MetricDataQueries"].as_array().map(Vec::len), Some(8 * 3));
 }
 
 #[tokio::test(start_paused = true)]

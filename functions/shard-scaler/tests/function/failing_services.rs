@@ -8,10 +8,6 @@ use system_tests::{Function, Services, TestEdition, config, event, event_of_now}
 
 const BINARY: &str = env!("CARGO_BIN_EXE_shard-scaler");
 
-async fn edition() -> TestEdition {
-    TestEdition::start(ServeOptions::default(), config()).await
-}
-
 async fn scaler(services: &Services) -> Function {
     Function::start(BINARY, &Function::variables(services.url())).await
 }
@@ -98,11 +94,13 @@ async fn a_failure_during_an_alarm_is_reported_counted_and_logged() {
             counted: [0, 1],
         },
     ];
-    let edition = edition().await;
+    let edition = TestEdition::start(ServeOptions::default(), config()).await;
     for case in cases {
         let Case { name, responses, texts, logged, .. } = case;
         println!("{name}");
-        let services = Services::start(&edition.dynamodb_url(), responses).await;
+        let services =
+            Services::start(&edition.dynamodb_url(), move |operation, _| responses(operation))
+                .await;
         let mut scaler = scaler(&services).await;
         let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
         assert_has(&answer, case.answer);
@@ -127,8 +125,8 @@ async fn a_failure_during_an_alarm_is_reported_counted_and_logged() {
 
 #[tokio::test]
 async fn without_a_description_keys_are_scaled_and_none_drains() {
-    let edition = edition().await;
-    let services = Services::start(&edition.dynamodb_url(), |operation| {
+    let edition = TestEdition::start(ServeOptions::default(), config()).await;
+    let services = Services::start(&edition.dynamodb_url(), |operation, _| {
         if operation == "DescribeTable" { denied("dynamodb:DescribeTable") } else { None }
     })
     .await;
@@ -150,8 +148,8 @@ async fn without_a_description_keys_are_scaled_and_none_drains() {
 
 #[tokio::test]
 async fn a_huge_report_of_keys_that_are_no_shard_keys_grows_nothing() {
-    let edition = edition().await;
-    let services = Services::start(&edition.dynamodb_url(), |operation| {
+    let edition = TestEdition::start(ServeOptions::default(), config()).await;
+    let services = Services::start(&edition.dynamodb_url(), |operation, _| {
         (operation == "GetInsightRuleReport").then(|| {
             let contributors: Vec<Value> = (0..10_000)
                 .map(|i| json!({"Keys": [format!("no shard key\u{1f}{i}")], "ApproximateAggregateValue": 1e9, "Datapoints": []}))
@@ -172,8 +170,8 @@ async fn a_huge_report_of_keys_that_are_no_shard_keys_grows_nothing() {
 
 #[tokio::test]
 async fn an_event_that_is_no_json_is_an_error_and_the_next_is_taken() {
-    let edition = edition().await;
-    let services = Services::start(&edition.dynamodb_url(), |_| None).await;
+    let edition = TestEdition::start(ServeOptions::default(), config()).await;
+    let services = Services::start(&edition.dynamodb_url(), |_, _| None).await;
     let mut scaler = scaler(&services).await;
     let whole = event_of_now("shard-scaler-alarm-direct").to_string();
     let answer = scaler.invoke_text(whole[..whole.len() / 2].to_owned()).await;

@@ -11,7 +11,7 @@ use local::clients_over;
 use serde_json::{Value, json};
 use shard_scaler::{Failed, Scaler, ScalerConfig};
 use sharding::{ShardedTable, WarmThroughput};
-use system_tests::{event, partition_key, soon};
+use system_tests::{ask, event, partition_key, soon};
 use tokio::task::JoinSet;
 use tokio::time::{Instant as Deadline, sleep};
 
@@ -53,15 +53,14 @@ impl Fixture {
     async fn published(&self) -> Option<WarmThroughput> {
         // A page that was read before is older than its lease by now.
         sleep(Duration::from_secs(2)).await;
-        self.table.warm_throughput(&partition_key("any"), soon()).await.expect("an answer")
+        self.table.until(soon()).warm_throughput(&partition_key("any")).await.expect("an answer")
     }
 
     /// The warm throughput that the table has, as DynamoDB describes it.
     fn described(&self) -> Value {
-        let target = Some("DynamoDB_20120810.DescribeTable");
-        let response = self.engine.respond("/", target, br#"{"TableName": "items"}"#);
-        let table: Value = serde_json::from_slice(&response.body).expect("JSON");
-        table["Table"]["WarmThroughput"].clone()
+        let items = json!({"TableName": "items"});
+        let described = ask(&self.engine, "DynamoDB_20120810", "DescribeTable", &items);
+        described["Table"]["WarmThroughput"].clone()
     }
 
     async fn published_write_units(&self) -> Option<u64> {
@@ -104,7 +103,7 @@ fn units(write_units: u64, read_units: u64) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lowest_capacity_is_published_and_read_once_a_minute() {
+async fn the_lowest_capacity_is_published_once() {
     let table = json!({
         "TableStatus": "ACTIVE",
         "WarmThroughput": units(24_000, 12_000),
@@ -124,13 +123,6 @@ async fn the_lowest_capacity_is_published_and_read_once_a_minute() {
     for event in [rearm(), json!({"action": "drain"}), alarm("shard-scaler-alarm-direct")] {
         fixture.send(&event).await.expect("handled");
     }
-    let looks = || fixture.aws.asked("DescribeTable").len();
-    // A run of the schedule requests the table's capacity, too.
-    let before = looks();
-    assert!(before <= 2, "{before}");
-    sleep(Duration::from_secs(60)).await;
-    fixture.send(&rearm()).await.expect("handled");
-    assert_eq!(looks() - before, 1);
     assert_eq!(fixture.publications(), 4, "nothing is written that stands");
 }
 
@@ -196,14 +188,9 @@ async fn twenty_callers_in_one_process_make_one_update() {
     let answers = at_once((0..INSTANCES).map(|_| fixture.scaler.clone()), &warm(24_000)).await;
     let count = |outcome: &str| answers.iter().filter(|one| one["outcome"] == outcome).count();
     assert_eq!((count("warming"), count("unchanged")), (1, INSTANCES - 1), "{answers:?}");
-    let sent = || fixture.aws.asked("UpdateTable").len();
-    assert_eq!(sent(), 1);
+    assert_eq!(fixture.aws.asked("UpdateTable").len(), 1);
     sleep(WARMING).await;
     assert_eq!(fixture.described()["WriteUnitsPerSecond"], 24_000);
-    // Requesting the same again changes nothing, even with outdated knowledge.
-    let again = at_once([fixture.scaler.clone()], &warm(24_000)).await;
-    assert_eq!(again[0]["outcome"], "unchanged", "{again:?}");
-    assert_eq!(sent(), 1);
 }
 
 /// All of them read the table before the first of them requested a raise.
@@ -262,42 +249,19 @@ async fn a_budget_below_the_need_is_used_up_and_named() {
     assert_has(&answer, json!({"outcome": "warming", "limited_by": limit}));
     assert_eq!(answer["table"]["to"]["write_units"], 10_000, "{answer}");
     sleep(WARMING + Duration::from_secs(1)).await;
-    let rows = [
-        (24_000, "the table can serve as much already as the budget allows", limit),
-        (9_000, "the table can serve as much already", Value::Null),
-    ];
-    for (units, reason, limited_by) in rows {
-        let answer = fixture.send(&warm(units)).await.expect("handled");
-        assert_has(&answer, json!({"reason": reason, "limited_by": limited_by}));
+    let used_up = "the table can serve as much already as the budget allows";
+    let enough = "the table can serve as much already";
+    let (own, lower) = (fixture.scaler.clone(), fixture.other_instance(budget(5_000, 0)));
+    for (scaler, units, reason, limited_by) in [
+        (&own, 24_000, used_up, limit),
+        (&own, 9_000, enough, Value::Null),
+        // The table can serve more than this budget.
+        (&lower, 9_000, enough, Value::Null),
+    ] {
+        let answers = at_once([scaler.clone()], &warm(units)).await;
+        assert_has(&answers[0], json!({"reason": reason, "limited_by": limited_by}));
     }
     assert_eq!(fixture.aws.asked("UpdateTable").len(), 1);
-}
-
-/// Manually, or by its own growth.
-#[tokio::test(start_paused = true)]
-async fn a_table_that_can_serve_more_is_not_limited_by_the_budget() {
-    let table = json!({"TableStatus": "ACTIVE", "WarmThroughput": units(30_000, 90_000)});
-    let described = replies("DescribeTable", described(table));
-    let fixture = new_table(budget(10_000, 0), described).await;
-    let answer = fixture.send(&warm(24_000)).await.expect("handled");
-    let reason = "the table can serve as much already";
-    assert_has(&answer, json!({"reason": reason, "limited_by": null}));
-}
-
-#[tokio::test(start_paused = true)]
-async fn during_a_raise_the_schedule_looks_again_after_two_seconds() {
-    let fixture = new_table(budget(40_000, 0), |_, _| Reply::Engine).await;
-    let looks = || fixture.aws.asked("DescribeTable").len();
-    fixture.send(&warm(24_000)).await.expect("handled");
-    assert_eq!(looks(), 1);
-    // The first read shows a table without a request; the second, one that is being warmed.
-    for (after, expected) in [(1, 1), (2, 2), (1, 2), (57, 3), (3, 3)] {
-        sleep(Duration::from_secs(after)).await;
-        fixture.send(&rearm()).await.expect("handled");
-        assert_eq!(looks(), expected, "{after} s later");
-    }
-    // The first event after the raise has published it.
-    assert_eq!(fixture.published_write_units().await, Some(24_000));
 }
 
 #[tokio::test(start_paused = true)]
@@ -407,7 +371,7 @@ async fn a_dry_run_announces_the_decision_that_is_carried_out() {
         fixture.grow("hot", 18).await;
         let warm = WarmThroughput { write_units, read_units: 12_000 };
         let deadline = Deadline::now() + Duration::from_secs(59);
-        fixture.table.publish_warm_throughput(warm, deadline).await.expect("published");
+        fixture.table.until(deadline).publish_warm_throughput(warm).await.expect("published");
         // The known page is from the same instant.
         sleep(Duration::from_millis(1)).await;
         fixture.clock.jump(Duration::from_secs(120));

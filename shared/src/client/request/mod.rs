@@ -22,13 +22,10 @@
 mod batch_write;
 mod get;
 mod query;
-mod shards;
 mod write;
 
 use std::pin::Pin;
-use std::time::Duration;
 
-use tokio::time::Instant;
 use tracing::Span;
 
 pub use crate::client::content::{FromValue, IntoValue};
@@ -36,13 +33,13 @@ pub use batch_write::BatchWrite;
 pub(crate) use batch_write::Single;
 pub use get::{BatchGet, Get};
 pub use query::Query;
-pub use shards::{ReadShards, ReadWidthHistory, SetShards};
 pub use write::{Append, Create, Delete, Put, Update};
 
 use crate::client::ShardedTable;
 use crate::client::content::item_attributes;
 use crate::config::TableConfig;
 use crate::engine::error::InvalidRequest;
+use crate::engine::maintenance::Within;
 use crate::values::key::{KeyError, PartitionKey, SortKey, SortKeyType};
 use crate::values::value::Item;
 
@@ -53,27 +50,6 @@ fn span(operation: &'static str, table: &ShardedTable) -> Span {
     tracing::info_span!("sharding_request", operation, table = table.config().table_name.as_str())
 }
 
-#[derive(Debug, Clone, Copy, Default)]
-pub(in crate::client) enum Within {
-    /// The table's default.
-    #[default]
-    Default,
-    /// This long from the moment of sending.
-    Timeout(Duration),
-    /// Until this instant.
-    Deadline(Instant),
-}
-
-impl Within {
-    pub(in crate::client) fn deadline(self, config: &TableConfig) -> Instant {
-        match self {
-            Self::Default => Instant::now() + config.timeout,
-            Self::Timeout(timeout) => Instant::now() + timeout,
-            Self::Deadline(deadline) => deadline,
-        }
-    }
-}
-
 /// The time limits that every request has.
 macro_rules! within {
     ($request:ident $(<$of:tt>)?) => {
@@ -81,13 +57,13 @@ macro_rules! within {
             /// The time limit of the request, from the `.await` on. The default is
             /// [`TableConfig::timeout`](crate::TableConfig::timeout).
             pub fn timeout(mut self, timeout: std::time::Duration) -> Self {
-                self.within = crate::client::request::Within::Timeout(timeout);
+                self.within = crate::engine::maintenance::Within::Timeout(timeout);
                 self
             }
 
             /// The instant by which the request must have ended, from `std` or from tokio.
             pub fn deadline(mut self, deadline: impl Into<tokio::time::Instant>) -> Self {
-                self.within = crate::client::request::Within::Deadline(deadline.into());
+                self.within = crate::engine::maintenance::Within::Deadline(deadline.into());
                 self
             }
         }
@@ -187,7 +163,7 @@ fn partition_key(
     config: &TableConfig,
     key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
 ) -> Result<PartitionKey, InvalidRequest> {
-    config.partition_key(key).map_err(InvalidRequest::partition_key)
+    config.partition_key(key).map_err(|error| InvalidRequest::of("partition key", error))
 }
 
 /// A sort key of the table's type. In a table with numeric sort keys, text is parsed as a number.

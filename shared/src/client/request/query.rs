@@ -13,7 +13,7 @@ use crate::client::entry::{Counted, Entry, EntryTags, Page};
 use crate::client::request::{Within, own_sort_key, partition_key, sent_as, span};
 use crate::engine::Deadline;
 use crate::engine::error::{InvalidRequest, ReadError};
-use crate::engine::read::{self, PageAt};
+use crate::engine::read;
 use crate::values::cursor::{self, Position};
 use crate::values::key::{KeyError, PartitionKey, SortKey, SortKeyType};
 use crate::values::query::{Order, PageQuery};
@@ -302,15 +302,13 @@ fn read_page<'a>(
 impl<T: FromValue> Query<T> {
     async fn send(self, deadline: Deadline) -> Result<Page<T>, ReadError> {
         let Checked { table, query, position, tags, .. } = self.checked()?;
-        let begins = || Position::after(query.after.clone());
-        let at_page = position.clone().unwrap_or_else(begins);
-        let at = table.engine().page_at(&query, position, deadline).await?;
-        let (next, previous) = at.neighbours();
-        let PageAt { page, is_reversed, .. } = at;
+        let at = position.unwrap_or_else(|| Position::after(query.after.clone()));
+        let page = table.engine().page_at(&query, &at, deadline).await?;
+        let (next, previous) = page.neighbours(&at);
         let entries = page.items.into_iter().zip(page.versions);
         let entries = entries.map(|(item, version)| Entry::of(item, version, tags));
         let mut entries = entries.collect::<Result<Vec<_>, _>>()?;
-        if is_reversed {
+        if at.is_before {
             entries.reverse();
         }
         Ok(Page {
@@ -319,9 +317,9 @@ impl<T: FromValue> Query<T> {
             previous: previous.map(|previous| cursor::encode(&query, &previous)),
             shards: page.shards,
             consumed_capacity: page.consumed_capacity,
-            is_backwards: is_reversed,
+            is_backwards: at.is_before,
             query,
-            at: at_page,
+            at,
         })
     }
 }

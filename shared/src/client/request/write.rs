@@ -153,8 +153,8 @@ impl Append {
             return engine.append(partition_key, attributes, deadline).await;
         };
         let text = key.sort_key(&partition_key, &attributes, 0);
-        let sort_key =
-            SortKey::parse(SortKeyType::String, &text).map_err(InvalidRequest::sort_key)?;
+        let sort_key = SortKey::parse(SortKeyType::String, &text)
+            .map_err(|error| InvalidRequest::of("sort key", error))?;
         engine.put_once(&Item { partition_key, sort_key, attributes }, deadline).await
     }
 }

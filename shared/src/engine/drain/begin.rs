@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use crate::config::{TableConfig, Writes};
+use crate::engine::Inner;
+use crate::engine::maintenance::Maintenance;
 use crate::engine::width::{ScaleOutcome, ScalingReason};
-use crate::engine::{Deadline, Inner, TableEngine};
 use crate::policy::decision::ScalingDecision;
 use crate::protocol::drain::may_purge;
 use crate::protocol::growth::GrowthRecord;
@@ -119,19 +120,48 @@ impl ShrinkAndSettle {
     }
 }
 
-impl TableEngine {
-    /// Lowers a key to this number of shards, and begins to drain the others.
-    pub async fn begin_shrink(
+impl Maintenance {
+    /// What is due for a key now. `is_calm` says that the key was not throttled lately; only a calm
+    /// key shrinks.
+    pub fn due(
+        &self,
+        metadata: &ShardMetadata,
+        plan: &ShrinkAndSettle,
+        is_calm: bool,
+    ) -> Option<Due> {
+        plan.due(self.engine.config(), metadata, is_calm, self.engine.now().epoch_seconds())
+    }
+
+    /// Begins what is due for a key. [`drain`](Self::drain) does the rest.
+    ///
+    /// # Errors
+    /// As [`shrink`](Self::shrink).
+    pub async fn begin(&self, key: &PartitionKey, due: Due) -> Result<(), DrainRefused> {
+        match due {
+            Due::Shrink(to) => self.shrink(key, to).await.map(drop),
+            Due::Settle => self.settle(key).await.map(drop),
+            Due::Open => self.finish_change(key).await.map(drop).map_err(DrainRefused::Table),
+            // The drain begins it.
+            Due::Purge => Ok(()),
+        }
+    }
+
+    /// Lowers a key to this number of shards. [`drain`](Self::drain) then moves the items of the
+    /// others.
+    ///
+    /// # Errors
+    /// [`DrainRefused`] if the number is not lower, or the key is being changed.
+    pub async fn shrink(
         &self,
         key: &PartitionKey,
         to: ShardCount,
-        deadline: Deadline,
     ) -> Result<ShardMetadata, DrainRefused> {
-        self.inner.claim_once(deadline).await?;
-        let job = self.inner.job(key, deadline);
+        let (inner, deadline) = (&self.engine.inner, self.until());
+        inner.claim_once(deadline).await?;
+        let job = inner.job(key, deadline);
         let record = job.record_from_now().await?;
         let now = record.metadata.number_of_shards;
-        self.inner.check_calm(&record.metadata)?;
+        inner.check_calm(&record.metadata)?;
         if to >= now {
             return Err(DrainRefused::NotLower { now });
         }
@@ -148,21 +178,22 @@ impl TableEngine {
         }))
     }
 
-    /// Begins to settle a key.
-    pub async fn begin_settle(
-        &self,
-        key: &PartitionKey,
-        deadline: Deadline,
-    ) -> Result<ShardMetadata, DrainRefused> {
-        self.inner.claim_once(deadline).await?;
-        let job = self.inner.job(key, deadline);
+    /// Begins to settle a key. Once [`drain`](Self::drain) has finished, every item is at its home,
+    /// and requests for one item look at one place.
+    ///
+    /// # Errors
+    /// [`DrainRefused`] if the key is being changed, or the table takes appends only.
+    pub async fn settle(&self, key: &PartitionKey) -> Result<ShardMetadata, DrainRefused> {
+        let (inner, deadline) = (&self.engine.inner, self.until());
+        inner.claim_once(deadline).await?;
+        let job = inner.job(key, deadline);
         let mut record = job.record_from_now().await?;
         let ShardMetadata { read_shards, number_of_shards, .. } = &record.metadata;
         // Items that a shrink left behind can be moved even with random placement.
-        if self.inner.always_first().is_some() && read_shards == number_of_shards {
+        if inner.always_first().is_some() && read_shards == number_of_shards {
             return Err(DrainRefused::NoHomes);
         }
-        self.inner.check_calm(&record.metadata)?;
+        inner.check_calm(&record.metadata)?;
         if !job.is_in_step(&record).await? {
             return Err(DrainRefused::Busy(SUPERSEDED));
         }

@@ -1,33 +1,39 @@
-//! The directory of one table, as this instance has read it. [docs/protocol.md, The directory]
+//! The directory of one table: its pages as this instance has read them, and writing a key's layout
+//! to every copy of its page. [docs/protocol.md, The directory]
+//!
+//! The pages also have the table's warm throughput. The shard-scaler reads it from DynamoDB. All
+//! other instances get it with the pages that they read anyway. It is no part of the protocol: if
+//! it is not known, decisions are made without it.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use metrics::{counter, histogram};
 use tokio::time::timeout_at;
 
-use crate::engine::{Deadline, Inner, locked, telemetry};
+use crate::engine::environment::Backoff;
+use crate::engine::job::KeyJob;
+use crate::engine::maintenance::Maintenance;
+use crate::engine::{Deadline, Inner, locked};
 use crate::protocol::directory::{
-    Division, FULL_PAGE_BYTES, KeyDigest, MAX_PAGE_BYTES, REPORTED_SHARE,
+    Division, FULL_PAGE_BYTES, KeyDigest, MAX_PAGE_BYTES, Publication, REPORTED_SHARE, supersedes,
 };
 use crate::protocol::layout::Layout;
 use crate::protocol::view::{Moment, View};
 use crate::table::error::TableError;
 use crate::table::{PageCopy, StoredPage};
+use crate::values::key::PartitionKey;
 use crate::values::throughput::WarmThroughput;
 
-/// This instance's state of the directory.
-#[derive(Debug, Default)]
-pub(crate) struct Directory {
-    /// Every page, once the table item has been read. Larger ones replace them.
-    pages: RwLock<Option<Arc<KnownPages>>>,
-}
+const COMPARISON_CONCURRENCY: usize = 16;
 
-/// The pages of one division.
+/// This instance's state of the directory: the pages of one division.
 #[derive(Debug)]
-struct KnownPages {
+pub(crate) struct KnownPages {
     division: Division,
     states: Vec<Arc<PageState>>,
 }
@@ -41,8 +47,6 @@ pub(crate) struct PageState {
     incomplete_at: Mutex<Option<Moment>>,
     /// Held while the page is read, so that concurrent requests share one read.
     flight: tokio::sync::Mutex<()>,
-    /// A task is renewing the page before its lease ends.
-    pub(crate) is_renewing: Arc<AtomicBool>,
     /// The copy that this instance reads, and the number of copies.
     copy: AtomicU32,
     copies: AtomicU32,
@@ -88,29 +92,19 @@ impl PageState {
     }
 }
 
-enum PageRead {
-    Read(Arc<PageView>),
-    /// No tried copy is complete.
-    Incomplete,
-    /// This instance has learned of other pages.
-    Moved,
-}
-
-impl Directory {
-    fn known(&self) -> Option<Arc<KnownPages>> {
+impl Inner {
+    fn known_pages(&self) -> Option<Arc<KnownPages>> {
         self.pages.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
-}
 
-impl Inner {
     pub(crate) fn known_page(&self, key: KeyDigest) -> Option<Arc<PageState>> {
-        let known = self.directory.known()?;
+        let known = self.known_pages()?;
         known.states.get(known.division.page_of(key) as usize).cloned()
     }
 
     /// Reads the table item. Returns whether this instance has learned of other pages.
     async fn learn_division(&self, deadline: Deadline) -> Result<bool, TableError> {
-        let division = || self.directory.known().map(|known| known.division);
+        let division = || self.known_pages().map(|known| known.division);
         let before = division();
         self.read_table_item(deadline).await?;
         Ok(division() != before)
@@ -118,7 +112,7 @@ impl Inner {
 
     /// An instance never goes back to fewer pages: nobody writes them any more.
     pub(crate) fn know_division(&self, division: Division, copies: u32) {
-        let mut known = self.directory.pages.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.pages.write().unwrap_or_else(PoisonError::into_inner);
         let is_new = known.as_ref().is_none_or(|known| {
             known.division.seed != division.seed || known.division.pages < division.pages
         });
@@ -129,7 +123,6 @@ impl Inner {
                 known: Mutex::default(),
                 incomplete_at: Mutex::default(),
                 flight: tokio::sync::Mutex::default(),
-                is_renewing: Arc::default(),
                 copy: AtomicU32::new(self.environment.below(copies)),
                 copies: AtomicU32::new(copies),
             };
@@ -146,85 +139,69 @@ impl Inner {
         good: impl Fn(&PageView) -> bool,
         deadline: Deadline,
     ) -> Result<Option<Arc<PageView>>, TableError> {
-        if self.directory.known().is_none() {
+        if self.known_pages().is_none() {
             self.learn_division(deadline).await?;
         }
-        loop {
+        // Again each time that this instance has learned of more pages, or of another directory.
+        'pages: loop {
             let Some(page) = self.known_page(key) else { return Ok(None) };
-            match self.read_copies(&page, &good, deadline).await? {
-                PageRead::Read(view) => return Ok(Some(view)),
-                PageRead::Incomplete => return Ok(None),
-                // Each time there are more pages, or another directory.
-                PageRead::Moved => {}
-            }
-        }
-    }
-
-    async fn read_copies(
-        &self,
-        page: &PageState,
-        good: impl Fn(&PageView) -> bool,
-        deadline: Deadline,
-    ) -> Result<PageRead, TableError> {
-        if page.is_incomplete(self.environment.now(), self.config.lease()) {
-            return Ok(PageRead::Incomplete);
-        }
-        let Ok(_flight) = timeout_at(deadline, page.flight.lock()).await else {
-            let why = "a page of the directory did not come before the deadline";
-            return Err(TableError::Transient(why.into()));
-        };
-        if let Some(known) = page.known().filter(|known| good(known)) {
-            return Ok(PageRead::Read(known));
-        }
-        if page.is_incomplete(self.environment.now(), self.config.lease()) {
-            return Ok(PageRead::Incomplete);
-        }
-        let (copies, own) =
-            (page.copies.load(Ordering::Relaxed), page.copy.load(Ordering::Relaxed));
-        // The first copy is older than all others. An instance that reads it may try any other
-        // copy.
-        let second =
-            if own == 0 { 1 + self.environment.below(copies.saturating_sub(1)) } else { 0 };
-        for mut copy in std::iter::once(own).chain((copies > 1).then_some(second)) {
-            let mut read = || {
-                let at = PageCopy { pages: page.division.pages, page: page.number, copy };
-                // If one copy does not respond, another may.
-                copy = self.environment.below(copies);
-                async move {
-                    let asked_at = self.environment.now();
-                    telemetry::lease_refreshed();
-                    Ok((asked_at, self.tables.get_page(at).await?))
-                }
+            let Ok(_flight) = timeout_at(deadline, page.flight.lock()).await else {
+                let why = "a page of the directory did not come before the deadline";
+                return Err(TableError::Transient(why.into()));
             };
-            let (asked_at, stored) = self.retrying(deadline, &mut read).await?;
-            let Some(stored) = stored else { continue };
-            if let Some(pages) = stored.moved_to {
-                self.know_division(Division { pages, ..page.division }, copies);
-                return Ok(PageRead::Moved);
+            if let Some(known) = page.known().filter(|known| good(known)) {
+                return Ok(Some(known));
             }
-            // A page of another directory, which was made anew, lists other keys.
-            if stored.seed != Some(page.division.seed) {
-                continue;
+            if page.is_incomplete(self.environment.now(), self.config.lease()) {
+                return Ok(None);
             }
-            if let Some(copies) = stored.copies {
-                if page.copies.swap(copies, Ordering::Relaxed) != copies {
-                    page.copy.store(self.environment.below(copies), Ordering::Relaxed);
+            let (copies, own) =
+                (page.copies.load(Ordering::Relaxed), page.copy.load(Ordering::Relaxed));
+            // The first copy is older than all others. An instance that reads it may try any other
+            // copy.
+            let second =
+                if own == 0 { 1 + self.environment.below(copies.saturating_sub(1)) } else { 0 };
+            for mut copy in std::iter::once(own).chain((copies > 1).then_some(second)) {
+                let mut read = || {
+                    let at = PageCopy { pages: page.division.pages, page: page.number, copy };
+                    // If one copy does not respond, another may.
+                    copy = self.environment.below(copies);
+                    async move {
+                        let asked_at = self.environment.now();
+                        counter!("ShardingLeaseRefreshes").increment(1);
+                        Ok((asked_at, self.tables.get_page(at).await?))
+                    }
+                };
+                let (asked_at, stored) = self.retrying(deadline, &mut read).await?;
+                let Some(stored) = stored else { continue };
+                if let Some(pages) = stored.moved_to {
+                    self.know_division(Division { pages, ..page.division }, copies);
+                    continue 'pages;
                 }
-                let view = Arc::new(self.page_view(stored, asked_at));
-                *locked(&page.known) = Some(Arc::clone(&view));
-                return Ok(PageRead::Read(view));
+                // A page of another directory, which was made anew, lists other keys.
+                if stored.seed != Some(page.division.seed) {
+                    continue;
+                }
+                if let Some(copies) = stored.copies {
+                    if page.copies.swap(copies, Ordering::Relaxed) != copies {
+                        page.copy.store(self.environment.below(copies), Ordering::Relaxed);
+                    }
+                    let view = Arc::new(self.page_view(stored, asked_at));
+                    *locked(&page.known) = Some(Arc::clone(&view));
+                    return Ok(Some(view));
+                }
             }
+            if self.learn_division(deadline).await? {
+                continue 'pages;
+            }
+            tracing::error!(
+                page = page.number,
+                "a page of the directory is missing or incomplete, so the item of each key is read: rebuild it"
+            );
+            counter!("ShardingDirectoryIncomplete").increment(1);
+            *locked(&page.incomplete_at) = Some(self.environment.now());
+            return Ok(None);
         }
-        if self.learn_division(deadline).await? {
-            return Ok(PageRead::Moved);
-        }
-        tracing::error!(
-            page = page.number,
-            "a page of the directory is missing or incomplete, so the item of each key is read: rebuild it"
-        );
-        counter!("ShardingDirectoryIncomplete").increment(1);
-        *locked(&page.incomplete_at) = Some(self.environment.now());
-        Ok(PageRead::Incomplete)
     }
 
     fn page_view(&self, stored: StoredPage, asked_at: Moment) -> PageView {
@@ -236,5 +213,121 @@ impl Inner {
         let view = |layout| Arc::new(View { layout, asked_at });
         let listed = entries.into_iter().map(|(key, layout)| (key, layout.map(view))).collect();
         PageView { listed, unlisted: view(Layout::unlisted(self.config.adopt_shards)), warm, bytes }
+    }
+}
+
+impl KeyJob<'_> {
+    /// Publishes a layout that this actor has written: on return every copy of the key's page has
+    /// it, or a later one. The layout of a key that is not listed needs no entry.
+    pub(crate) async fn publish(&self, layout: Layout) -> Result<(), TableError> {
+        let mut publication = self.publication(layout).await?;
+        self.finish_publishing(&mut publication).await
+    }
+
+    /// As [`publish`](Self::publish), for a layout that another actor has written, and may be
+    /// publishing. Writes only copies that are behind.
+    pub(crate) async fn publish_if_behind(&self, layout: Layout) -> Result<(), TableError> {
+        let mut publication = self.publication(layout).await?;
+        self.look_at_copies(&mut publication).await?;
+        self.finish_publishing(&mut publication).await
+    }
+
+    async fn publication(&self, layout: Layout) -> Result<Publication<PageCopy>, TableError> {
+        let copies = if layout.is_listed(self.inner.config.adopt_shards) {
+            // After the change. A copy or a page that is added from now on is filled from the
+            // items, which have it.
+            self.inner.table_item(self.deadline).await?.copies_of(self.digest())
+        } else {
+            Vec::new()
+        };
+        Ok(Publication::new(layout, copies))
+    }
+
+    async fn finish_publishing(
+        &self,
+        publication: &mut Publication<PageCopy>,
+    ) -> Result<(), TableError> {
+        let mut backoff = Backoff::default();
+        while let Err(error) = self.put_missing_entries(publication).await {
+            if let TableError::Capacity(_) = error {
+                backoff.slow_down();
+            }
+            if !error.is_retryable() || !backoff.pause(&self.inner.environment, self.deadline).await
+            {
+                return Err(error);
+            }
+            // An actor that repairs the page may have written it. A write that is rejected costs
+            // the units of the whole page. Without a response, the write shows the same.
+            let _ = self.look_at_copies(publication).await;
+        }
+        Ok(())
+    }
+
+    /// Writes every missing copy once. Returns a failure of one of them.
+    async fn put_missing_entries(
+        &self,
+        publication: &mut Publication<PageCopy>,
+    ) -> Result<(), TableError> {
+        let (tables, entry) = (&self.inner.tables, &[(self.digest(), &publication.layout)]);
+        let put = |at: PageCopy| async move { (at, tables.put_entries(at, entry).await) };
+        let puts: Vec<_> = publication.missing.iter().copied().map(put).collect();
+        let mut failed = Ok(());
+        for (copy, sent) in join_all(puts).await {
+            match sent {
+                Ok(()) => publication.note_written(copy),
+                Err(error) => failed = Err(error),
+            }
+        }
+        failed
+    }
+
+    /// Reads every missing copy once, and notes which have the layout.
+    async fn look_at_copies(
+        &self,
+        publication: &mut Publication<PageCopy>,
+    ) -> Result<(), TableError> {
+        for copy in publication.missing.clone() {
+            let (key, stored) = (self.digest(), self.inner.tables.get_page(copy).await?);
+            let entry = |page: &StoredPage| page.entries.get(&key).cloned().flatten();
+            if !supersedes(&publication.layout, stored.as_ref().and_then(entry).as_ref()) {
+                publication.note_written(copy);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Maintenance {
+    /// Publishes the table's warm throughput to all its processes: the lowest of the main table and
+    /// its indexes. Writers then know the table's partitions, and how many shards help.
+    pub async fn publish_warm_throughput(&self, warm: WarmThroughput) -> Result<(), TableError> {
+        let (inner, deadline) = (&self.engine.inner, self.until());
+        inner.claim_once(deadline).await?;
+        let table = inner.table_item(deadline).await?;
+        let publish = |at| async move {
+            // Read first, because a refused condition costs the write units of the whole page, and
+            // a page may be large.
+            let stored = inner.retrying(deadline, || inner.tables.get_page(at)).await?;
+            // A copy that is missing or not complete gets the value with its mark.
+            if stored.is_none_or(|page| page.copies.is_none() || page.warm == Some(warm)) {
+                return Ok(());
+            }
+            inner.retrying(deadline, || inner.tables.put_warm_throughput(at, warm)).await
+        };
+        let publishing: Vec<_> = table.all_copies().into_iter().map(publish).collect();
+        stream::iter(publishing).buffer_unordered(COMPARISON_CONCURRENCY).try_collect().await
+    }
+
+    /// The table's warm throughput, from the key's page of the directory. `None` if it was not
+    /// published, or if no copy of the page is complete.
+    pub async fn warm_throughput(
+        &self,
+        key: &PartitionKey,
+    ) -> Result<Option<WarmThroughput>, TableError> {
+        let inner = &self.engine.inner;
+        let lease = inner.config.lease();
+        let is_valid = |page: &PageView| page.is_valid(inner.environment.now(), lease);
+        let page = inner.read_page(KeyDigest::of(key), is_valid, self.until()).await?;
+        Ok(page.and_then(|page| page.warm))
     }
 }

@@ -4,13 +4,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::engine::views::keys::KeyJob;
+use crate::engine::job::KeyJob;
+use crate::engine::maintenance::Maintenance;
 use crate::engine::width::ScalingReason;
-use crate::engine::{Deadline, Inner, TableEngine};
+use crate::engine::{Deadline, Inner};
 use crate::protocol::directory::{KeyDigest, MAX_COPIES, SPLIT_PAGE_BYTES, supersedes};
 use crate::protocol::history::ShardHistory;
 use crate::protocol::layout::Layout;
 use crate::protocol::metadata::{Change, ShardMetadata};
+use crate::protocol::survey::Survey;
 use crate::table::error::{TableError, unless_refused};
 use crate::table::{PageCopy, RawMetadata, StoredPage, TABLE_KEY, TableItem};
 use crate::values::key::{PartitionKey, ShardCount};
@@ -300,30 +302,34 @@ impl KeyJob<'_> {
     }
 }
 
-impl TableEngine {
-    /// Raises the number of copies of each page. It takes as long as reading all metadata.
-    pub async fn raise_directory_copies(
-        &self,
-        copies: u32,
-        deadline: Deadline,
-    ) -> Result<(), TableError> {
-        let inner = &self.inner;
+impl Maintenance {
+    /// Raises the number of copies of each page of the directory, up to [`MAX_COPIES`], while
+    /// traffic runs. It takes as long as reading all metadata. An instance reads one copy, so more
+    /// copies spread many instances. A lower number changes nothing.
+    ///
+    /// # Errors
+    /// [`TableError::Rejected`] for a number that is not allowed.
+    pub async fn raise_directory_copies(&self, copies: u32) -> Result<(), TableError> {
+        let (inner, deadline) = (&self.engine.inner, self.until());
         if !(1..=MAX_COPIES).contains(&copies) {
             let why = format!("copies is {copies}; allowed: 1 to {MAX_COPIES}");
             return Err(TableError::Rejected(why.into()));
         }
-        self.claim_mode(deadline).await?;
+        inner.claim_once(deadline).await?;
         // From here on, every actor that changes a key writes to the new copies, too. Then they are
         // filled, then read.
         inner.retrying(deadline, || inner.tables.raise_copies(copies)).await?;
         inner.fill_directory(Pages::NotLost, deadline).await.map(drop)
     }
 
-    /// Writes to the pages what they miss. Doubles their number if one is large. Lost pages are for
-    /// [`rebuild_directory`](Self::rebuild_directory).
-    pub async fn repair_directory(&self, deadline: Deadline) -> Result<u64, TableError> {
-        self.claim_mode(deadline).await?;
-        let filled = self.inner.fill_directory(Pages::NotLost, deadline).await?;
+    /// Compares the directory with the metadata, and writes what is missing, because a process may
+    /// have died between the two. Doubles the pages if one is large. Lost pages are for
+    /// [`rebuild_directory`](Self::rebuild_directory). Returns the number of entries that were
+    /// behind.
+    pub async fn repair_directory(&self) -> Result<u64, TableError> {
+        let (inner, deadline) = (&self.engine.inner, self.until());
+        inner.claim_once(deadline).await?;
+        let filled = inner.fill_directory(Pages::NotLost, deadline).await?;
         let lost = filled.older.len() + filled.without_item.len();
         if lost > 0 {
             tracing::error!(
@@ -334,16 +340,20 @@ impl TableEngine {
         Ok(filled.behind)
     }
 
-    /// As [`repair_directory`](Self::repair_directory), and recreates lost pages and items.
+    /// The last step of a rebuild: does what [`repair_directory`](Self::repair_directory) does, and
+    /// recreates lost pages, and the items that are older than their entries. If the patterns of
+    /// armed keys were lost, every key is armed again, unless the survey found an item of another
+    /// program. Returns the number of entries that were behind, and of items that were recreated.
     ///
     /// An entry has no name. If its key has neither metadata nor items, the key cannot be found. The
     /// entry stays, so its writers and readers continue. The key cannot change its shards before a
     /// rebuild finds an item of it.
-    pub async fn rebuild_directory(&self, deadline: Deadline) -> Result<(u64, u64), TableError> {
-        self.claim_for_rebuild(deadline).await?;
-        let filled = self.inner.fill_directory(Pages::All, deadline).await?;
+    pub async fn rebuild_directory(&self, survey: &Survey) -> Result<(u64, u64), TableError> {
+        self.claim_for_rebuild().await?;
+        let (inner, deadline) = (&self.engine.inner, self.until());
+        let filled = inner.fill_directory(Pages::All, deadline).await?;
         for (key, entry) in &filled.older {
-            self.inner.job(key, deadline).restore(entry).await?;
+            inner.job(key, deadline).restore(entry).await?;
         }
         if !filled.without_item.is_empty() {
             tracing::warn!(
@@ -351,6 +361,7 @@ impl TableEngine {
                 "the directory lists keys that have neither metadata nor items; they keep their entries"
             );
         }
+        inner.restore_patterns(survey, deadline).await?;
         Ok((filled.behind, filled.older.len() as u64))
     }
 }

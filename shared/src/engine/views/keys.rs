@@ -2,23 +2,19 @@
 //! shards.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
-
 use crate::engine::views::Record;
-use crate::engine::{Deadline, Inner, locked, telemetry};
-use crate::policy::capacity::CapacityScope;
-use crate::policy::pressure::{Pressure, PressureTracker};
+use crate::engine::{Inner, locked};
+use crate::policy::pressure::PressureTracker;
 use crate::protocol::directory::KeyDigest;
 use crate::protocol::drain::Pass;
 use crate::protocol::metadata::ShardMetadata;
 use crate::protocol::view::{Moment, OBSERVER_PAUSE, View};
 use crate::table::StoredCopy;
-use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
+use crate::values::key::{ShardNumber, SortKey};
 use crate::values::spacing::Spacing;
 use crate::values::throughput::WarmThroughput;
 use crate::values::value::Item;
@@ -31,8 +27,6 @@ pub(crate) const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) const MAX_REMEMBERED_KEYS: usize = 4_096;
 /// How long a write avoids a throttled shard, if it may go to another one.
 const SHARD_AVOIDANCE_PERIOD: Duration = Duration::from_secs(1);
-/// The longest that a response waits for a renewal that runs beside it.
-const RENEWAL_TIMEOUT: Duration = Duration::from_millis(100);
 /// The number of deletions of a key a second that may read before they delete: enough for a queue,
 /// and too few to heat a shard with reads.
 const MAX_CHECKED_DELETIONS_PER_SECOND: u64 = 20;
@@ -42,14 +36,14 @@ const MAX_DOUBLINGS: u32 = 3;
 #[derive(Debug, Default)]
 pub(crate) struct KeyState {
     /// The key in the directory, once it was needed.
-    digest: OnceLock<KeyDigest>,
+    pub(crate) digest: OnceLock<KeyDigest>,
     known: Mutex<Known>,
     /// Held while the key's item is read, so that concurrent requests share one read.
     pub(crate) flight: tokio::sync::Mutex<()>,
     /// A background task of this kind is running.
     pub(crate) is_registering: Arc<AtomicBool>,
     pub(crate) is_repairing: Arc<AtomicBool>,
-    pub(crate) is_looking: Arc<AtomicBool>,
+    pub(crate) is_renewing: Arc<AtomicBool>,
     pub(crate) is_taking_over: Arc<AtomicBool>,
     pub(crate) is_scaling: Arc<AtomicBool>,
     pub(crate) is_watching: Arc<AtomicBool>,
@@ -224,118 +218,6 @@ impl OwnDrain {
     }
 }
 
-pub(crate) struct KeyJob<'a> {
-    pub(crate) inner: &'a Arc<Inner>,
-    pub(crate) key: &'a PartitionKey,
-    pub(crate) state: Arc<KeyState>,
-    pub(crate) deadline: Deadline,
-    /// The tasks that this job began and waits for before it ends, because a function is suspended
-    /// after its response.
-    tasks: Mutex<Vec<JoinHandle<()>>>,
-}
-
-impl Inner {
-    pub(crate) fn job<'a>(
-        self: &'a Arc<Self>,
-        key: &'a PartitionKey,
-        deadline: Deadline,
-    ) -> KeyJob<'a> {
-        let Ok(state) = self.keys.get_or_insert_with(key, || Ok::<_, Infallible>(Arc::default()));
-        KeyJob::new(self, key, state, deadline)
-    }
-}
-
-impl<'a> KeyJob<'a> {
-    pub(crate) fn new(
-        inner: &'a Arc<Inner>,
-        key: &'a PartitionKey,
-        state: Arc<KeyState>,
-        deadline: Deadline,
-    ) -> Self {
-        Self { inner, key, state, deadline, tasks: Mutex::default() }
-    }
-
-    pub(crate) fn digest(&self) -> KeyDigest {
-        *self.state.digest.get_or_init(|| KeyDigest::of(self.key))
-    }
-
-    /// Notes an attempt to write an item of this many write units, the `count`th of its write, on a
-    /// shard under a width. If it was throttled and more shards help, the key is relieved.
-    pub(crate) fn note_attempt(
-        &self,
-        (shard, width): (ShardNumber, ShardCount),
-        sort_key: &SortKey,
-        (count, units): (u32, u64),
-        throttled: Option<CapacityScope>,
-    ) {
-        let now = self.inner.environment.now();
-        let is_cured = throttled.is_none_or(|scope| self.inner.config.is_cured_by_shards(scope));
-        if is_cured {
-            let attempt = match count {
-                1 => Pressure::first_attempt(units, throttled.is_some()),
-                _ => Pressure::repetition(units, throttled.is_some()),
-            };
-            let mut known = self.state.known();
-            known.pressure.record(width, attempt, now.monotonic);
-            if count == 1 && throttled.is_some() {
-                known.pressure.record_item(sort_key);
-            }
-        }
-        let Some(scope) = throttled else { return };
-        telemetry::throttled(scope);
-        if is_cured {
-            self.state.note_throttled(shard, now);
-            self.relieve();
-        }
-    }
-
-    /// Starts a task in the background, unless one with this flag is running.
-    pub(crate) fn in_background<F: Future<Output = ()> + Send + 'static>(
-        &self,
-        flag: &Arc<AtomicBool>,
-        task: impl FnOnce(Arc<Inner>, PartitionKey, Arc<KeyState>) -> F,
-    ) -> Option<JoinHandle<()>> {
-        if flag.swap(true, Ordering::AcqRel) {
-            return None;
-        }
-        let running = Running(Arc::clone(flag));
-        let task = task(Arc::clone(self.inner), self.key.clone(), Arc::clone(&self.state));
-        Some(self.inner.background.spawn(async move {
-            task.await;
-            drop(running);
-        }))
-    }
-
-    /// As [`in_background`](Self::in_background), but the job waits for it, within reason.
-    pub(crate) fn beside<F: Future<Output = ()> + Send + 'static>(
-        &self,
-        flag: &Arc<AtomicBool>,
-        task: impl FnOnce(Arc<Inner>, PartitionKey, Arc<KeyState>) -> F,
-    ) {
-        if let Some(begun) = self.in_background(flag, task) {
-            locked(&self.tasks).push(begun);
-        }
-    }
-
-    /// Waits for tasks that run beside the job, but not for long: the next request can do their
-    /// work as well.
-    pub(crate) async fn end(&self) {
-        let begun = std::mem::take(&mut *locked(&self.tasks));
-        let until = tokio::time::Instant::now() + RENEWAL_TIMEOUT;
-        for begun in begun {
-            let _ = tokio::time::timeout_at(until, begun).await;
-        }
-    }
-}
-
-struct Running(Arc<AtomicBool>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
-    }
-}
-
 /// The conflicts that an instance has seen in one change of a key: the back-off of actors that
 /// complete the work of another one. They take its closing over, or publish what it has changed. It
 /// may have stopped, or its page may answer late. So the pause doubles with each conflict.
@@ -375,6 +257,7 @@ impl Conflicts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::pressure::Pressure;
     use crate::values::key::tests::count;
 
     fn at(monotonic: u64, wall: u64) -> Moment {

@@ -4,19 +4,18 @@ pub(in crate::engine) mod directory;
 pub(in crate::engine) mod filling;
 pub(in crate::engine) mod keys;
 pub(in crate::engine) mod mode;
-mod publishing;
 
 use std::collections::BTreeSet;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{Either, select};
+use metrics::counter;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::config::Writes;
-use crate::engine::views::keys::{CHANGE_TIMEOUT, KeyJob};
-use crate::engine::{Inner, telemetry};
+use crate::engine::job::KeyJob;
+use crate::engine::views::keys::CHANGE_TIMEOUT;
+use crate::engine::{Deadline, Inner};
 use crate::protocol::layout::{Layout, Places};
 use crate::protocol::metadata::ShardMetadata;
 use crate::protocol::view::{Moment, View};
@@ -60,7 +59,7 @@ impl Inner {
 
 impl KeyJob<'_> {
     /// Where the copies of an item may be.
-    pub(crate) fn places(&self, sort_key: &SortKey, view: &View) -> Places {
+    pub fn places(&self, sort_key: &SortKey, view: &View) -> Places {
         let home = self.inner.config.placement.homes(self.key, sort_key);
         view.layout.places(|width| home(width).unwrap_or(ShardNumber::FIRST))
     }
@@ -116,8 +115,8 @@ impl KeyJob<'_> {
         drop(known);
         // A process that only reads may not write.
         if is_long && self.inner.arming.claim.initialized() {
-            self.in_background(&self.state.is_repairing, |inner, key, state| async move {
-                let job = KeyJob::new(&inner, &key, state, Instant::now() + CHANGE_TIMEOUT);
+            self.in_background(&self.state.is_repairing, |inner, key| async move {
+                let job = inner.job(&key, Instant::now() + CHANGE_TIMEOUT);
                 if let Err(error) = job.repair_later().await {
                     tracing::error!(key = key.as_str(), %error, "the page of a key is behind its item");
                 }
@@ -144,7 +143,7 @@ impl KeyJob<'_> {
 
     /// A view that `good` accepts: the known one, or one that is read now. Concurrent callers share
     /// one read.
-    pub(crate) async fn view(
+    async fn view_where(
         &self,
         good: impl Fn(&View, Moment) -> bool,
     ) -> Result<Arc<View>, TableError> {
@@ -170,8 +169,8 @@ impl KeyJob<'_> {
     }
 
     /// A view that was requested at or after this instant.
-    pub(crate) async fn view_since(&self, since: Moment) -> Result<Arc<View>, TableError> {
-        self.view(|view, now| view.is_asked_since(since, now)).await
+    pub async fn view_since(&self, since: Moment) -> Result<Arc<View>, TableError> {
+        self.view_where(|view, now| view.is_asked_since(since, now)).await
     }
 
     pub(crate) async fn view_from_now(&self) -> Result<Arc<View>, TableError> {
@@ -180,15 +179,18 @@ impl KeyJob<'_> {
 
     /// A view from the key's item, because a copy is of a later era than the page knows. If the
     /// item knows it, the page is repaired.
-    pub(crate) async fn verified_view(&self, since: Moment) -> Result<Arc<View>, TableError> {
+    pub async fn verify(&self, since: Moment) -> Result<Arc<View>, TableError> {
         self.repair().await?;
         self.view_since(since).await
     }
 
-    pub(crate) async fn leased_or_new_view(&self) -> Result<Arc<View>, TableError> {
+    /// The view within its lease, or a new one.
+    pub async fn view(&self) -> Result<Arc<View>, TableError> {
         match self.leased_view() {
             Some(view) => Ok(view),
-            None => self.view(|view, now| view.is_valid(now, self.inner.config.lease())).await,
+            None => {
+                self.view_where(|view, now| view.is_valid(now, self.inner.config.lease())).await
+            }
         }
     }
 
@@ -197,33 +199,21 @@ impl KeyJob<'_> {
     pub(crate) fn leased_view(&self) -> Option<Arc<View>> {
         let (now, lease) = (self.inner.environment.now(), self.inner.config.lease());
         let view = self.known_view().filter(|view| view.is_valid(now, lease))?;
-        self.renew(&view, lease, now);
+        self.renew(Some(&view), lease, now);
         Some(view)
     }
 
-    /// As [`renew`](Self::renew). Without a view, gets one in the background.
-    pub(crate) fn renew_or_get(&self, view: Option<&View>, lease: Duration, now: Moment) {
-        match view {
-            Some(view) => self.renew(view, lease, now),
-            None => self.beside(&self.state.is_looking, move |inner, key, state| async move {
-                let job = KeyJob::new(&inner, &key, state, Instant::now() + Duration::from_secs(1));
-                if let Err(error) = job.view(|view, now| view.is_valid(now, lease)).await {
-                    tracing::warn!(%error, "could not get the view of a key; the next write of it tries again");
-                }
-            }),
-        }
-    }
-
-    pub(crate) fn renew(&self, view: &View, lease: Duration, now: Moment) {
+    /// Renews the view beside the request when little of its lease is left. Without one, gets it.
+    pub(crate) fn renew(&self, view: Option<&View>, lease: Duration, now: Moment) {
         let renew_at = lease.mul_f64(RENEWAL_SHARE);
-        if view.is_valid(now, renew_at) {
+        if view.is_some_and(|view| view.is_valid(now, renew_at)) {
             return;
         }
-        let Some(page) = self.inner.known_page(self.digest()) else { return };
-        self.beside(&page.is_renewing, move |inner, key, state| async move {
-            let job = KeyJob::new(&inner, &key, state, Instant::now() + Duration::from_secs(1));
-            // The request that needs the view meets and reports the same failure.
-            let _ = job.view(|view, now| view.is_valid(now, renew_at)).await;
+        self.beside(&self.state.is_renewing, move |inner, key| async move {
+            let job = inner.job(&key, Instant::now() + Duration::from_secs(1));
+            if let Err(error) = job.view_where(|view, now| view.is_valid(now, renew_at)).await {
+                tracing::warn!(%error, "could not get the view of a key; the next request of it tries again");
+            }
         });
     }
 
@@ -253,9 +243,19 @@ impl KeyJob<'_> {
                 let known = self.state.known();
                 (known.was_registered, known.view.as_ref().map_or(0, |view| view.layout.generation))
             };
-            let record = Arc::new(self.read_record_and_look_for_loss().await?);
-            if !record.exists && (was_registered || at_least > 0) {
-                return Err(TableError::Lost("its item was there and is gone".into()));
+            let record = Arc::new(self.read_record().await?);
+            if !record.exists {
+                if was_registered || at_least > 0 {
+                    return Err(TableError::Lost("its item was there and is gone".into()));
+                }
+                let soon = Instant::now() + LOSS_CHECK_TIMEOUT.min(self.inner.config.lease() / 4);
+                match self.check_is_new(soon.min(self.deadline)).await {
+                    // No result. The next check repeats the question.
+                    Err(error) if error.is_retryable() => {
+                        tracing::warn!(%error, "whether the metadata of a key is lost is not known");
+                    }
+                    checked => checked?,
+                }
             }
             if record.metadata.generation >= at_least {
                 self.learn_record(&record);
@@ -276,50 +276,32 @@ impl KeyJob<'_> {
 
     pub(crate) async fn record_from_now(&self) -> Result<Arc<Record>, TableError> {
         let began = self.inner.environment.now();
-        let is_new = |record: &Record, now: Moment| {
-            record.asked_at.monotonic >= began.monotonic && now.since(record.asked_at).is_some()
-        };
-        self.record(is_new).await
+        self.record(|record, now| record.view().is_asked_since(began, now)).await
     }
 
-    /// For a key that is new to this instance, the item and the data that only a key with metadata
-    /// has are requested together: one round trip.
-    async fn read_record_and_look_for_loss(&self) -> Result<Record, TableError> {
-        let is_known = {
-            let known = self.state.known();
-            known.is_new || known.was_registered
-        };
-        if is_known {
-            return self.read_record().await;
+    /// Before metadata is created for a key: fails if its metadata is lost. Every key that grew
+    /// under load has items where a key without metadata has none.
+    pub(crate) async fn check_is_new(&self, deadline: Deadline) -> Result<(), TableError> {
+        if self.state.known().is_new {
+            return Ok(());
         }
-        let soon = self
-            .deadline
-            .min(Instant::now() + LOSS_CHECK_TIMEOUT.min(self.inner.config.lease() / 4));
-        let (read, looked) = (pin!(self.read_record()), pin!(self.has_further_items(soon)));
-        let (record, found) = match select(read, looked).await {
-            Either::Left((Ok(record), looked)) if !record.exists => (record, looked.await),
-            Either::Left((record, _)) => return record,
-            Either::Right((found, read)) => (read.await?, found),
-        };
-        if record.exists {
-            return Ok(record);
+        let KeyJob { inner, key, .. } = self;
+        let beyond = ShardNumber::from_index(inner.config.adopt_shards.get());
+        let found = inner.retrying(deadline, || inner.tables.has_items(key, beyond)).await?;
+        // It may have grown since its metadata was read.
+        if found && inner.retrying(deadline, || inner.tables.get_metadata(key)).await?.is_none() {
+            let why = format!("it has no item, yet items stand on shard {beyond}");
+            return Err(TableError::Lost(why));
         }
-        match self.check_not_lost(found, soon).await {
-            Ok(()) => self.state.known().is_new = true,
-            // No result. The next check repeats the question.
-            Err(error) if error.is_retryable() => {
-                tracing::warn!(%error, "whether the metadata of a key is lost is not known");
-            }
-            Err(error) => return Err(error),
-        }
-        Ok(record)
+        self.state.known().is_new = true;
+        Ok(())
     }
 
     async fn read_record(&self) -> Result<Record, TableError> {
         let inner = self.inner;
         let read = || async {
             let asked_at = inner.environment.now();
-            telemetry::lease_refreshed();
+            counter!("ShardingLeaseRefreshes").increment(1);
             let found = inner.tables.get_metadata(self.key).await?;
             let exists = found.is_some();
             let nothing = || ShardMetadata::unregistered_with(inner.config.adopt_shards);

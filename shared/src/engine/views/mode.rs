@@ -2,8 +2,9 @@
 //! directory. It is stored in the metadata table.
 
 use crate::config::Writes;
+use crate::engine::maintenance::Maintenance;
 use crate::engine::views::filling::{Pages, table_item_gone};
-use crate::engine::{Deadline, Inner, TableEngine};
+use crate::engine::{Deadline, Inner};
 use crate::protocol::armed::Armed;
 use crate::protocol::directory::{Division, PAGES};
 use crate::protocol::version::Version;
@@ -35,32 +36,38 @@ pub(in crate::engine) enum New<'a> {
     Rebuilt(&'a FoundDirectory),
 }
 
-impl TableEngine {
+impl Maintenance {
     /// Checks that the table accepts the writes that this process is configured for, and its
     /// placement: under another mode, reads would miss items and writes would be lost. The first
-    /// write calls this if no earlier call did.
-    pub async fn claim_mode(&self, deadline: Deadline) -> Result<(), TableError> {
-        self.inner.claim_once(deadline).await
+    /// process of a new table stores its settings. The first write of a process does the same.
+    ///
+    /// # Errors
+    /// [`TableError::Unusable`] if the table accepts other writes, uses another protocol, or has
+    /// metadata of an earlier version: do not use the table. [`TableError::Lost`] if it has sharded
+    /// items and no metadata.
+    pub async fn claim(&self) -> Result<(), TableError> {
+        self.engine.inner.claim_once(self.until()).await
     }
 
-    /// As [`claim_mode`](Self::claim_mode), but a new table begins without an armed key.
-    pub async fn claim_unarmed(&self, deadline: Deadline) -> Result<(), TableError> {
-        self.inner.claim_once_as(New::Unarmed, deadline).await
+    /// As [`claim`](Self::claim), but a new table begins without an armed key, even if it is empty.
+    pub async fn claim_unarmed(&self) -> Result<(), TableError> {
+        self.engine.inner.claim_once_as(New::Unarmed, self.until()).await
     }
 
-    /// As [`claim_mode`](Self::claim_mode), but never stores settings.
-    pub async fn check_mode(&self, deadline: Deadline) -> Result<(), TableError> {
-        let inner = &self.inner;
-        match inner.read_table_item(deadline).await? {
+    /// As [`claim`](Self::claim), for a process that only reads: it never stores settings.
+    pub async fn check(&self) -> Result<(), TableError> {
+        let inner = &self.engine.inner;
+        match inner.read_table_item(self.until()).await? {
             Some(table) => inner.tables.check_rebuilt(&table),
             None => Ok(()),
         }
     }
 
-    /// As [`claim_mode`](Self::claim_mode), but lost metadata is no error. Does nothing in a
-    /// process that has called that.
-    pub async fn claim_for_rebuild(&self, deadline: Deadline) -> Result<(), TableError> {
-        let inner = &self.inner;
+    /// As [`claim`](Self::claim), for a process that is about to [`rebuild`](Self::rebuild) the
+    /// metadata: lost metadata is no error. If the table's settings are lost, other processes refuse
+    /// to start until the rebuild has ended. Does nothing in a process that has called `claim`.
+    pub async fn claim_for_rebuild(&self) -> Result<(), TableError> {
+        let (inner, deadline) = (&self.engine.inner, self.until());
         let found = inner.found_directory(deadline).await?;
         inner.claim_once_as(New::Rebuilt(&found), deadline).await?;
         // A restored table item may be older than the pages and copies that are read.

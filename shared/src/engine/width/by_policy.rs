@@ -8,10 +8,12 @@ use std::time::Duration;
 use metrics::{counter, histogram};
 use tokio::time::{Instant, sleep};
 
+use crate::engine::Deadline;
+use crate::engine::job::KeyJob;
+use crate::engine::maintenance::Maintenance;
 use crate::engine::views::Record;
-use crate::engine::views::keys::{CHANGE_TIMEOUT, KeyJob, KeyState, Quiet};
+use crate::engine::views::keys::{CHANGE_TIMEOUT, Quiet};
 use crate::engine::width::{ScaleOutcome, ScalingReason, millis};
-use crate::engine::{Deadline, Inner, TableEngine};
 use crate::policy::decision::{RECHECK_PERIOD, ScalingDecision};
 use crate::policy::pressure::{MAX_SAMPLING_PERIOD, OBSERVATION_PERIOD, Seen};
 use crate::protocol::growth::GrowthRecord;
@@ -34,20 +36,22 @@ pub struct ReportedKey<'a> {
     partitions: Option<u32>,
 }
 
-impl TableEngine {
-    /// Decides about a key that a report names: twice the shards, if that can help.
-    pub async fn decide_by_report<'a>(
+impl Maintenance {
+    /// Decides by the policy about a key that a report names as throttled, such as an alarm's: twice
+    /// the shards, if that can help. Changes nothing. `warm` is the table's warm throughput if the
+    /// caller knows it; otherwise the [published](Self::publish_warm_throughput) one counts.
+    pub async fn reported<'a>(
         &'a self,
         key: &'a PartitionKey,
         warm: Option<WarmThroughput>,
-        deadline: Deadline,
     ) -> Result<ReportedKey<'a>, TableError> {
-        let (job, policy) = (self.inner.job(key, deadline), &self.inner.config.policy);
+        let inner = &self.engine.inner;
+        let (job, policy) = (inner.job(key, self.until()), &inner.config.policy);
         // It has the table's warm throughput. This process's value may be hours old, or missing.
         job.view_from_now().await?;
         let record = job.record_from_now().await?;
         let partitions = warm.map(WarmThroughput::partitions).or(job.partitions());
-        let now = self.inner.environment.now().epoch_seconds();
+        let now = inner.environment.now().epoch_seconds();
         let decision = policy.decide_reported(&record.metadata, partitions, now);
         Ok(ReportedKey { job, record, decision, partitions })
     }
@@ -90,9 +94,10 @@ impl KeyJob<'_> {
         if is_quiet || !self.inner.config.scaling.includes_writer() {
             return;
         }
-        self.in_background(&self.state.is_scaling, |inner, key, state| async move {
-            inner.gather(&state).await;
-            let job = KeyJob::new(&inner, &key, state, Instant::now() + CHANGE_TIMEOUT);
+        self.in_background(&self.state.is_scaling, |inner, key| async move {
+            let mut job = inner.job(&key, Instant::now());
+            job.gather().await;
+            job.deadline = Instant::now() + CHANGE_TIMEOUT;
             match job.relieve_now().await {
                 Ok(ScaleOutcome::Scaled { from, to }) => tracing::info!(%from, %to, "scaled out"),
                 Ok(ScaleOutcome::Unchanged(
@@ -120,6 +125,22 @@ impl KeyJob<'_> {
         });
     }
 
+    /// Waits a random pause, and again until there are enough observations to decide.
+    async fn gather(&self) {
+        let environment = &self.inner.environment;
+        let first_throttle = environment.now();
+        loop {
+            sleep(environment.jitter(CROWD_BACKOFF)).await;
+            let now = environment.now();
+            let waited = now.since(first_throttle).unwrap_or(MAX_SAMPLING_PERIOD);
+            if waited >= MAX_SAMPLING_PERIOD
+                || self.state.known().pressure.seen(now.monotonic).pressure.is_sure()
+            {
+                return;
+            }
+        }
+    }
+
     async fn relieve_now(&self) -> Result<ScaleOutcome, TableError> {
         let (mut seen, at) = (self.observation(), self.inner.environment.now());
         if seen.pressure.is_calm() {
@@ -129,7 +150,7 @@ impl KeyJob<'_> {
         // leave the key's items alone.
         let view = self.view_from_now().await?;
         if view.layout.closing.is_some() {
-            self.wait_for_open().await?;
+            self.wait_until_open().await?;
             return Ok(ScaleOutcome::Superseded);
         }
         if self.is_out_of_date(seen, at) {
@@ -243,7 +264,7 @@ impl KeyJob<'_> {
         // The other instances need a moment for theirs.
         sleep(MAX_SAMPLING_PERIOD / 2).await;
         if self.view_from_now().await?.layout.closing.is_some() {
-            self.wait_for_open().await?;
+            self.wait_until_open().await?;
             return Ok(ControlFlow::Break(ScaleOutcome::Superseded));
         }
         let together = self.read_evidence(pool).await.unwrap_or_default();
@@ -342,23 +363,6 @@ impl KeyJob<'_> {
             | ScalingDecision::DirectoryFull => {}
         }
         Ok(self.unchanged(record, decision, reason))
-    }
-}
-
-impl Inner {
-    /// Waits a random pause, and again until there are enough observations to decide.
-    async fn gather(&self, state: &KeyState) {
-        let first_throttle = self.environment.now();
-        loop {
-            sleep(self.environment.jitter(CROWD_BACKOFF)).await;
-            let now = self.environment.now();
-            let waited = now.since(first_throttle).unwrap_or(MAX_SAMPLING_PERIOD);
-            if waited >= MAX_SAMPLING_PERIOD
-                || state.known().pressure.seen(now.monotonic).pressure.is_sure()
-            {
-                return;
-            }
-        }
     }
 }
 

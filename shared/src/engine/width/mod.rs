@@ -10,17 +10,19 @@ use metrics::{counter, histogram};
 use tokio::sync::broadcast;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use crate::engine::retry::Backoff;
+use crate::config::width_history::WidthHistory;
+use crate::engine::environment::Backoff;
+use crate::engine::job::KeyJob;
+use crate::engine::maintenance::Maintenance;
 use crate::engine::views::Record;
-use crate::engine::views::keys::{CHANGE_TIMEOUT, KeyJob};
-use crate::engine::{Deadline, TableEngine};
+use crate::engine::views::keys::CHANGE_TIMEOUT;
 use crate::policy::decision::ScalingDecision;
 use crate::policy::pressure::Pressure;
 use crate::protocol::growth::GrowthRecord;
 use crate::protocol::layout::Layout;
 use crate::protocol::metadata::{Change, ShardMetadata};
-use crate::table::RawMetadata;
 use crate::table::error::{TableError, unless_refused};
+use crate::table::{ATTEMPT_TIMEOUT, RawMetadata};
 use crate::values::key::{PartitionKey, ShardCount};
 
 /// The time that an actor allows for its requests between a close and its open.
@@ -119,21 +121,68 @@ pub enum ScaleError {
     Table(#[from] TableError),
 }
 
-impl TableEngine {
-    /// Raises a key to a number of shards. Returns when writers may use them.
-    pub async fn set_shards(
+impl Maintenance {
+    /// Reads the metadata of a key, strongly consistent. `None` if it has never grown: it has
+    /// [`TableConfig::adopt_shards`](method@crate::TableConfig::adopt_shards) shards.
+    ///
+    /// # Errors
+    /// [`TableError::Lost`] if the directory lists the key and its metadata is gone.
+    pub async fn metadata(&self, key: &PartitionKey) -> Result<Option<ShardMetadata>, TableError> {
+        let job = self.engine.inner.job(key, self.until());
+        let mut record = job.record_from_now().await?;
+        // If the page lists the key, it has just grown, or its item is lost. The second read
+        // decides.
+        if !record.exists && job.view().await?.layout.generation > 0 {
+            record = job.record_from_now().await?;
+        }
+        Ok(record.stored_metadata().cloned())
+    }
+
+    /// Reads the widths that a key has had. The decoder of the table's stream,
+    /// `dynamodb-write-sharding-stream`, needs them to distinguish the changes of users from the
+    /// product's own. Strongly consistent.
+    ///
+    /// # Errors
+    /// As [`metadata`](Self::metadata).
+    pub async fn width_history(&self, key: &PartitionKey) -> Result<WidthHistory, TableError> {
+        let read_at = self.engine.now().epoch_seconds();
+        let metadata = self.metadata(key).await?;
+        Ok(WidthHistory::of(metadata.as_ref(), self.engine.config(), read_at))
+    }
+
+    /// Raises a key to this number of shards ahead of a known peak, and says what was done. Writers
+    /// use them then. This takes about a second and a half. Any outcome but
+    /// [`Scaled`](ScaleOutcome::Scaled) and `Unchanged(Calm)` says why the key did not grow. Check
+    /// a user's key with [`TableConfig::partition_key`](crate::TableConfig::partition_key) first.
+    ///
+    /// # Errors
+    /// [`ScaleError`]. A number below the present one is refused.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// use dynamodb_write_sharding::{PartitionKey, ShardCount};
+    ///
+    /// let key: PartitionKey = "black-friday".try_into()?;
+    /// let to = ShardCount::new(16).expect("it is not 0");
+    /// table.maintenance().grow(&key, to).await?;
+    /// let metadata = table.maintenance().metadata(&key).await?;
+    /// assert_eq!(metadata.map(|of| of.number_of_shards), Some(to));
+    /// # Ok(()) });
+    /// ```
+    pub async fn grow(
         &self,
         key: &PartitionKey,
         to: ShardCount,
-        deadline: Deadline,
     ) -> Result<ScaleOutcome, ScaleError> {
-        let allowed = self.inner.config.policy.max_shards;
+        let (inner, deadline) = (&self.engine.inner, self.until());
+        let allowed = inner.config.policy.max_shards;
         if to > allowed {
             return Err(ScaleError::TooMany { asked: to, allowed });
         }
-        let job = self.inner.job(key, deadline);
-        self.inner.claim_once(deadline).await?;
-        let mut from = None;
+        let job = inner.job(key, deadline);
+        inner.claim_once(deadline).await?;
+        let (mut from, mut backoff) = (None, Backoff::default());
         loop {
             let record = job.record_from_now().await?;
             let now = record.metadata.number_of_shards;
@@ -142,10 +191,18 @@ impl TableEngine {
                 job.wait_out(&record).await?;
             } else if to > now {
                 let growth = Change::Close { to, growth: GrowthRecord::default() };
-                if let ScaleOutcome::Unchanged(decision) =
-                    job.change_width(&record, growth, ScalingReason::Asked).await?
-                {
-                    return Ok(ScaleOutcome::Unchanged(decision));
+                match job.change_width(&record, growth, ScalingReason::Asked).await {
+                    Ok(ScaleOutcome::Unchanged(decision)) => {
+                        return Ok(ScaleOutcome::Unchanged(decision));
+                    }
+                    Ok(_) => {}
+                    // The next round reads how far it came.
+                    Err(error) if error.is_retryable() => {
+                        if !backoff.pause(&inner.environment, deadline).await {
+                            return Err(error.into());
+                        }
+                    }
+                    Err(error) => return Err(error.into()),
                 }
             } else if from < now {
                 return Ok(ScaleOutcome::Scaled { from, to: now });
@@ -157,19 +214,17 @@ impl TableEngine {
         }
     }
 
-    /// The events of this instance and its clones from now on, in order.
-    pub fn scaling_events(&self) -> broadcast::Receiver<ScalingEvent> {
-        self.inner.scaling_events.subscribe()
+    /// The events of this process's changes of shards from now on, in order. A slow receiver misses
+    /// old ones.
+    pub fn events(&self) -> broadcast::Receiver<ScalingEvent> {
+        self.engine.inner.scaling_events.subscribe()
     }
 
-    /// Finishes a change whose actor stopped halfway.
-    pub async fn finish_change(
-        &self,
-        key: &PartitionKey,
-        deadline: Deadline,
-    ) -> Result<ScaleOutcome, TableError> {
-        let job = self.inner.job(key, deadline);
-        self.inner.claim_once(deadline).await?;
+    /// Finishes a change of a key's shards whose process stopped halfway.
+    pub async fn finish_change(&self, key: &PartitionKey) -> Result<ScaleOutcome, TableError> {
+        let (inner, deadline) = (&self.engine.inner, self.until());
+        let job = inner.job(key, deadline);
+        inner.claim_once(deadline).await?;
         let record = job.record_from_now().await?;
         Ok(match record.metadata.closing() {
             Some(_) => job.wait_out(&record).await?,
@@ -177,14 +232,14 @@ impl TableEngine {
         })
     }
 
-    /// A page of the keys that have metadata. One whose metadata is damaged is missing: the log
-    /// names it, and a rebuild repairs it.
-    pub async fn list_keys(
+    /// A page of the keys that have metadata, in no order, and the key to continue after. One
+    /// request. A key that is registered meanwhile may be missing. One whose metadata is damaged is
+    /// missing: the log names it, and a rebuild repairs it.
+    pub async fn list(
         &self,
         after: Option<&PartitionKey>,
-        deadline: Deadline,
     ) -> Result<(Vec<(PartitionKey, ShardMetadata)>, Option<PartitionKey>), TableError> {
-        let inner = &self.inner;
+        let (inner, deadline) = (&self.engine.inner, self.until());
         let (keys, next) = inner.retrying(deadline, || inner.tables.list_metadata(after)).await?;
         let readable = keys.into_iter().filter_map(|(key, raw)| match raw.parse() {
             Ok(metadata) => Some((key, metadata)),
@@ -194,22 +249,6 @@ impl TableEngine {
             }
         });
         Ok((readable.collect(), next))
-    }
-
-    /// Reads a key's metadata, not older than this call. `None` if it has never grown.
-    pub async fn shards(
-        &self,
-        key: &PartitionKey,
-        deadline: Deadline,
-    ) -> Result<Option<ShardMetadata>, TableError> {
-        let job = self.inner.job(key, deadline);
-        let mut record = job.record_from_now().await?;
-        // If the page lists the key, it has just grown, or its item is lost. The second read
-        // decides.
-        if !record.exists && job.leased_or_new_view().await?.layout.generation > 0 {
-            record = job.record_from_now().await?;
-        }
-        Ok(record.stored_metadata().cloned())
     }
 }
 
@@ -229,7 +268,7 @@ impl KeyJob<'_> {
         reason: ScalingReason,
     ) -> Result<ScaleOutcome, TableError> {
         if !record.exists {
-            self.check_is_new().await?;
+            self.check_is_new(self.deadline).await?;
         }
         if let Some(from) = self.not_armed_before().await? {
             return Ok(self.unchanged(record, ScalingDecision::NotArmed { from }, reason));
@@ -277,7 +316,7 @@ impl KeyJob<'_> {
 
     /// Waits until a key's next era has begun and this job has a view of it. If that takes too
     /// long, a background task takes the closing over. Concurrent jobs share one check.
-    pub(crate) async fn wait_for_open(&self) -> Result<(), TableError> {
+    pub(crate) async fn wait_until_open(&self) -> Result<(), TableError> {
         let Ok(_turn) = timeout_at(self.deadline, self.state.opening_turn.lock()).await else {
             return Err(still_changing());
         };
@@ -303,8 +342,8 @@ impl KeyJob<'_> {
                 let record = self.record_from_now().await?;
                 let is_ahead = record.metadata.generation > layout.generation;
                 // Not within this request, which may end before the wait does.
-                self.in_background(&self.state.is_taking_over, move |inner, key, state| async move {
-                    let job = KeyJob::new(&inner, &key, state, Instant::now() + CHANGE_TIMEOUT);
+                self.in_background(&self.state.is_taking_over, move |inner, key| async move {
+                    let job = inner.job(&key, Instant::now() + CHANGE_TIMEOUT);
                     // If the key's item is further on, its actor may have died before it wrote the
                     // page.
                     let done = if is_ahead {
@@ -332,8 +371,8 @@ impl KeyJob<'_> {
         }
     }
 
-    /// As [`wait_for_open`](Self::wait_for_open), for a closing that was read in the key's item and
-    /// may be missing in its page.
+    /// As [`wait_until_open`](Self::wait_until_open), for a closing that was read in the key's item
+    /// and may be missing in its page.
     pub(crate) async fn wait_out(&self, record: &Record) -> Result<ScaleOutcome, TableError> {
         let ends = self.patience((record.metadata.era, record.metadata.generation));
         if ends >= self.deadline {
@@ -390,34 +429,25 @@ impl KeyJob<'_> {
         reason: ScalingReason,
     ) -> Result<ScaleOutcome, TableError> {
         sleep(self.inner.environment.opening_wait).await;
-        let from = closed.number_of_shards;
-        let mut backoff = Backoff::default();
-        loop {
-            match self.change_from(closed, (Some(closed), None), &Change::Open).await {
-                Ok(Some(opened)) => {
-                    let to = opened.number_of_shards;
-                    if to > from {
-                        counter!("ShardingScaleOuts").increment(1);
-                        histogram!("ShardingWidth").record(f64::from(to.get()));
-                    }
-                    self.report(from, ScalingStep::Opened(to), reason);
-                    return Ok(ScaleOutcome::Scaled { from, to });
-                }
-                // Another actor opened it, or an earlier attempt of this one that got no response.
-                Ok(None) => {
-                    let now = &self.record_from_now().await?.metadata;
-                    let to = now.number_of_shards;
-                    let is_opened = now.era == closed.era + 1 && closed.closing() == Some(to);
-                    let scaled = ScaleOutcome::Scaled { from, to };
-                    self.publish_if_behind(now.layout()).await?;
-                    return Ok(if is_opened { scaled } else { ScaleOutcome::Superseded });
-                }
-                Err(error) if error.is_retryable() && Instant::now() < self.deadline => {
-                    sleep(backoff.next(&self.inner.environment)).await;
-                }
-                Err(error) => return Err(error),
+        let (from, open) = (closed.number_of_shards, Change::Open);
+        let change = || self.change_from(closed, (Some(closed), None), &open);
+        // Whoever closed it tries to open it, even if its time is over.
+        let deadline = self.deadline.max(Instant::now() + ATTEMPT_TIMEOUT);
+        if let Some(opened) = self.inner.retrying(deadline, change).await? {
+            let to = opened.number_of_shards;
+            if to > from {
+                counter!("ShardingScaleOuts").increment(1);
+                histogram!("ShardingWidth").record(f64::from(to.get()));
             }
+            self.report(from, ScalingStep::Opened(to), reason);
+            return Ok(ScaleOutcome::Scaled { from, to });
         }
+        // Another actor opened it, or an earlier attempt of this one that got no response.
+        let now = &self.record_from_now().await?.metadata;
+        let to = now.number_of_shards;
+        let is_opened = now.era == closed.era + 1 && closed.closing() == Some(to);
+        self.publish_if_behind(now.layout()).await?;
+        Ok(if is_opened { ScaleOutcome::Scaled { from, to } } else { ScaleOutcome::Superseded })
     }
 
     /// One change of a key's item, if it is unchanged since it was read. `None` if another actor

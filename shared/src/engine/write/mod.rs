@@ -1,9 +1,10 @@
 //! Writes: their results, and what each is for the protocol. Conditional writes and updates depend
 //! on the stored item.
 
-mod attempts;
+mod append;
 mod run;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -11,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::config::Writes;
 use crate::engine::error::{WriteError, WriteErrorKind};
-use crate::engine::views::keys::KeyJob;
+use crate::engine::job::KeyJob;
 use crate::engine::{Deadline, Inner, TableEngine};
 use crate::protocol::applied::{Once, UpdateId};
 use crate::protocol::metadata::Change;
@@ -26,8 +27,8 @@ use crate::values::idempotency::IdempotencyKey;
 use crate::values::key::{PartitionKey, ShardCount, SortKey};
 use crate::values::patch::Patch;
 use crate::values::value::{Attributes, Item};
-use attempts::Attempts;
-use run::{AppendRun, Input, What, WriteRun};
+use append::AppendRun;
+use run::{Attempts, Input, WriteRun};
 
 /// A successful write.
 ///
@@ -136,9 +137,9 @@ impl TableEngine {
             Some(key) => WriteId::of_request(key, item),
             None => WriteId::random(self.inner.environment.bytes()),
         };
-        let job = self.inner.point_write(&item.partition_key, deadline).await?;
+        let job = self.inner.begin_write(&item.partition_key, Writes::Items, deadline).await?;
         let attempts = Attempts::new(job, &item.sort_key);
-        WriteRun::new(attempts, Kind::Create(write_id), Input::new(What::Put(item))).run().await.0
+        WriteRun::new(attempts, Kind::Create(write_id), Input::put(item)).run().await.0
     }
 
     /// Deletes an item. It is no error if there is none.
@@ -148,10 +149,7 @@ impl TableEngine {
         sort_key: &SortKey,
         deadline: Deadline,
     ) -> Result<Written, WriteError> {
-        let job = self.inner.point_write(key, deadline).await?;
-        let kind = Kind::Delete { may_look: job.state.may_look(self.inner.environment.now()) };
-        let attempts = Attempts::new(job, sort_key);
-        WriteRun::new(attempts, kind, Input::new(What::Delete)).run().await.0
+        self.delete_if(key, sort_key, &Conditions::default(), deadline).await
     }
 
     /// [`put`](Self::put), if the conditions hold for the stored item.
@@ -172,7 +170,7 @@ impl TableEngine {
                 ..error
             });
         }
-        let changing = Input { conditions: Some(conditions), ..Input::new(What::Put(item)) };
+        let changing = Input { conditions: Some(conditions), ..Input::put(item) };
         Ok(self.change(&item.partition_key, &item.sort_key, changing, deadline).await?.0)
     }
 
@@ -184,10 +182,7 @@ impl TableEngine {
         conditions: &Conditions,
         deadline: Deadline,
     ) -> Result<Written, WriteError> {
-        if conditions.are_none() {
-            return self.delete(key, sort_key, deadline).await;
-        }
-        let changing = Input { conditions: Some(conditions), ..Input::new(What::Delete) };
+        let changing = Input { conditions: Some(conditions), ..Input::default() };
         Ok(self.change(key, sort_key, changing, deadline).await?.0)
     }
 
@@ -204,10 +199,11 @@ impl TableEngine {
         let once =
             idempotency_key.map(|name| Once { id: UpdateId::of(name, &patch.content()), sent_at });
         let changing =
-            Input { conditions: Some(conditions), once, ..Input::new(What::Patch(patch)) };
+            Input { conditions: Some(conditions), once, patch: Some(patch), ..Input::default() };
         let (written, changing) = self.change(key, sort_key, changing, deadline).await?;
         let added = changing.added.and_then(|added| Some((added.item?, added.version)));
-        let put = changing.item.filter(|_| changing.sent == written.version).zip(written.version);
+        let put = changing.item.filter(|_| changing.sent == written.version).map(Cow::into_owned);
+        let put = put.zip(written.version);
         if let Some((item, version)) = added.or(put) {
             let tag = ETag::of(version, &item.attributes);
             return Ok(Updated::of(item, tag, written));
@@ -231,21 +227,22 @@ impl TableEngine {
         input: Input<'a>,
         deadline: Deadline,
     ) -> Result<(Written, Input<'a>), WriteError> {
-        let job = self.inner.point_write(key, deadline).await?;
+        let job = self.inner.begin_write(key, Writes::Items, deadline).await?;
         let conditions = input.conditions.filter(|conditions| !conditions.are_none());
         // A patch needs the item anyway.
-        let expects = match input.what {
-            What::Patch(_) => None,
-            What::Put(_) | What::Delete => conditions.and_then(Conditions::only_version),
-        };
+        let without_item = conditions.filter(|_| input.patch.is_none());
+        let expects = without_item.and_then(Conditions::only_version);
         let update = Update { expects, once: input.once };
-        let kind = match input.what {
-            What::Patch(patch) if patch.only_adds() && conditions.is_none() => Kind::Add(update),
-            What::Put(_) | What::Patch(_) => Kind::Replace(update),
-            What::Delete => {
+        let kind = match input.patch {
+            Some(patch) if patch.only_adds() && conditions.is_none() => Kind::Add(update),
+            None if input.item.is_none() => {
                 let may_look = job.state.may_look(self.inner.environment.now());
-                Kind::DeleteIf { update, may_look }
+                match conditions {
+                    Some(_) => Kind::DeleteIf { update, may_look },
+                    None => Kind::Delete { may_look },
+                }
             }
+            Some(_) | None => Kind::Replace(update),
         };
         let (written, input) = WriteRun::new(Attempts::new(job, sort_key), kind, input).run().await;
         match written {
@@ -270,29 +267,21 @@ impl Inner {
         SortKey::String(uuid.into_uuid().to_string().into())
     }
 
-    /// Begins a write: the table accepts this process, and the key is armed.
-    async fn any_write<'a>(
+    /// Begins a write in a table of these writes: it accepts this process, and the key is armed.
+    async fn begin_write<'a>(
         self: &'a Arc<Self>,
         key: &'a PartitionKey,
+        writes: Writes,
         deadline: Deadline,
     ) -> Result<KeyJob<'a>, WriteErrorKind> {
+        if self.config.writes() != writes {
+            return Err(WriteErrorKind::AppendOnly);
+        }
         self.claim_once(deadline).await.map_err(WriteErrorKind::unchanged)?;
         let job = self.job(key, deadline);
         match job.not_armed_before().await.map_err(WriteErrorKind::unchanged)? {
             None => Ok(job),
             Some(from) => Err(WriteErrorKind::NotArmed { from }),
-        }
-    }
-
-    /// As [`any_write`](Self::any_write), for one that an append-only table does not take.
-    async fn point_write<'a>(
-        self: &'a Arc<Self>,
-        key: &'a PartitionKey,
-        deadline: Deadline,
-    ) -> Result<KeyJob<'a>, WriteErrorKind> {
-        match self.config.writes() {
-            Writes::Items => self.any_write(key, deadline).await,
-            Writes::Appends => Err(WriteErrorKind::AppendOnly),
         }
     }
 
@@ -302,14 +291,15 @@ impl Inner {
         origin: Origin,
         deadline: Deadline,
     ) -> Result<Written, WriteError> {
-        let job = self.any_write(&item.partition_key, deadline).await?;
+        let writes = self.config.writes();
+        let job = self.begin_write(&item.partition_key, writes, deadline).await?;
         let mut attempts = Attempts::new(job, &item.sort_key);
         attempts.makes_keys = origin == Origin::Engine;
         let once = origin == Origin::IdempotencyKey;
-        match self.config.writes() {
+        match writes {
             Writes::Items => {
                 let kind = if once { Kind::CreateOnce } else { Kind::Put };
-                WriteRun::new(attempts, kind, Input::new(What::Put(item))).run().await.0
+                WriteRun::new(attempts, kind, Input::put(item)).run().await.0
             }
             Writes::Appends => AppendRun::new(attempts, item, once).run().await,
         }
@@ -322,8 +312,8 @@ impl KeyJob<'_> {
         if !self.inner.config.register_keys || self.state.known().was_registered {
             return;
         }
-        self.beside(&self.state.is_registering, move |inner, key, state| async move {
-            let job = KeyJob::new(&inner, &key, state, Instant::now() + ATTEMPT_TIMEOUT);
+        self.beside(&self.state.is_registering, move |inner, key| async move {
+            let job = inner.job(&key, Instant::now() + ATTEMPT_TIMEOUT);
             if let Err(error) = job.register().await {
                 tracing::warn!(%error, "could not register a key; the next write of it tries again");
             }
@@ -334,7 +324,7 @@ impl KeyJob<'_> {
     pub(super) async fn register(&self) -> Result<(), TableError> {
         let record = self.record(|record, _| record.exists).await?;
         if !record.exists {
-            self.check_is_new().await?;
+            self.check_is_new(self.deadline).await?;
             if self.step(&record, &Change::Register).await?.is_none() {
                 self.record(|record, _| record.exists).await?;
             }

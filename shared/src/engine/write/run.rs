@@ -1,27 +1,36 @@
-//! One write: its input, and the loop that carries out what the protocol says. An append has a loop
-//! of its own, which needs no view.
+//! One write: its attempts, its input, and the loop that carries out what the protocol says.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::iter::repeat_with;
+use std::time::Duration;
 
+use tokio::time::{Instant, timeout_at};
+
+use crate::config::Writes;
 use crate::engine::error::{WriteError, WriteErrorKind};
-use crate::engine::views::keys::KeyJob;
+use crate::engine::job::{FailedWrite, KeyJob};
 use crate::engine::write::Written;
-use crate::engine::write::attempts::{Attempts, End};
-use crate::protocol::append::{Append, AppendNext};
 use crate::protocol::applied::{Applied, Once};
-use crate::protocol::copies::{Answer, Copy, Effect};
+use crate::protocol::copies::{Answer, Copy, Effect, Request};
 use crate::protocol::layout::Places;
 use crate::protocol::merge::Stored;
 use crate::protocol::tag::{Conditions, ETag};
-use crate::protocol::version::{TIE_BREAKERS, Version};
-use crate::protocol::view::{Moment, View};
+use crate::protocol::version::Version;
+use crate::protocol::view::Moment;
 use crate::protocol::write::{Kind, Next, Outcome, Write};
-use crate::table::error::TableError;
-use crate::table::{Content, GetTarget, LeaseLasts, RawItem};
-use crate::values::key::{ShardCount, ShardNumber};
+use crate::table::error::{Cause, TableError};
+use crate::table::{Content, GetTarget, LeaseLasts, Place, RawItem};
+use crate::values::key::{ShardCount, ShardNumber, SortKey};
 use crate::values::patch::{Patch, PatchError};
 use crate::values::value::{Attributes, Item, MAX_ITEM_BYTES};
+
+/// A repetition that the deadline would cut off is not sent. Its outcome would be unknown, while
+/// all earlier attempts were refused.
+const MIN_TIME_LEFT: Duration = Duration::from_millis(250);
+
+/// The largest number of sort keys that are drawn to find one of a calmer shard. If half of the
+/// shards are throttled, one in sixteen such searches finds none.
+const MAX_DRAWN_KEYS: usize = 4;
 
 /// One write of an item, with its attempts.
 pub(super) struct WriteRun<'a> {
@@ -32,9 +41,7 @@ pub(super) struct WriteRun<'a> {
 
 impl<'a> WriteRun<'a> {
     pub(super) fn new(attempts: Attempts<'a>, kind: Kind, input: Input<'a>) -> Self {
-        let inner = attempts.job.inner;
-        let tie_breaker = inner.environment.below(TIE_BREAKERS);
-        let write = Write::new(kind, inner.config.waits(), tie_breaker);
+        let write = Write::new(kind, attempts.job.waits(), attempts.job.tie_breaker());
         Self { attempts, write, input }
     }
 
@@ -43,14 +50,14 @@ impl<'a> WriteRun<'a> {
         let end = self.steps().await;
         self.attempts.job.end().await;
         // It may have been applied, and no newer view has confirmed it.
-        self.attempts.in_doubt |= end.is_err() && self.write.is_over();
-        self.attempts.version = self.write.stored();
+        self.attempts.job.in_doubt |= end.is_err() && self.write.is_over();
+        self.attempts.version = self.write.stored;
         (self.attempts.end(end), self.input)
     }
 
     async fn steps(&mut self) -> Result<End, Option<TableError>> {
         let KeyJob { inner, key, .. } = self.attempts.job;
-        let mut view = self.attempts.job.leased_or_new_view().await?;
+        let mut view = self.attempts.job.view().await?;
         let mut places = self.attempts.job.places(&self.attempts.sort_key, &view);
         let mut placed_by = view.identity();
         loop {
@@ -74,12 +81,12 @@ impl<'a> WriteRun<'a> {
                     }
                     return Ok((outcome, place));
                 }
-                Next::Look(None) => view = self.attempts.job.leased_or_new_view().await?,
+                Next::Look(None) => view = self.attempts.job.view().await?,
                 Next::Look(Some(since)) => view = self.attempts.job.view_since(since).await?,
-                Next::Verify(since) => view = self.attempts.job.verified_view(since).await?,
+                Next::Verify(since) => view = self.attempts.job.verify(since).await?,
                 Next::Pause => {
-                    self.attempts.job.wait_for_open().await?;
-                    view = self.attempts.job.leased_or_new_view().await?;
+                    self.attempts.job.wait_until_open().await?;
+                    view = self.attempts.job.view().await?;
                 }
                 Next::Read => {
                     let stored = self.read(&places).await?;
@@ -125,7 +132,7 @@ impl<'a> WriteRun<'a> {
                     // once. All other attempts wait a little.
                     let waits = match &answer {
                         Answer::Applied => false,
-                        Answer::Refused(_) => self.attempts.count > 2,
+                        Answer::Refused(_) => self.attempts.job.count > 2,
                         Answer::Rejected | Answer::Unanswered => true,
                     };
                     let under = (&*view, &places, inner.environment.now());
@@ -143,12 +150,11 @@ impl<'a> WriteRun<'a> {
     /// Begins the write again under another sort key if the home of the present one is throttled.
     fn avoid_throttled_shards(&mut self, width: ShardCount) -> bool {
         let Some(sort_key) = self.attempts.calmer_key(width) else { return false };
-        let Some(Content { item, .. }) = self.input.content() else { return false };
-        self.input.item = Some(Item { sort_key: sort_key.clone(), ..item.clone() });
+        let Some(item) = &mut self.input.item else { return false };
+        item.to_mut().sort_key = sort_key.clone();
         self.attempts.sort_key = sort_key;
-        let inner = self.attempts.job.inner;
-        let tie_breaker = inner.environment.below(TIE_BREAKERS);
-        self.write = Write::new(Kind::Put, inner.config.waits(), tie_breaker);
+        let job = &self.attempts.job;
+        self.write = Write::new(Kind::Put, job.waits(), job.tie_breaker());
         true
     }
 
@@ -159,21 +165,16 @@ impl<'a> WriteRun<'a> {
     }
 }
 
-#[derive(Clone, Copy)]
-pub(super) enum What<'a> {
-    Put(&'a Item),
-    Patch(&'a Patch),
-    Delete,
-}
-
-/// The input of a write. If it depends on the stored item, also what is derived from that.
+/// The input of a write, and what is derived from the stored item. A delete has neither an item nor
+/// a patch.
+#[derive(Default)]
 pub(super) struct Input<'a> {
-    pub(super) what: What<'a>,
+    /// The item to put: the caller's, under another sort key, or derived from the stored one.
+    pub(super) item: Option<Cow<'a, Item>>,
+    pub(super) patch: Option<&'a Patch>,
     pub(super) conditions: Option<&'a Conditions>,
     pub(super) once: Option<Once>,
-    /// The item to put, if it is not the caller's: derived from the stored one, with the updates
-    /// that it remembers, or under another sort key.
-    pub(super) item: Option<Item>,
+    /// The updates that the derived item remembers.
     pub(super) applied: Option<Applied>,
     /// The version of the last put.
     pub(super) sent: Option<Version>,
@@ -184,34 +185,17 @@ pub(super) struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// The input of a write that does not depend on the stored item.
-    pub(super) const fn new(what: What<'a>) -> Self {
-        Self {
-            what,
-            conditions: None,
-            once: None,
-            item: None,
-            applied: None,
-            sent: None,
-            added: None,
-            current: None,
-        }
+    pub(super) fn put(item: &'a Item) -> Self {
+        Self { item: Some(Cow::Borrowed(item)), ..Self::default() }
     }
 
-    const fn content(&self) -> Option<Content<'_>> {
-        match (self.what, &self.item) {
-            (_, Some(item)) => Some(Content { item, applied: self.applied.as_ref() }),
-            (What::Put(item), None) => Some(Content { item, applied: None }),
-            (What::Patch(_) | What::Delete, None) => None,
-        }
+    fn content(&self) -> Option<Content<'_>> {
+        self.item.as_deref().map(|item| Content { item, applied: self.applied.as_ref() })
     }
 
     /// What DynamoDB may add in place.
     fn additions(&self) -> Option<&'a Attributes> {
-        match self.what {
-            What::Patch(patch) => patch.only_adds().then_some(&patch.add),
-            What::Put(_) | What::Delete => None,
-        }
+        self.patch.filter(|patch| patch.only_adds()).map(|patch| &patch.add)
     }
 
     /// Derives the item to put from the stored one. If there is none to put, the write is declined:
@@ -226,31 +210,28 @@ impl<'a> Input<'a> {
             newest.and_then(|(stored, applied)| Some((stored.version, stored.item?, applied)));
         self.current =
             newest.as_ref().map(|(version, item, _)| ETag::of(*version, &item.attributes));
-        if newest.is_none() && matches!(self.what, What::Patch(_)) {
+        if newest.is_none() && self.patch.is_some() {
             return Err(Some(WriteErrorKind::Absent));
         }
         if self.conditions.is_some_and(|conditions| !conditions.hold(self.current.as_ref())) {
             return Err(Some(WriteErrorKind::Precondition));
         }
-        match (self.what, newest) {
-            (What::Delete, None) => Err(None),
-            (What::Patch(patch), Some((_, item, applied))) => {
-                let attributes = patch
-                    .apply(item.attributes)
-                    .map_err(|error| Some(WriteErrorKind::Mismatch(error)))?;
-                self.applied = match self.once {
-                    Some(once) => Some(Applied::with(applied.as_ref(), once, now.epoch_millis())),
-                    None => applied,
-                };
-                let bytes = own_bytes + attributes.size();
-                if bytes > MAX_ITEM_BYTES {
-                    return Err(Some(WriteErrorKind::Mismatch(PatchError::TooLarge { bytes })));
-                }
-                self.item = Some(Item { attributes, ..item });
-                Ok(())
-            }
-            (What::Put(_) | What::Delete | What::Patch(_), _) => Ok(()),
+        let (Some(patch), Some((_, item, applied))) = (self.patch, newest) else {
+            let is_needless = self.item.is_none() && self.current.is_none();
+            return if is_needless { Err(None) } else { Ok(()) };
+        };
+        let attributes =
+            patch.apply(item.attributes).map_err(|error| Some(WriteErrorKind::Mismatch(error)))?;
+        self.applied = match self.once {
+            Some(once) => Some(Applied::with(applied.as_ref(), once, now.epoch_millis())),
+            None => applied,
+        };
+        let bytes = own_bytes + attributes.size();
+        if bytes > MAX_ITEM_BYTES {
+            return Err(Some(WriteErrorKind::Mismatch(PatchError::TooLarge { bytes })));
         }
+        self.item = Some(Cow::Owned(Item { attributes, ..item }));
+        Ok(())
     }
 }
 
@@ -271,92 +252,256 @@ fn newest(
     Ok(Some((as_item(raw)?, applied)))
 }
 
-/// One append in an append-only table, with its attempts.
-pub(super) struct AppendRun<'a> {
-    attempts: Attempts<'a>,
-    item: Cow<'a, Item>,
-    append: Append,
+/// The result of a write, with the shard of the item and the width under which it was placed.
+pub(super) type End = (Outcome, (ShardNumber, ShardCount));
+
+/// The state that all attempts of one write share.
+pub(super) struct Attempts<'a> {
+    pub(super) job: KeyJob<'a>,
+    pub(super) sort_key: SortKey,
+    /// The engine made the sort key, and may make another one.
+    pub(super) makes_keys: bool,
+    /// The version that a write has stored, or that refused it.
+    pub(super) version: Option<Version>,
+    /// Why an update was declined. `None` if there is nothing to do.
+    pub(super) declined: Option<WriteErrorKind>,
+    last: Option<TableError>,
 }
 
-impl<'a> AppendRun<'a> {
-    pub(super) fn new(attempts: Attempts<'a>, item: &'a Item, once: bool) -> Self {
-        let inner = attempts.job.inner;
-        let tie_breaker = inner.environment.below(TIE_BREAKERS);
-        let append =
-            Append::new(inner.config.write_lease(), tie_breaker, once, inner.environment.now());
-        Self { attempts, item: Cow::Borrowed(item), append }
-    }
-
-    pub(super) async fn run(mut self) -> Result<Written, WriteError> {
-        let end = self.steps().await;
-        self.attempts.job.end().await;
-        self.attempts.end(end)
-    }
-
-    async fn steps(&mut self) -> Result<End, Option<TableError>> {
-        let inner = self.attempts.job.inner;
-        loop {
-            let view = self.usable_view();
-            let view = view.as_deref();
-            let width = view.map_or(ShardCount::ONE, |view| view.layout.number_of_shards);
-            if let Some(sort_key) = self.attempts.calmer_key(width) {
-                self.item.to_mut().sort_key = sort_key.clone();
-                self.attempts.sort_key = sort_key;
-            }
-            let home = if view.is_none() { ShardNumber::FIRST } else { self.home(width) };
-            let (shard, request) = match self.append.next(view, home, inner.environment.now()) {
-                AppendNext::Done(outcome) => return Ok((outcome, (home, width))),
-                AppendNext::Send(shard, request) => (shard, request),
-            };
-            if !self.attempts.may_go_on() {
-                return Err(None);
-            }
-            let content = Content { item: &self.item, applied: None };
-            let lasts = self.lease(shard, view);
-            let sent = self.attempts.send((shard, width), &request, Some(content), lasts);
-            let answer = sent.await?;
-            self.append.answered(shard, view, &answer);
-            if matches!(answer, Answer::Applied | Answer::Refused(_)) {
-                self.attempts.version = (answer == Answer::Applied).then(|| self.append.version());
-                self.attempts.job.note_load(view, || self.item.write_units());
-                self.attempts.job.after_write();
-                return Ok((Outcome::Done, (shard, width)));
-            }
-            if !self.attempts.pause(width).await {
-                return Err(None);
-            }
+impl<'a> Attempts<'a> {
+    pub(super) fn new(job: KeyJob<'a>, sort_key: &SortKey) -> Self {
+        Self {
+            job,
+            sort_key: sort_key.clone(),
+            makes_keys: false,
+            version: None,
+            declined: None,
+            last: None,
         }
     }
 
-    /// The view to place by. `None` to append on shard 1 without one.
-    fn usable_view(&self) -> Option<Arc<View>> {
-        let Attempts { job, throttled, .. } = &self.attempts;
-        let lease = job.inner.config.write_lease();
-        let now = job.inner.environment.now();
-        let known = job.known_view().filter(|view| view.is_valid(now, lease));
-        // A throttled append requests a new view in the background, and does not wait for it.
-        let renewed = if *throttled > 0 { job.inner.config.lease() } else { lease };
-        job.renew_or_get(known.as_deref(), renewed, now);
-        known
+    /// Whether enough time is left for one more attempt and its response.
+    pub(super) fn may_go_on(&self) -> bool {
+        let least = if self.job.count == 0 { Duration::ZERO } else { MIN_TIME_LEFT };
+        Instant::now() + least < self.job.deadline
     }
 
-    /// The view of a put on this shard. `None` on shard 1, which remains a place of every item.
-    fn lease(&self, shard: ShardNumber, view: Option<&View>) -> Option<LeaseLasts> {
-        let asked_at = self.append.placed_by(view).filter(|_| shard != ShardNumber::FIRST)?;
-        let inner = Arc::clone(self.attempts.job.inner);
-        Some(Arc::new(move || {
-            let age = inner.environment.now().since(asked_at);
-            age.is_some_and(|age| age < inner.config.write_lease())
-        }))
+    /// One attempt to store or remove a copy on a shard, placed under this width. With a lease, the
+    /// request is sent only while the lease is valid.
+    pub(super) async fn send(
+        &mut self,
+        at: (ShardNumber, ShardCount),
+        request: &Request,
+        content: Option<Content<'_>>,
+        lasts: Option<LeaseLasts>,
+    ) -> Result<Answer, TableError> {
+        let units = content.map_or(1, |content| content.item.write_units());
+        let (tables, sort_key, (shard, width)) =
+            (&self.job.inner.tables, self.sort_key.clone(), at);
+        let place = Place { partition_key: self.job.key, sort_key: &sort_key, shard, width };
+        let sent = tables.send(place, request, content, lasts);
+        self.attempt(at, request, units, sent).await
     }
 
-    fn home(&self, width: ShardCount) -> ShardNumber {
-        let Attempts { job: KeyJob { inner, key, state, .. }, sort_key, .. } = &self.attempts;
-        inner.config.placement.home(key, sort_key, width).unwrap_or_else(|| {
-            // Pick two shards, and take the calmer one.
-            let draw = || ShardNumber::from_index(inner.environment.below(width.get()));
-            let (one, other, now) = (draw(), draw(), inner.environment.now());
-            if state.heat(other, now) < state.heat(one, now) { other } else { one }
+    /// One attempt to add to the copy on a shard in place. Notes the resulting item.
+    pub(super) async fn add(
+        &mut self,
+        at: (ShardNumber, ShardCount),
+        request: &Request,
+        additions: &Attributes,
+        added: &mut Option<Stored<Item>>,
+    ) -> Result<Answer, TableError> {
+        let (tables, sort_key, (shard, width)) =
+            (&self.job.inner.tables, self.sort_key.clone(), at);
+        let place = Place { partition_key: self.job.key, sort_key: &sort_key, shard, width };
+        let sent = async {
+            let (sent, item) = tables.add(place, request, additions).await?;
+            *added = item;
+            Ok(sent)
+        };
+        self.attempt(at, request, 1, sent).await
+    }
+
+    /// Another sort key for the item, of a calmer shard, if the home of the present one was
+    /// throttled a moment ago. Until an attempt had another end than a throttle, nothing is stored
+    /// under the present one.
+    pub(super) fn calmer_key(&self, width: ShardCount) -> Option<SortKey> {
+        let KeyJob { inner, key, state, count, throttled, .. } = &self.job;
+        if !self.makes_keys || count > throttled || width == ShardCount::ONE {
+            return None;
+        }
+        let now = inner.environment.now();
+        let heat = |sort_key: &SortKey| {
+            let home = inner.config.placement.home(key, sort_key, width)?;
+            Some(state.heat(home, now))
+        };
+        let present = heat(&self.sort_key).filter(|heat| !heat.is_zero())?;
+        let is_calmer = |other: &SortKey| heat(other).is_some_and(|heat| heat < present);
+        repeat_with(|| inner.make_sort_key()).take(MAX_DRAWN_KEYS).find(is_calmer)
+    }
+
+    /// Whether the first repetition may go to another shard than the one that was throttled. Then
+    /// there is no reason to wait.
+    fn may_move_at_once(&self, width: ShardCount) -> bool {
+        let config = &self.job.inner.config;
+        let may_move = self.makes_keys || config.placement.is_append_only();
+        let is_of_shard = match &self.last {
+            Some(TableError::Capacity(scope)) => config.is_cured_by_shards(*scope),
+            _ => false,
+        };
+        may_move
+            && is_of_shard
+            && (self.job.count, self.job.throttled) == (1, 1)
+            && width > ShardCount::ONE
+    }
+
+    /// Counts an attempt of this many write units, and derives the answer from what came of it.
+    async fn attempt(
+        &mut self,
+        at: (ShardNumber, ShardCount),
+        request: &Request,
+        units: u64,
+        sent: impl Future<Output = Result<Answer, TableError>>,
+    ) -> Result<Answer, TableError> {
+        let sent = timeout_at(self.job.deadline, sent).await;
+        match &sent {
+            // The lease was over before it was sent.
+            Ok(Ok(Answer::Rejected)) => {}
+            Ok(Ok(_)) => self.job.attempted(at, &self.sort_key, units, None),
+            Ok(Err(TableError::Capacity(scope))) => {
+                self.job.attempted(at, &self.sort_key, units, Some(*scope));
+            }
+            Ok(Err(_)) | Err(_) => self.job.count += 1,
+        }
+        Ok(match sent {
+            Ok(Ok(answer)) => {
+                if !matches!(answer, Answer::Applied | Answer::Rejected) {
+                    // Another writer is changing the same item.
+                    self.last = Some(TableError::Conflict);
+                }
+                answer
+            }
+            Ok(Err(TableError::Conflict)) => {
+                self.last = Some(TableError::Conflict);
+                Answer::Rejected
+            }
+            Ok(Err(TableError::Capacity(scope))) => {
+                self.last = Some(TableError::Capacity(scope));
+                // A throttled writer refreshes its view, so that it notices new shards. Without
+                // metadata, the old view is used.
+                if self.job.inner.config.writes() == Writes::Items
+                    && let Err(error) = self.job.view().await
+                    && !error.is_retryable()
+                {
+                    return Err(error);
+                }
+                Answer::Rejected
+            }
+            // The addition does not fit the stored item. The item is read to report why.
+            Ok(Err(TableError::Rejected(_))) if matches!(request.effect, Effect::Add { .. }) => {
+                Answer::Refused(None)
+            }
+            Ok(Err(error @ TableError::Transient(_))) => {
+                self.job.in_doubt = true;
+                self.last = Some(error);
+                Answer::Unanswered
+            }
+            Ok(Err(error)) => return Err(error),
+            Err(_) => {
+                self.job.in_doubt = true;
+                Answer::Unanswered
+            }
         })
     }
+
+    /// Waits before the next attempt of a write that was placed under this width. `false` if there
+    /// is none.
+    pub(super) async fn pause(&mut self, width: ShardCount) -> bool {
+        if self.may_move_at_once(width) {
+            return Instant::now() < self.job.gives_up_at();
+        }
+        self.job.pause().await
+    }
+
+    /// Counts the write, and returns its result: of an outcome, or of a final error; `None` at the
+    /// deadline.
+    pub(super) fn end(
+        &mut self,
+        end: Result<End, Option<TableError>>,
+    ) -> Result<Written, WriteError> {
+        let (attempts, throttled) = (self.job.count, self.job.throttled);
+        // What a write waited for after a throttle is not the reason.
+        let (end, last) = match (end, self.last.take()) {
+            (Err(Some(TableError::Transient(_))), last @ Some(TableError::Capacity(_))) => {
+                (Err(None), last)
+            }
+            ended => ended,
+        };
+        let written =
+            |(shard, width): (ShardNumber, ShardCount), version: Option<Version>| Written {
+                sort_key: self.sort_key.clone(),
+                tag: version.and_then(ETag::of_version),
+                shard: shard.get(),
+                number_of_shards: width.get(),
+                attempts,
+                throttled,
+                version,
+            };
+        let result = match end {
+            Ok((Outcome::Done, place)) => {
+                self.job.note_written(&self.sort_key);
+                Ok(written(place, self.version))
+            }
+            Ok((Outcome::Declined, place)) => {
+                self.declined.take().map_or_else(|| Ok(written(place, None)), Err)
+            }
+            Ok((Outcome::Exists, _)) => Err(WriteErrorKind::Exists),
+            Ok((Outcome::KeyReused, _)) => Err(WriteErrorKind::IdempotencyKeyReused),
+            Ok((Outcome::Unknown(why), _)) => Err(WriteErrorKind::Unknown(why.into())),
+            Ok((Outcome::Lost, _)) => {
+                Err(WriteErrorKind::Table(TableError::Lost("an item is of a later era".into())))
+            }
+            Err(error) => Err(match error.or(last) {
+                reason if self.job.in_doubt => {
+                    let why = "an attempt had no response in time";
+                    WriteErrorKind::Unknown(
+                        reason.map_or_else(|| why.into(), |reason| Cause::by(why, reason).into()),
+                    )
+                }
+                Some(TableError::Conflict) => WriteErrorKind::Contended,
+                Some(error) => WriteErrorKind::unchanged(error),
+                None if attempts == 0 => {
+                    WriteErrorKind::Deadline("there was no time to send the write".into())
+                }
+                None => WriteErrorKind::Deadline("no attempt succeeded in time".into()),
+            }),
+        };
+        self.job.count_write(result.as_ref().map(|_| ()).map_err(failed_write));
+        result.map_err(|kind| WriteError {
+            sort_key: Some(Box::new(self.sort_key.clone())),
+            current: self
+                .version
+                .filter(|_| matches!(kind, WriteErrorKind::Exists))
+                .and_then(ETag::of_version),
+            ..kind.after(attempts, throttled)
+        })
+    }
+}
+
+/// What kind of failure it is. `None` for a defined result.
+const fn failed_write(kind: &WriteErrorKind) -> Option<FailedWrite> {
+    Some(match kind {
+        WriteErrorKind::Exists
+        | WriteErrorKind::IdempotencyKeyReused
+        | WriteErrorKind::AppendOnly
+        | WriteErrorKind::Precondition
+        | WriteErrorKind::Absent
+        | WriteErrorKind::Mismatch(_)
+        | WriteErrorKind::NotArmed { .. }
+        | WriteErrorKind::Invalid(_) => return None,
+        WriteErrorKind::Table(_) => FailedWrite::Failed,
+        WriteErrorKind::Capacity { .. } | WriteErrorKind::Deadline(_) => FailedWrite::NoCapacity,
+        WriteErrorKind::Contended => FailedWrite::Contended,
+        WriteErrorKind::Unknown(_) => FailedWrite::Unknown,
+    })
 }

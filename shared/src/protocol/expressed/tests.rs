@@ -5,7 +5,6 @@ use super::*;
 use crate::protocol::layout::Places;
 use crate::protocol::view::tests::at;
 use crate::protocol::write::tests::{WAITS, item, one_place, two_places, view};
-use crate::values::key::tests::shard;
 
 const UPDATE: Operation = Operation::Update { creates: true };
 const REMOVING: Operation = Operation::Update { creates: false };
@@ -42,11 +41,6 @@ impl Run {
         self.gets(Answer::Refused(stored))
     }
 
-    fn read(&mut self, copies: &[(ShardNumber, Copy)]) {
-        assert_eq!(self.next(), Next::Read);
-        self.write.read(copies, (&self.view, &self.places, at(10)));
-    }
-
     fn ends(&mut self) -> Outcome {
         let Next::Done(outcome) = self.next() else { panic!("{:?}", self.write) };
         outcome
@@ -54,7 +48,6 @@ impl Run {
 }
 
 const OLD: Version = Version::new(1, 5, 5);
-const NEW: Version = Version::new(2, 5, 5);
 
 #[test]
 fn an_item_with_one_place_takes_one_request() {
@@ -79,24 +72,6 @@ fn a_put_goes_above_an_item_of_a_clock_that_is_ahead() {
         let Action::Put(version) = run.sends().action else { panic!("{:?}", run.write) };
         assert!(version > ahead && version.era() == 2);
     }
-}
-
-#[test]
-fn with_several_places_an_item_of_this_era_comes_first() {
-    let mut run = Run::new(UPDATE, two_places());
-    assert_eq!(run.is_refused(Some(item(NEW))).base, Base::OfEra(2, None));
-    // It is the newest copy, so nothing is read.
-    assert_eq!(run.ends(), Outcome::Refused { on_item: true });
-}
-
-#[test]
-fn a_pull_that_is_refused_reads_again() {
-    let mut run = Run::new(UPDATE, two_places());
-    run.is_refused(None);
-    run.read(&[(shard(2), item(OLD))]);
-    assert_eq!(run.is_refused(Some(item(NEW))).base, Base::Absent);
-    run.read(&[(shard(2), item(OLD)), (ShardNumber::FIRST, item(NEW))]);
-    assert_eq!(run.sends().base, Base::OfEra(2, None));
 }
 
 #[test]

@@ -200,7 +200,6 @@ impl Write {
         needs
     }
 
-    /// How a copy relates to this create-only write.
     fn relation(&self, copy: &Copy) -> WriteRelation {
         let Kind::Create(id) = &self.kind else { return WriteRelation::Same };
         id.relation(copy.write_id.as_deref())

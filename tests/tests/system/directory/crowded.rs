@@ -4,15 +4,14 @@
 use std::time::Duration;
 
 use embedded_dynamodb::PartitionLimits;
-use sharding::PartitionKey;
 use sharding::internal::{Deadline, protocol::directory::FULL_PAGE_BYTES};
 use sharding::maintenance::ScaleOutcome;
 use system_tests::metadata::{self, page_key, text};
-use system_tests::{Call, Fate, Wire, count, large_or, valued_item};
+use system_tests::{Call, Fate, Tables, Wire, config, count, large_or, valued_item};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::{Fixture, KEY};
+use super::{KEY, neighbours};
 
 /// Keys that change at once. Each is closed and opened: two publications.
 const KEYS: usize = 20;
@@ -24,33 +23,26 @@ fn later() -> Deadline {
     Deadline::now() + Duration::from_secs(60)
 }
 
-/// Keys on the page of [`KEY`].
-fn neighbours() -> Vec<PartitionKey> {
-    let names = (0..).map(|number| format!("neighbour-{number}"));
-    let names = names.filter(|name| page_key(name, 0) == page_key(KEY, 0));
-    names.take(KEYS).map(|name| PartitionKey::new(&name).expect("a key")).collect()
-}
-
 /// An instance changes each key. The page is so large that its partition takes four writes of it a
 /// second, so the changes take ten seconds.
 #[tokio::test(start_paused = true)]
 async fn many_changes_on_a_large_page_need_few_writes_of_it() {
     for writers in large_or(vec![0, 5, 20], vec![5]) {
-        let fixture = Fixture::new().await;
+        let tables = Tables::claimed(config()).await;
         let filler = "x".repeat(FULL_PAGE_BYTES - 10_000);
-        metadata::set(&fixture.client, &page_key(KEY, 0), [("filler", text(&filler))]).await;
+        metadata::set(&tables.client, &page_key(KEY, 0), [("filler", text(&filler))]).await;
         let limits = PartitionLimits { partitions: 1, ..PartitionLimits::default() };
-        fixture.tables.engine.set_limits([("items-metadata".to_owned(), limits)]);
-        let wire = Wire::new(fixture.tables.connection(), |_| Fate::Pass);
-        let instance = |seed| fixture.tables.instance_over(wire.clone().into_shared(), seed);
+        tables.engine.set_limits([("items-metadata".to_owned(), limits)]);
+        let wire = Wire::new(tables.connection(), |_| Fate::Pass);
+        let instance = |seed| tables.instance_over(wire.clone().into_shared(), seed);
         let (began, mut changing, mut writing) = (Instant::now(), JoinSet::new(), JoinSet::new());
-        for (seed, key) in (100..).zip(neighbours()) {
+        for (seed, key) in (100..).zip(neighbours().take(KEYS)) {
             let scaler = instance(seed);
-            changing.spawn(async move { scaler.set_shards(&key, count(4), later()).await });
+            changing.spawn(async move { scaler.until(later()).grow(&key, count(4)).await });
         }
         for seed in 0..writers {
             let table = instance(seed);
-            for key in neighbours() {
+            for key in neighbours().take(KEYS) {
                 let table = table.clone();
                 writing.spawn(async move {
                     for number in 0..20 {

@@ -9,86 +9,58 @@ mod lost;
 mod missing;
 mod more_pages;
 mod recorder;
-mod registering;
 mod renewing;
 mod torn;
 mod warm;
 
-use std::collections::BTreeMap;
-
-use aws_sdk_dynamodb::Client;
 use sharding::internal::TableEngine;
-use sharding::maintenance::ShardMetadata;
-use sharding::{Item, PartitionKey, TableConfig, Written};
-use system_tests::{
-    Call, Fate, Tables, Wire, config, count, metadata, numbered, numbers, partition_key,
-    read_items, soon, sort_key, value_of, valued_item,
-};
+use sharding::{PartitionKey, Written};
+use system_tests::metadata::{self, entry_name, page_key, text};
+use system_tests::{Call, Tables, Wire, config, count, numbered, partition_key, soon};
 
-const KEY: &str = "hot";
-
-fn key() -> PartitionKey {
-    partition_key(KEY)
-}
-
-fn item(text: &str, value: u64) -> Item {
-    valued_item(key(), text, value)
-}
+use crate::one_key::{Expected, KEY, assert_finds, get, item, key, shards};
 
 const REFUSED: &str =
     r#"{"__type":"com.amazon.coral.validate#ValidationException","message":"no"}"#;
 
-/// The stored items of the key, by sort key.
-type Expected = BTreeMap<String, u64>;
-
-struct Fixture {
-    tables: Tables,
-    client: Client,
+/// Tables with a key of this width, the instance that has stored its items, and the items.
+async fn grown(width: u32, items: u32) -> (Tables, TableEngine, Expected) {
+    let tables = Tables::claimed(config()).await;
+    let (table, mut expected) = (tables.instance(1), Expected::new());
+    table.until(soon()).grow(&key(), count(width)).await.expect("grown");
+    store(&table, numbered(0..items), 1, &mut expected).await;
+    (tables, table, expected)
 }
 
-impl Fixture {
-    async fn new() -> Self {
-        Self::with(config()).await
-    }
+/// The key's entry in a copy of its page.
+async fn entry_in(tables: &Tables, copy: u32) -> Option<String> {
+    metadata::entry(&tables.client, KEY, copy).await
+}
 
-    async fn with(config: TableConfig) -> Self {
-        let tables = Tables::claimed(config).await;
-        Self { client: tables.client.clone(), tables }
-    }
+/// Sets the key's entry in a copy of its page.
+async fn list(tables: &Tables, copy: u32, entry: &str) {
+    let (page, name) = (page_key(KEY, copy), entry_name(KEY));
+    metadata::set(&tables.client, &page, [(name.as_str(), text(entry))]).await;
+}
 
-    /// Tables with a key of this width, the instance that has stored its items, and the items.
-    async fn grown(width: u32, items: u32) -> (Self, TableEngine, Expected) {
-        let fixture = Self::new().await;
-        let (table, mut expected) = (fixture.instance(1), Expected::new());
-        table.set_shards(&key(), count(width), soon()).await.expect("grown");
-        store(&table, numbered(0..items), 1, &mut expected).await;
-        (fixture, table, expected)
-    }
+/// The entry that the key's page should have, from the metadata item.
+async fn entry_of_item(tables: &Tables) -> String {
+    shards(&tables.instance(99)).await.layout().to_entry()
+}
 
-    fn instance(&self, seed: u64) -> TableEngine {
-        self.tables.instance(seed)
-    }
-
-    fn wired(
-        &self,
-        seed: u64,
-        decide: impl Fn(&Call) -> Fate + Send + Sync + 'static,
-    ) -> (TableEngine, Wire) {
-        self.tables.wired(seed, decide)
-    }
-
-    async fn entry(&self, copy: u32) -> Option<String> {
-        metadata::entry(&self.client, KEY, copy).await
-    }
-
-    /// The entry that the key's page should have, from the metadata item.
-    async fn entry_of_item(&self) -> String {
-        shards(&self.instance(99)).await.layout().to_entry()
+/// Asserts that this many copies of the key's page have what its item says.
+async fn assert_copies(tables: &Tables, copies: u32, about: &str) {
+    let entry = Some(entry_of_item(tables).await);
+    for copy in 0..copies {
+        assert_eq!(entry_in(tables, copy).await, entry, "{about}: copy {copy}");
     }
 }
 
-async fn shards(table: &TableEngine) -> ShardMetadata {
-    table.shards(&key(), soon()).await.expect("a response").expect("metadata")
+/// Other keys on the page of [`KEY`].
+fn neighbours() -> impl Iterator<Item = PartitionKey> {
+    let names = (0..).map(|number| format!("neighbour-{number}"));
+    let names = names.filter(|name| page_key(name, 0) == page_key(KEY, 0));
+    names.map(|name| partition_key(&name))
 }
 
 async fn put(table: &TableEngine, text: &str, value: u64) -> Written {
@@ -107,14 +79,9 @@ async fn store(
     }
 }
 
-/// Asserts that an instance finds exactly these items, by pages and one by one.
-async fn assert_finds(table: &TableEngine, expected: &Expected, about: &str) {
-    assert_eq!(&numbers(&read_items(table, &key(), 30).await), expected, "{about}");
-    for (text, value) in expected {
-        let found = table.get(&key(), &sort_key(text), true, soon()).await.expect("a response");
-        let found = found.and_then(|item| value_of(&item.attributes));
-        assert_eq!(found, Some(*value), "{about}: {text}");
-    }
+/// The number of updates of items of the metadata table on this connection.
+fn updates(wire: &Wire) -> usize {
+    wire.calls().iter().filter(|call| !call.to_items && call.operation == "UpdateItem").count()
 }
 
 /// The number of reads of an item of the metadata table on this connection.

@@ -6,41 +6,40 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sharding::internal::TableEngine;
 use sharding::internal::protocol::directory::{Division, PAGES, SPLIT_PAGE_BYTES};
+use sharding::maintenance::Survey;
 use system_tests::metadata::{self, DIVISION, TABLE_ITEM, number_of, page_copy, page_key_in, text};
-use system_tests::{Fate, count, numbered, soon};
+use system_tests::{Fate, Tables, count, numbered, soon};
 
-use super::{Fixture, KEY, REFUSED, assert_finds, key, store};
+use super::{KEY, REFUSED, assert_finds, entry_of_item, grown, key, store};
 
 const DOUBLED: Division = Division { pages: 2 * PAGES, ..DIVISION };
 
-impl Fixture {
-    /// Makes a page as large as many entries do.
-    async fn enlarge(&self, page: u32) {
-        let filler = text(&"x".repeat(SPLIT_PAGE_BYTES));
-        metadata::set(&self.client, &page_copy(page, 0), [("filler", filler)]).await;
-    }
+/// Makes a page as large as many entries do.
+async fn enlarge(tables: &Tables, page: u32) {
+    let filler = text(&"x".repeat(SPLIT_PAGE_BYTES));
+    metadata::set(&tables.client, &page_copy(page, 0), [("filler", filler)]).await;
+}
 
-    /// The numbers of pages that are read, and that are being made.
-    async fn pages(&self) -> (u64, bool) {
-        let table = metadata::read(&self.client, TABLE_ITEM).await.expect("it is stored");
-        (number_of(&table, "pages"), table.contains_key("next_pages"))
-    }
+/// The numbers of pages that are read, and that are being made.
+async fn pages(tables: &Tables) -> (u64, bool) {
+    let table = metadata::read(&tables.client, TABLE_ITEM).await.expect("it is stored");
+    (number_of(&table, "pages"), table.contains_key("next_pages"))
+}
 
-    async fn entry_of_larger(&self, copy: u32) -> Option<String> {
-        let page = metadata::read(&self.client, &page_key_in(DOUBLED, KEY, copy)).await?;
-        page.get(&metadata::entry_name(KEY))?.as_s().ok().cloned()
-    }
+async fn entry_of_larger(tables: &Tables, copy: u32) -> Option<String> {
+    let page = metadata::read(&tables.client, &page_key_in(DOUBLED, KEY, copy)).await?;
+    page.get(&metadata::entry_name(KEY))?.as_s().ok().cloned()
 }
 
 /// Fails the process's updates and puts of the metadata table from one on, and then all.
-async fn dies_after(fixture: &Fixture, seed: u64, writes: usize) {
+async fn dies_after(tables: &Tables, seed: u64, writes: usize) {
     let done = AtomicUsize::new(0);
-    let (table, _) = fixture.wired(seed, move |call| {
+    let (table, _) = tables.wired(seed, move |call| {
         let is_write = !call.to_items && ["UpdateItem", "PutItem"].contains(&&*call.operation);
         let is_late = is_write && done.fetch_add(1, Ordering::Relaxed) >= writes;
         if is_late { Fate::Refuse(REFUSED) } else { Fate::Pass }
     });
-    let _ = table.repair_directory(soon()).await;
+    let _ = table.until(soon()).repair_directory().await;
 }
 
 /// Whichever step was the last, the key changes and is read correctly, and the next process goes on.
@@ -49,31 +48,31 @@ async fn pages_that_are_half_made_are_finished_by_the_next_process() {
     let mut steps = BTreeSet::new();
     // The number, an entry, the marks of eight pages, four moves, the former entry, and the end.
     for writes in 0..=16 {
-        let (fixture, old, mut expected) = Fixture::grown(4, 20).await;
-        fixture.enlarge(0).await;
-        dies_after(&fixture, 2, writes).await;
-        steps.insert(fixture.pages().await);
+        let (tables, old, mut expected) = grown(4, 20).await;
+        enlarge(&tables, 0).await;
+        dies_after(&tables, 2, writes).await;
+        steps.insert(pages(&tables).await);
         let about = format!("after {writes} writes");
-        let tables: [TableEngine; 2] = [old, fixture.instance(3)];
-        for (table, width) in tables.iter().zip([8, 16]) {
+        let instances: [TableEngine; 2] = [old, tables.instance(3)];
+        for (table, width) in instances.iter().zip([8, 16]) {
             assert_finds(table, &expected, &about).await;
-            table.set_shards(&key(), count(width), soon()).await.expect("grown");
+            table.until(soon()).grow(&key(), count(width)).await.expect("grown");
             store(table, numbered(10..40), u64::from(width), &mut expected).await;
-            for table in &tables {
+            for table in &instances {
                 assert_finds(table, &expected, &about).await;
             }
         }
         // Copies are added meanwhile.
         if writes % 2 == 0 {
-            tables[0].raise_directory_copies(2, soon()).await.expect("raised");
+            instances[0].until(soon()).raise_directory_copies(2).await.expect("raised");
         }
-        tables[0].repair_directory(soon()).await.expect("compared");
-        assert_eq!(fixture.pages().await, (8, false), "{about}");
-        let entry = fixture.entry_of_item().await;
+        instances[0].until(soon()).repair_directory().await.expect("compared");
+        assert_eq!(pages(&tables).await, (8, false), "{about}");
+        let entry = entry_of_item(&tables).await;
         for copy in 0..=u32::from(writes % 2 == 0) {
-            assert_eq!(fixture.entry_of_larger(copy).await.as_ref(), Some(&entry), "{about}");
+            assert_eq!(entry_of_larger(&tables, copy).await.as_ref(), Some(&entry), "{about}");
         }
-        for table in tables.iter().chain([&fixture.instance(4)]) {
+        for table in instances.iter().chain([&tables.instance(4)]) {
             assert_finds(table, &expected, &about).await;
         }
     }
@@ -85,25 +84,25 @@ async fn pages_that_are_half_made_are_finished_by_the_next_process() {
 async fn a_rebuild_finds_the_pages_without_the_table_item() {
     for (writes, is_older) in [(0, false), (12, false), (99, false), (99, true)] {
         let about = format!("after {writes} writes, restored: {is_older}");
-        let (fixture, old, mut expected) = Fixture::grown(4, 20).await;
-        let older = metadata::read(&fixture.client, TABLE_ITEM).await.expect("it is stored");
-        fixture.enlarge(0).await;
-        dies_after(&fixture, 2, writes).await;
-        let before = fixture.pages().await;
+        let (tables, old, mut expected) = grown(4, 20).await;
+        let older = metadata::read(&tables.client, TABLE_ITEM).await.expect("it is stored");
+        enlarge(&tables, 0).await;
+        dies_after(&tables, 2, writes).await;
+        let before = pages(&tables).await;
         if is_older {
-            metadata::put_back(&fixture.client, older).await;
+            metadata::put_back(&tables.client, older).await;
         } else {
-            metadata::lose(&fixture.client, TABLE_ITEM).await;
+            metadata::lose(&tables.client, TABLE_ITEM).await;
         }
-        let rebuilder = fixture.instance(3);
-        rebuilder.claim_for_rebuild(soon()).await.expect("claimed");
-        assert_eq!(fixture.pages().await, before, "{about}");
-        rebuilder.rebuild_directory(soon()).await.expect("rebuilt");
-        assert_eq!(fixture.pages().await, (8, false), "{about}");
+        let rebuilder = tables.instance(3);
+        rebuilder.until(soon()).claim_for_rebuild().await.expect("claimed");
+        assert_eq!(pages(&tables).await, before, "{about}");
+        rebuilder.until(soon()).rebuild_directory(&Survey::default()).await.expect("rebuilt");
+        assert_eq!(pages(&tables).await, (8, false), "{about}");
         // An instance from before the loss learns of each change.
-        rebuilder.set_shards(&key(), count(8), soon()).await.expect("grown");
+        rebuilder.until(soon()).grow(&key(), count(8)).await.expect("grown");
         store(&rebuilder, numbered(10..40), 2, &mut expected).await;
-        for table in [&old, &fixture.instance(4)] {
+        for table in [&old, &tables.instance(4)] {
             assert_finds(table, &expected, &about).await;
         }
     }
@@ -112,19 +111,19 @@ async fn a_rebuild_finds_the_pages_without_the_table_item() {
 /// A page of another secret lists other keys.
 #[tokio::test(start_paused = true)]
 async fn pages_that_were_made_anew_are_not_read_by_the_former_secret() {
-    let (fixture, old, mut expected) = Fixture::grown(4, 20).await;
-    metadata::lose(&fixture.client, TABLE_ITEM).await;
+    let (tables, old, mut expected) = grown(4, 20).await;
+    metadata::lose(&tables.client, TABLE_ITEM).await;
     for page in 0..PAGES {
-        metadata::lose(&fixture.client, &page_copy(page, 0)).await;
+        metadata::lose(&tables.client, &page_copy(page, 0)).await;
     }
-    let rebuilder = fixture.instance(2);
-    rebuilder.claim_for_rebuild(soon()).await.expect("claimed");
-    let table = metadata::read(&fixture.client, TABLE_ITEM).await.expect("it is stored");
+    let rebuilder = tables.instance(2);
+    rebuilder.until(soon()).claim_for_rebuild().await.expect("claimed");
+    let table = metadata::read(&tables.client, TABLE_ITEM).await.expect("it is stored");
     assert_ne!(number_of(&table, "seed"), DIVISION.seed, "no page knows it");
-    rebuilder.rebuild_directory(soon()).await.expect("rebuilt");
-    rebuilder.set_shards(&key(), count(8), soon()).await.expect("grown");
+    rebuilder.until(soon()).rebuild_directory(&Survey::default()).await.expect("rebuilt");
+    rebuilder.until(soon()).grow(&key(), count(8)).await.expect("grown");
     store(&rebuilder, numbered(10..40), 2, &mut expected).await;
-    for table in [&old, &fixture.instance(3)] {
+    for table in [&old, &tables.instance(3)] {
         assert_finds(table, &expected, "made anew").await;
     }
 }

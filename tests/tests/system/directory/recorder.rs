@@ -1,44 +1,31 @@
 //! A recorder of the product's metrics.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use metrics::{
-    Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
-    SharedString, Unit,
+    Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };
 
-/// The values of the product's metrics, by name.
+/// The values of histograms, and a 1 for each use of a counter, with their names.
 #[derive(Debug, Default, Clone)]
-pub(super) struct MetricRecorder(Arc<Mutex<BTreeMap<String, Arc<Values>>>>);
-
-#[derive(Debug, Default)]
-struct Values(Mutex<Vec<f64>>);
+pub(super) struct MetricRecorder(Arc<Mutex<Vec<(String, f64)>>>);
 
 impl MetricRecorder {
     pub(super) fn of(&self, name: &str) -> Vec<f64> {
-        self.named(name).0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let values = self.0.lock().expect("no panic");
+        values.iter().filter(|(of, _)| of == name).map(|(_, value)| *value).collect()
     }
 
-    fn named(&self, name: &str) -> Arc<Values> {
-        let mut metrics = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(metrics.entry(name.to_owned()).or_default())
-    }
-}
-
-impl CounterFn for Values {
-    fn increment(&self, value: u64) {
-        self.record(value as f64);
-    }
-
-    fn absolute(&self, value: u64) {
-        self.record(value as f64);
+    fn note(&self, name: &str, value: f64) {
+        self.0.lock().expect("no panic").push((name.to_owned(), value));
     }
 }
 
-impl HistogramFn for Values {
+struct Named(MetricRecorder, String);
+
+impl HistogramFn for Named {
     fn record(&self, value: f64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(value);
+        self.0.note(&self.1, value);
     }
 }
 
@@ -50,7 +37,8 @@ impl Recorder for MetricRecorder {
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        Counter::from_arc(self.named(key.name()))
+        self.note(key.name(), 1.0);
+        Counter::noop()
     }
 
     fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
@@ -58,6 +46,6 @@ impl Recorder for MetricRecorder {
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-        Histogram::from_arc(self.named(key.name()))
+        Histogram::from_arc(Arc::new(Named(self.clone(), key.name().to_owned())))
     }
 }

@@ -10,15 +10,7 @@ use system_tests::{Fate, Tables, Wire, config, partition_key, soon, valued_item}
 use tokio::time::{Instant, sleep};
 
 use super::{KEY, reads_of};
-
-const ROUND_TRIP: Duration = Duration::from_millis(3);
-
-async fn distant() -> (TableEngine, Wire) {
-    let tables = Tables { service_time: ROUND_TRIP, ..Tables::claimed(config()).await };
-    let (table, wire) = tables.wired(1, |_| Fate::Pass);
-    table.claim_mode(soon()).await.expect("it agrees");
-    (table, wire)
-}
+use crate::costs::{Counted, ROUND_TRIP};
 
 fn pages_read(wire: &Wire) -> usize {
     (0..PAGES).map(|page| reads_of(wire, &page_copy(page, 0))).sum()
@@ -33,7 +25,7 @@ async fn write(table: &TableEngine, key: &str) -> Duration {
 #[tokio::test(start_paused = true)]
 async fn a_busy_instance_reads_a_page_once_a_lease_and_never_waits() {
     const SECONDS: u64 = 60;
-    let (table, wire) = distant().await;
+    let Counted { table, wire, .. } = Counted::new().await;
     write(&table, KEY).await;
     let (began, mut slowest) = (Instant::now(), Duration::ZERO);
     while began.elapsed() < Duration::from_secs(SECONDS) {
@@ -53,7 +45,7 @@ async fn a_busy_instance_reads_a_page_once_a_lease_and_never_waits() {
 /// then.
 #[tokio::test(start_paused = true)]
 async fn a_renewed_page_arrives_before_the_response_that_follows_it() {
-    let (table, wire) = distant().await;
+    let Counted { table, wire, .. } = Counted::new().await;
     write(&table, KEY).await;
     sleep(Duration::from_millis(900)).await;
     let before = pages_read(&wire);

@@ -1,25 +1,22 @@
 //! Requests that are applied twice, the second time long after their repetition was acknowledged.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sharding::{Conditions, ETags, Merge, Patch, TableConfig, Value};
 use system_tests::{Call, Fate, numbered, scan_stored, soon, sort_key};
 use tokio::time::sleep;
 
-use crate::one_key::{fixture, fixture_over, item, key};
+use crate::one_key::{fixture, fixture_over, get, item, key};
 
 /// The time until the first attempt arrives: within the validity of its signature, and after the
 /// drain has ended.
 const LATE: Duration = Duration::from_secs(850);
 
-/// The next put is late, once this is armed.
-fn late_once(armed: &Arc<AtomicBool>) -> impl Fn(&Call) -> Fate + Send + Sync + use<> {
-    let armed = Arc::clone(armed);
-    move |call| {
-        let is_put = call.to_items && call.operation == "PutItem";
-        if is_put && armed.swap(false, Ordering::Relaxed) { Fate::Late(LATE) } else { Fate::Pass }
+/// The first put is late.
+fn late(call: &Call) -> Fate {
+    match (call.to_items, call.operation.as_str(), call.before) {
+        (true, "PutItem", 0) => Fate::Late(LATE),
+        _ => Fate::Pass,
     }
 }
 
@@ -34,16 +31,14 @@ async fn a_late_first_attempt_does_not_bring_a_deleted_item_back() {
     let add = Patch { add, ..Patch::default() };
     let rows = [(None, false), (None, true), (Some(merge), false), (Some(add), false)];
     for (patch, is_written_again) in rows {
-        let armed = Arc::new(AtomicBool::new(true));
         let expires = |of_table: &mut TableConfig| of_table.ttl_attribute = Some("expires".into());
-        let fixture = fixture_over(late_once(&armed), expires).await;
+        let fixture = fixture_over(late, expires).await;
         let (key, sort_key) = (key(), sort_key("order-1"));
         let delete = async || {
             fixture.table.delete(&key, &sort_key, soon()).await.expect("deleted");
             scan_stored(&fixture.tables.client).await
         };
         fixture.table.put(&item("order-1", 1), soon()).await.expect("stored");
-        assert!(!armed.load(Ordering::Relaxed), "the first attempt is under way");
         if let Some(patch) = &patch {
             let none = Conditions::default();
             let updated = fixture.table.update((&key, &sort_key), patch, &none, None, soon()).await;
@@ -58,7 +53,7 @@ async fn a_late_first_attempt_does_not_bring_a_deleted_item_back() {
         assert_eq!(stored.len(), 1, "{patch:?}, written again: {is_written_again}");
         assert_eq!(stored[0].get("expires"), stored[0].get("_sh:l"), "{patch:?}: it ends");
         sleep(LATE + Duration::from_secs(10)).await;
-        assert_eq!(fixture.get("order-1").await, None, "{patch:?}");
+        assert_eq!(get(&fixture.table, "order-1").await, None, "{patch:?}");
         // Later, deletions leave nothing again.
         sleep(LATE).await;
         fixture.table.put(&item("order-1", 3), soon()).await.expect("stored");
@@ -71,8 +66,7 @@ async fn deletions_leave_tombstones_for_a_while_after_a_settle() {
     let fixture = fixture(|_| {}).await;
     fixture.store(numbered(0..40)).await;
     fixture.grow(8).await;
-    fixture.store(numbered(40..60)).await;
-    fixture.table.begin_settle(&key(), soon()).await.expect("it begins");
+    fixture.table.until(soon()).settle(&key()).await.expect("it begins");
     fixture.drain().await;
     // With a version, a deletion must not remove the item either.
     let (first, second) = (sort_key("order-0001"), sort_key("order-0002"));
@@ -81,11 +75,13 @@ async fn deletions_leave_tombstones_for_a_while_after_a_settle() {
     let tags = ETags::Of(vec![found.expect("an item").1]);
     let conditions = Conditions { matches: Some(tags), differs: None };
     fixture.table.delete_if(&key(), &second, &conditions, soon()).await.expect("deleted");
-    assert_eq!((fixture.stored().await, fixture.all().await.len()), (60, 58));
-    // They hide nothing from a creation, and a later put replaces one.
+    assert_eq!((fixture.stored().await, fixture.all().await.len()), (40, 38));
+    // They hide nothing from a creation, which replaces one. The purge removes the other.
     fixture.table.create(&item("order-0001", 5), None, soon()).await.expect("created");
-    fixture.purge().await;
-    assert_eq!((fixture.stored().await, fixture.all().await.len()), (59, 59));
+    fixture.wait_out_the_change().await;
+    fixture.wait_out_the_change().await;
+    fixture.drain().await;
+    assert_eq!((fixture.stored().await, fixture.all().await.len()), (39, 39));
     fixture.table.delete(&key(), &first, soon()).await.expect("deleted");
-    assert_eq!((fixture.stored().await, fixture.all().await.len()), (58, 58));
+    assert_eq!((fixture.stored().await, fixture.all().await.len()), (38, 38));
 }

@@ -8,7 +8,7 @@ use sharding::maintenance::Drained;
 use system_tests::{count, numbered, soon};
 use tokio::time::sleep;
 
-use crate::one_key::{Fixture, fixture, item, key};
+use crate::one_key::{Fixture, fixture, item, key, shards};
 
 /// A key of eight shards whose items may expire.
 async fn expiring() -> Fixture {
@@ -26,14 +26,14 @@ async fn put(fixture: &Fixture, text: &str, expires: u64) {
 #[tokio::test(start_paused = true)]
 async fn what_expires_is_not_moved() {
     let fixture = expiring().await;
-    let began = fixture.metadata().await.last_updated;
+    let began = shards(&fixture.table).await.last_updated;
     for (index, text) in numbered(0..90).enumerate() {
         // One third has expired, one third expires within the hour, and one third stays for years.
         let expires = [began.saturating_sub(100), began + 3_000, began + 100_000_000][index % 3];
         put(&fixture, &text, expires).await;
     }
     let before = fixture.by_shard().await;
-    fixture.table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
+    fixture.table.until(soon()).shrink(&key(), count(1)).await.expect("it begins");
     let reports = fixture.drain().await;
     assert!(reports.contains(&Drained::Waiting { until: began + 3_000 }), "{reports:?}");
     let after = fixture.by_shard().await;
@@ -47,14 +47,14 @@ async fn what_expires_is_not_moved() {
 #[tokio::test(start_paused = true)]
 async fn old_copies_of_items_written_again_stay_until_their_expiry() {
     let fixture = expiring().await;
-    let expires = fixture.metadata().await.last_updated + 3_000;
+    let expires = shards(&fixture.table).await.last_updated + 3_000;
     for text in numbered(0..40) {
         put(&fixture, &text, expires).await;
     }
     let before = fixture.by_shard().await;
-    fixture.table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
+    fixture.table.until(soon()).shrink(&key(), count(1)).await.expect("it begins");
     fixture.wait_out_the_change().await;
-    let drained = fixture.table.drain(&key(), soon()).await.expect("a response");
+    let drained = fixture.table.until(soon()).drain(&key(), &[]).await.expect("a response");
     assert_eq!(drained, Drained::Waiting { until: expires }, "nothing is moved");
     // A read that began now may have read shard 1 already. It finds the items on other shards, and
     // must continue to find them.
@@ -62,7 +62,7 @@ async fn old_copies_of_items_written_again_stay_until_their_expiry() {
         put(&fixture, &text, expires).await;
     }
     while fixture.tables.clock.now().epoch_seconds() < expires - 70 {
-        fixture.table.drain(&key(), soon()).await.expect("a response");
+        fixture.table.until(soon()).drain(&key(), &[]).await.expect("a response");
         let now = fixture.by_shard().await;
         for (shard, texts) in before.iter().filter(|(shard, _)| **shard > 1) {
             assert_eq!(now.get(shard), Some(texts), "shard {shard}");
@@ -76,7 +76,7 @@ async fn old_copies_of_items_written_again_stay_until_their_expiry() {
 #[tokio::test(start_paused = true)]
 async fn an_item_that_is_prolonged_repeatedly_is_moved_in_the_end() {
     let fixture = expiring().await;
-    let begun = fixture.metadata().await.last_updated;
+    let begun = shards(&fixture.table).await.last_updated;
     let started = tokio::time::Instant::now();
     let prolong_all = async || {
         for text in numbered(0..30) {
@@ -84,10 +84,10 @@ async fn an_item_that_is_prolonged_repeatedly_is_moved_in_the_end() {
         }
     };
     prolong_all().await;
-    fixture.table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
+    fixture.table.until(soon()).shrink(&key(), count(1)).await.expect("it begins");
     loop {
         assert!(started.elapsed() < Duration::from_secs(3 * 3_600), "the drain does not end");
-        match fixture.table.drain(&key(), soon()).await.expect("the tables respond") {
+        match fixture.table.until(soon()).drain(&key(), &[]).await.expect("the tables respond") {
             Drained::Done { .. } => break,
             Drained::Nothing => panic!("no other instance drains"),
             Drained::Waiting { .. } | Drained::Working { .. } => {}

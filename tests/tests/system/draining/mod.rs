@@ -15,18 +15,15 @@ use tokio::time::sleep;
 
 use crate::one_key::{fixture, key};
 
-/// An instance's knowledge of moved items is in its memory only. So an instance that takes over
-/// reads the places itself, and does so only when the first one seems to have stopped.
 #[tokio::test(start_paused = true)]
-async fn an_instance_that_takes_a_drain_over_makes_its_own_pass() {
+async fn a_drain_is_taken_over_once_its_instance_seems_to_have_stopped() {
     let fixture = fixture(|_| {}).await;
     fixture.store(numbered(0..80)).await;
     fixture.grow(8).await;
-    fixture.table.begin_settle(&key(), soon()).await.expect("it begins");
-    let first = fixture.table.clone();
-    let second = fixture.another_instance();
+    fixture.table.until(soon()).settle(&key()).await.expect("it begins");
+    let (first, second) = (fixture.table.clone(), fixture.another_instance());
     let on = async |table: &TableEngine| {
-        let drained = table.drain(&key(), soon()).await.expect("the tables respond");
+        let drained = table.until(soon()).drain(&key(), &[]).await.expect("the tables respond");
         let Drained::Waiting { until } = drained else { panic!("{drained:?}") };
         until
     };
@@ -40,15 +37,14 @@ async fn an_instance_that_takes_a_drain_over_makes_its_own_pass() {
     until(first_is_away).await;
     let copied = fixture.by_shard().await;
     let its_reads_have_ended = on(&second).await;
-    assert!(its_reads_have_ended >= now() + fixture.table.config().drain.wait_for_reads.as_secs());
     let kept = fixture.by_shard().await;
     assert_eq!(kept, copied, "an instance deletes nothing that only another one has read");
     assert!(on(&first).await > its_reads_have_ended, "the first leaves the key to the second");
     until(its_reads_have_ended).await;
     until(on(&second).await).await;
-    let done = first.drain(&key(), soon()).await.expect("the tables respond");
+    let done = first.until(soon()).drain(&key(), &[]).await.expect("the tables respond");
     assert!(matches!(done, Drained::Done { .. }), "any instance may make the last read: {done:?}");
-    fixture.assert_all_are_at_home(80).await;
+    assert_eq!((fixture.stored().await, fixture.all().await.len()), (80, 80));
 }
 
 #[tokio::test(start_paused = true)]
@@ -65,7 +61,7 @@ async fn a_key_shrinks_under_every_placement() {
         fixture.grow(9).await;
         fixture.store(numbered(40..160)).await;
         for to in [5, 1] {
-            fixture.table.begin_shrink(&key(), count(to), soon()).await.expect("it begins");
+            fixture.table.until(soon()).shrink(&key(), count(to)).await.expect("it begins");
             fixture.drain().await;
             sleep(Duration::from_secs(5)).await;
             let shards = fixture.by_shard().await;
@@ -79,16 +75,16 @@ async fn a_key_shrinks_under_every_placement() {
 #[tokio::test(start_paused = true)]
 async fn a_drain_that_cannot_begin_is_rejected() {
     let fixture = fixture(|_| {}).await;
-    let refused = fixture.table.begin_shrink(&key(), count(1), soon()).await;
+    let refused = fixture.table.until(soon()).shrink(&key(), count(1)).await;
     let is_refused = matches!(refused, Err(DrainRefused::NotLower { .. }));
     assert!(is_refused, "a key without metadata: {refused:?}");
     fixture.grow(4).await;
-    let refused = fixture.table.begin_shrink(&key(), count(4), soon()).await;
+    let refused = fixture.table.until(soon()).shrink(&key(), count(4)).await;
     assert!(matches!(refused, Err(DrainRefused::NotLower { .. })), "{refused:?}");
-    fixture.table.begin_shrink(&key(), count(2), soon()).await.expect("it begins");
+    fixture.table.until(soon()).shrink(&key(), count(2)).await.expect("it begins");
     for refused in [
-        fixture.table.begin_shrink(&key(), count(1), soon()).await,
-        fixture.table.begin_settle(&key(), soon()).await,
+        fixture.table.until(soon()).shrink(&key(), count(1)).await,
+        fixture.table.until(soon()).settle(&key()).await,
     ] {
         assert!(matches!(refused, Err(DrainRefused::Busy(_))), "{refused:?}");
     }
@@ -98,7 +94,7 @@ async fn a_drain_that_cannot_begin_is_rejected() {
         let set = |table: &mut TableConfig| (table.placement, table.writes) = (placement, writes);
         let appends = self::fixture(set).await;
         appends.grow(4).await;
-        let refused = appends.table.begin_settle(&key(), soon()).await;
+        let refused = appends.table.until(soon()).settle(&key()).await;
         let is_refused = matches!(refused, Err(DrainRefused::NoHomes));
         assert!(is_refused, "{placement:?} {writes:?}: {refused:?}");
     }

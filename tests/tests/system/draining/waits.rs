@@ -33,9 +33,10 @@ async fn with_short_waits_a_shrink_is_short_and_no_old_view_is_used() {
         // Another instance, with its own views.
         let other = fixture.another_instance();
         other.put(&item("order-9999", 1), soon()).await.expect("stored");
-        fixture.table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
+        fixture.table.until(soon()).shrink(&key(), count(1)).await.expect("it begins");
         let began = Instant::now();
-        let drain = async || fixture.table.drain(&key(), soon()).await.expect("a response");
+        let drain =
+            async || fixture.table.until(soon()).drain(&key(), &[]).await.expect("a response");
         while !matches!(drain().await, Drained::Done { .. }) {
             sleep(Duration::from_secs(1)).await;
         }
@@ -78,10 +79,10 @@ async fn a_page_that_moves_for_longer_than_a_lease_is_still_moved() {
     .await;
     fixture.grow(2).await;
     fixture.store(numbered(0..300)).await;
-    fixture.table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
+    fixture.table.until(soon()).shrink(&key(), count(1)).await.expect("it begins");
     let on = async || {
         let long = Deadline::now() + Duration::from_secs(100);
-        fixture.table.drain(&key(), long).await.expect("the tables respond")
+        fixture.table.until(long).drain(&key(), &[]).await.expect("the tables respond")
     };
     for what in ["requests of the previous era", "reads"] {
         let drained = on().await;

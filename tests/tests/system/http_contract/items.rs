@@ -9,7 +9,8 @@ use super::{JSON, start};
 async fn numbers_and_types_that_json_lacks_come_back_digit_for_digit() {
     let edition = start(config()).await;
     let attributes = concat!(
-        r#"{"binary":{"$binary":"AAEC/w=="},"binary_set":{"$binary_set":["AA==","AQ=="]},"empty":"","empty_list":[],"empty_map":{},"#,
+        r#"{"zero":0e999,"two":{"$a":1,"$b":2},"inner":{"$map":{"$map":{"$map":{"$b":[{"$map":{"$c":{}}}]}}}},"#,
+        r#""text":"\u0000\"\\💥","binary":{"$binary":"AAEC/w=="},"binary_set":{"$binary_set":["AA==","AQ=="]},"empty":"","empty_list":[],"empty_map":{},"#,
         r#""exact":12345678901234567890123456789012345678,"map":{"$map":{"$binary":"a name"}},"negative":-0.00000000000000000000000000000000000001,"#,
         r#""nested":{"l":[null,true,{"x":[1.5,""]}]},"number_set":{"$number_set":[1,2]},"small":1e-130,"string_set":{"$string_set":["a","b"]}}"#
     );
@@ -22,6 +23,10 @@ async fn numbers_and_types_that_json_lacks_come_back_digit_for_digit() {
         r#""exact":12345678901234567890123456789012345678"#,
         r#""map":{"$map":{"$binary":"a name"}}"#,
         r#""nested":{"l":[null,true,{"x":[1.5,""]}]}"#,
+        r#""zero":0}"#,
+        r#""two":{"$a":1,"$b":2}"#,
+        r#""inner":{"$map":{"$map":{"$map":{"$b":[{"$map":{"$c":{}}}]}}}}"#,
+        r#""text":"\u0000\"\\💥""#,
     ] {
         assert!(text.contains(part), "{part} is not in {text}");
     }

@@ -48,7 +48,7 @@ fn number_table() -> TableConfig {
 }
 
 async fn set_shards(edition: &TestEdition, key: &str, to: u32) {
-    edition.table().set_shards(&partition_key(key), count(to), soon()).await.expect("scaled");
+    edition.table().until(soon()).grow(&partition_key(key), count(to)).await.expect("scaled");
 }
 
 fn json_body(value: &Value) -> Option<Vec<u8>> {

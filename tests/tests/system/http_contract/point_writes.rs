@@ -92,7 +92,7 @@ async fn an_idempotency_key_makes_repeated_posts_one_item() {
 #[tokio::test]
 async fn a_create_only_post_knows_its_own_earlier_attempt() {
     let edition = start(config()).await;
-    let (mine, yours) = ([("idempotency-key", "mine")], [("idempotency-key", "yours")]);
+    let (mine, yours) = ([("idempotency-key", "a:mine")], [("idempotency-key", "yours")]);
     assert_eq!(create(&edition, "s", 1, &mine).await.status, 201);
     assert_eq!(create(&edition, "s", 1, &mine).await.status, 201, "the same request");
     for more in [&yours[..], &[]] {

@@ -21,7 +21,7 @@ async fn responses_with(error_body: &'static str) -> Vec<(String, Response)> {
     let error: Value = serde_json::from_str(error_body).expect("JSON");
     let shut: Arc<AtomicBool> = Arc::default();
     let is_shut = Arc::clone(&shut);
-    let services = Services::start_by_body(&server, move |_, body| {
+    let services = Services::start(&server, move |_, body| {
         // A write first needs a view, so the metadata stays readable.
         let about_items = !String::from_utf8_lossy(body).contains("-metadata\"");
         (is_shut.load(Ordering::Relaxed) && about_items).then(|| (400, error.clone()))
@@ -48,8 +48,6 @@ async fn responses_with(error_body: &'static str) -> Vec<(String, Response)> {
     let responses = join_all(sent).await;
     shut.store(false, Ordering::Relaxed);
     assert!(edition.read_all("k", "&consistent=true").await.0.is_empty(), "nothing may be stored");
-    edition.stop().await;
-    behind.stop().await;
     let routes = requests.iter().map(|(method, path, ..)| format!("{method} {path}"));
     routes.zip(responses).collect()
 }

@@ -96,6 +96,7 @@ async fn wrong_parameters_are_reported_by_name() {
         ("/items?partition_key=a&partition_key=a", 400, "repeated_parameter", "partition_key"),
         ("/items?partition_key=%FF", 400, "invalid_encoding", "partition_key"),
         ("/items?partition_key=%4", 400, "invalid_encoding", "partition_key"),
+        ("/items?partition_key=%zz", 400, "invalid_encoding", "partition_key"),
         ("/items?partition_key=a&cursor=", 400, "invalid_cursor", "cursor"),
         ("/items?partition_key=a&cursor=made-up", 400, "invalid_cursor", "cursor"),
         (&foreign, 400, "invalid_cursor", "cursor"),

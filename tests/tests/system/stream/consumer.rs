@@ -1,18 +1,14 @@
 //! The consumer of the stream, and a broken one that the test must detect.
 
-use std::collections::{BTreeMap, HashMap};
-use std::num::NonZeroUsize;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use serde_json::{Value as Json, json};
 use sharding::internal::{Clock, TableEngine};
-use sharding_stream::{
-    Change, ChangeTracker, Decoded, Reading, StreamDecoder, StreamError, Tracked, WidthHistory,
-};
+use sharding_stream::{Change, Decoded, StreamDecoder, StreamError, WidthHistory};
 use system_tests::{soon, value_of};
 use tokio::time::sleep;
 
@@ -30,16 +26,15 @@ pub(super) struct Consumer {
     decoder: StreamDecoder,
     stream: Arc<Stream>,
     widths: Option<WidthHistory>,
-    tracker: ChangeTracker,
+    /// What identifies each change that was taken, with its sort key.
+    seen: HashSet<(String, String)>,
     rng: StdRng,
-    is_kinesis: bool,
     /// The number of delivered records of each stored key.
     delivered: HashMap<String, usize>,
     /// The decision about each record, by its number in the stream.
     pub(super) decided: BTreeMap<String, Decoded>,
     pub(super) taken: Taken,
     pub(super) repeated: u64,
-    pub(super) late: u64,
     pub(super) ambiguous: u64,
 }
 
@@ -50,14 +45,12 @@ impl Consumer {
             decoder: run.decoder(),
             stream: Arc::clone(&run.stream),
             widths: None,
-            tracker: ChangeTracker::new(NonZeroUsize::new(100_000).expect("it is not 0")),
+            seen: HashSet::new(),
             rng: StdRng::seed_from_u64(run.seed ^ 0xC0),
-            is_kinesis: run.seed % 2 == 1,
             delivered: HashMap::new(),
             decided: BTreeMap::new(),
             taken: Taken::new(),
             repeated: 0,
-            late: 0,
             ambiguous: 0,
         }
     }
@@ -97,13 +90,7 @@ impl Consumer {
                 records[..done].iter().rev().take_while(|made| made.at + MOST_LAG > now).count();
             let again =
                 if self.rng.random_bool(0.3) { self.rng.random_range(0..6).min(recent) } else { 0 };
-            let mut batch: Vec<Arc<Made>> = records[done - again..upto].to_vec();
-            if self.is_kinesis {
-                for at in (1..batch.len()).rev() {
-                    batch.swap(at, self.rng.random_range(0..=at));
-                }
-            }
-            for made in &batch {
+            for made in &records[done - again..upto] {
                 self.take(made).await;
             }
             self.delivered.insert(stored_key, upto);
@@ -111,10 +98,9 @@ impl Consumer {
     }
 
     async fn take(&mut self, made: &Made) {
-        let record = if self.is_kinesis { as_kinesis(made) } else { made.json.clone() };
         let decoded = loop {
-            let Reading::Item(record) =
-                self.decoder.read(&record).unwrap_or_else(|error| panic!("{error}: {record}"))
+            let Some(record) =
+                self.decoder.read(&made.json).unwrap_or_else(|error| panic!("{error}: {made:?}"))
             else {
                 return;
             };
@@ -122,7 +108,8 @@ impl Consumer {
                 Some(widths) => widths,
                 None => {
                     let read_at = self.stream.clock.now().wall.as_secs();
-                    let metadata = self.table.shards(&key(), soon()).await.expect("metadata");
+                    let metadata =
+                        self.table.until(soon()).metadata(&key()).await.expect("metadata");
                     WidthHistory::of(metadata.as_ref(), self.table.config(), read_at)
                 }
             };
@@ -134,9 +121,9 @@ impl Consumer {
         };
         self.decided.insert(identity(made), decoded.clone());
         let change = match decoded {
-            Decoded::Internal(_) => return,
+            Decoded::Internal => return,
             Decoded::Change(change) => change,
-            Decoded::Ambiguous(change, _) => {
+            Decoded::Ambiguous(change) => {
                 self.ambiguous += 1;
                 let stored = self.table.get(&key(), &change.sort_key, true, soon()).await;
                 let stored = stored.expect("a response");
@@ -147,12 +134,15 @@ impl Consumer {
             }
             other => panic!("{other:?}"),
         };
-        let tracked = self.tracker.see(&change);
-        if tracked == Tracked::Duplicate {
-            self.repeated += 1;
-        } else {
-            self.late += u64::from(tracked == Tracked::Late);
+        // A removal has one record, and a copy that expires later has another. Both end the item.
+        let what = match change.version {
+            Some(version) if change.new.is_none() => format!("end of {version}"),
+            Some(_) | None => change.position.to_string(),
+        };
+        if self.seen.insert((change.sort_key.to_string(), what)) {
             note(&mut self.taken, &change);
+        } else {
+            self.repeated += 1;
         }
     }
 }
@@ -167,38 +157,22 @@ fn identity(made: &Made) -> String {
     made.json["dynamodb"]["SequenceNumber"].as_str().expect("a number").to_owned()
 }
 
-/// The record in a Kinesis data stream, without the sequence number of DynamoDB Streams.
-fn as_kinesis(made: &Made) -> Json {
-    let mut inner = made.json.clone();
-    let dynamodb = inner["dynamodb"].as_object_mut().expect("an object");
-    dynamodb.remove("SequenceNumber");
-    dynamodb.remove("StreamViewType");
-    let micros = u64::try_from(made.at.as_micros()).expect("it fits");
-    dynamodb.insert("ApproximateCreationDateTime".into(), json!(micros));
-    dynamodb.insert("ApproximateCreationDateTimePrecision".into(), json!("MICROSECOND"));
-    inner["tableName"] = json!("items");
-    let data = aws_smithy_types::base64::encode(inner.to_string());
-    json!({"eventSource": "aws:kinesis", "kinesis": {"data": data, "sequenceNumber": identity(made)}})
-}
-
 /// Checks that a consumer that is hours behind makes the same decisions, or reports that it cannot.
 pub(super) async fn is_never_wrong_behind(run: &Run, consumer: &Consumer) {
     let (decoder, table) = (run.decoder(), run.instance(91, 0.0));
-    let metadata = table.shards(&key(), soon()).await.expect("metadata");
+    let metadata = table.until(soon()).metadata(&key()).await.expect("metadata");
     let now = run.stream.clock.now().wall.as_secs();
     let widths = WidthHistory::of(metadata.as_ref(), table.config(), now);
     for made in run.stream.records() {
-        let record = if consumer.is_kinesis { as_kinesis(&made) } else { made.json.clone() };
-        let Ok(Reading::Item(record)) = decoder.read(&record) else { continue };
+        let Ok(Some(record)) = decoder.read(&made.json) else { continue };
         let now = decoder.decode(record, &widths).expect("widths of now");
         let then = &consumer.decided[&identity(&made)];
         let same = match (&now, then) {
-            (Decoded::Ambiguous(..), _) => true,
-            (Decoded::Internal(now), Decoded::Internal(then)) => now == then,
+            (Decoded::Ambiguous(..), _) | (Decoded::Internal, Decoded::Internal) => true,
             (Decoded::Change(now), Decoded::Change(then)) => {
                 now.kind == then.kind && now.version == then.version
             }
-            (Decoded::Internal(_) | Decoded::Change(_) | _, _) => false,
+            (Decoded::Internal | Decoded::Change(_) | _, _) => false,
         };
         assert!(same, "{now:?} was {then:?}: {made:?}");
     }
@@ -209,7 +183,7 @@ pub(super) fn without_widths(run: &Run) -> Taken {
     let (decoder, mut taken) = (run.decoder(), Taken::new());
     let never = WidthHistory::never_grown(&run.tables.config, u64::MAX);
     for made in run.stream.records() {
-        let Ok(Reading::Item(record)) = decoder.read(&made.json) else { continue };
+        let Ok(Some(record)) = decoder.read(&made.json) else { continue };
         if let Ok(Decoded::Change(change)) = decoder.decode(record, &never) {
             note(&mut taken, &change);
         }

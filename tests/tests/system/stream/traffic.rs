@@ -86,17 +86,17 @@ pub(super) async fn rescale(tables: [TableEngine; 2], until: Instant, seed: u64)
     let mut drains = 0;
     while Instant::now() < until {
         let table = &tables[rng.random_range(0..2usize)];
-        let known = table.shards(&key(), soon()).await.expect("metadata");
+        let known = table.until(soon()).metadata(&key()).await.expect("metadata");
         let now = known.map_or(1, |known| known.number_of_shards.get());
         // A rejected change is skipped, because another change is in progress.
         match rng.random_range(0..4) {
             0 if now > 1 => {
-                drop(table.begin_shrink(&key(), count(rng.random_range(1..now)), soon()).await)
+                drop(table.until(soon()).shrink(&key(), count(rng.random_range(1..now))).await)
             }
-            1 | 2 => drop(table.begin_settle(&key(), soon()).await),
+            1 | 2 => drop(table.until(soon()).settle(&key()).await),
             _ => {
                 let to = count((now + rng.random_range(1..5)).min(12));
-                drop(table.set_shards(&key(), to, soon()).await);
+                drop(table.until(soon()).grow(&key(), to).await);
             }
         }
         // Most drains end. The next change cuts the others off.
@@ -104,7 +104,8 @@ pub(super) async fn rescale(tables: [TableEngine; 2], until: Instant, seed: u64)
         let next = Instant::now() + Duration::from_secs(rest);
         while Instant::now() < next {
             let drained = tables[rng.random_range(0..2usize)]
-                .drain(&key(), Deadline::now() + Duration::from_secs(4))
+                .until(Deadline::now() + Duration::from_secs(4))
+                .drain(&key(), &[])
                 .await;
             match drained.expect("the tables respond") {
                 Drained::Done { .. } => {

@@ -1,18 +1,17 @@
 //! Reading: a page over all shards, or one item from all its places.
 
-pub(in crate::engine) mod replicas;
-
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use metrics::histogram;
+use metrics::{counter, histogram};
 use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
+use crate::engine::environment::{Backoff, Environment};
 use crate::engine::error::ReadError;
-use crate::engine::retry::Backoff;
-use crate::engine::views::keys::KeyJob;
-use crate::engine::{Deadline, Inner, TableEngine, telemetry};
+use crate::engine::job::KeyJob;
+use crate::engine::{Deadline, Inner, TableEngine, locked};
 use crate::policy::capacity::CapacityScope;
 use crate::protocol::layout::FIRST_ERA;
 use crate::protocol::merge::{PageMerge, ShardPage, ShardPageRequest, Stored};
@@ -34,6 +33,10 @@ const PAGE_BYTES: usize = 2 * 1_024 * 1_024;
 const READ_UNIT_BYTES: f64 = 4_096.0;
 const MAX_ITEMS_OF_UNKNOWN_SIZE: usize = 200;
 const ASSUMED_ITEM_BYTES: f64 = 1_024.0;
+/// How long a read replica rests that was throttled.
+const THROTTLED_REST_PERIOD: Duration = Duration::from_secs(1);
+/// How long a replica rests that cannot be read, because it is still building or does not exist.
+const UNREADABLE_REST_PERIOD: Duration = Duration::from_secs(30);
 
 /// A page of items, in order, each sort key once.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -50,28 +53,19 @@ pub struct Page {
     pub consumed_capacity: f64,
 }
 
-/// The page of a query at a position.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PageAt {
-    /// The items as they were read: a page that ends before a position is read in reverse.
-    pub page: Page,
-    /// The page was read in reverse.
-    pub is_reversed: bool,
-    is_first: bool,
-}
-
-impl PageAt {
-    /// The positions of the next page and of the previous one, in the query's order.
-    pub fn neighbours(&self) -> (Option<Position>, Option<Position>) {
-        let first = self.page.items.first().map(|item| item.sort_key.clone());
-        let further = self.page.next.clone();
-        if self.is_reversed {
+impl Page {
+    /// The positions of the next page and of the previous one, in the query's order, if this one is
+    /// at `position`.
+    pub(crate) fn neighbours(&self, position: &Position) -> (Option<Position>, Option<Position>) {
+        let first = self.items.first().map(|item| item.sort_key.clone());
+        let further = self.next.clone();
+        if position.is_before {
             // An empty page before all items is followed by the first page.
             (Some(Position::after(first)), further.map(|place| Position::before(Some(place))))
         } else {
             // An empty page after all items is preceded by the last page.
             let next = further.map(|place| Position::after(Some(place)));
-            (next, (!self.is_first).then(|| Position::before(first)))
+            (next, position.place.is_some().then(|| Position::before(first)))
         }
     }
 }
@@ -90,26 +84,23 @@ impl TableEngine {
         Ok(page)
     }
 
-    /// Reads the page at a position: the first page without one. A page that ends before a sort key
-    /// is empty only if there are no items before that.
-    pub async fn page_at(
+    /// Reads the page at a position. One that ends before a sort key is read in reverse, and is
+    /// empty only if there are no items before that.
+    pub(crate) async fn page_at(
         &self,
         query: &PageQuery,
-        position: Option<Position>,
+        position: &Position,
         deadline: Deadline,
-    ) -> Result<PageAt, ReadError> {
-        let Position { place: after, is_before: is_reversed } =
-            position.unwrap_or_else(|| Position::after(query.after.clone()));
-        let is_first = !is_reversed && after.is_none();
-        let order = if is_reversed { query.order.reversed() } else { query.order };
+    ) -> Result<Page, ReadError> {
+        let Position { place: after, is_before } = position.clone();
+        let order = if is_before { query.order.reversed() } else { query.order };
         let mut query = PageQuery { after, order, ..query.clone() };
         loop {
             let page = self.query(&query, deadline).await?;
-            if is_reversed && page.items.is_empty() && page.next.is_some() {
-                query.after = page.next;
-                continue;
+            if !is_before || !page.items.is_empty() || page.next.is_none() {
+                return Ok(page);
             }
-            return Ok(PageAt { page, is_reversed, is_first });
+            query.after = page.next;
         }
     }
 
@@ -121,8 +112,8 @@ impl TableEngine {
         consistent: bool,
         deadline: Deadline,
     ) -> Result<Option<Item>, ReadError> {
-        let stored = self.get_stored(key, sort_key, consistent, deadline).await?;
-        Ok(stored.and_then(|stored| stored.item))
+        let found = self.get_tagged(key, sort_key, consistent, deadline).await?;
+        Ok(found.map(|(item, _)| item))
     }
 
     /// Reads one item, and its tag.
@@ -133,21 +124,6 @@ impl TableEngine {
         consistent: bool,
         deadline: Deadline,
     ) -> Result<Option<(Item, ETag)>, ReadError> {
-        let stored = self.get_stored(key, sort_key, consistent, deadline).await?;
-        Ok(stored.and_then(|Stored { version, item, .. }| {
-            let item = item?;
-            let tag = ETag::of(version, &item.attributes);
-            Some((item, tag))
-        }))
-    }
-
-    async fn get_stored(
-        &self,
-        key: &PartitionKey,
-        sort_key: &SortKey,
-        consistent: bool,
-        deadline: Deadline,
-    ) -> Result<Option<Stored<Item>>, ReadError> {
         let job = &self.inner.job(key, deadline);
         let target = GetTarget { partition_key: key, sort_key, consistent };
         let (found, is_native) = job
@@ -168,7 +144,11 @@ impl TableEngine {
             job.note_plain(sort_key, consistent);
         }
         job.end().await;
-        Ok(found)
+        Ok(found.and_then(|Stored { version, item, .. }| {
+            let item = item?;
+            let tag = ETag::of(version, &item.attributes);
+            Some((item, tag))
+        }))
     }
 }
 
@@ -196,13 +176,14 @@ impl<'a> PageRun<'a> {
             (known.item_bytes, known.spacing.clone())
         };
         let fitting = |bytes: f64| (PAGE_BYTES as f64 / bytes) as usize + 1;
+        let mut merge = PageMerge::new(query.limit, query.order, start);
+        merge.items_per_unit = READ_UNIT_BYTES / item_bytes.unwrap_or(ASSUMED_ITEM_BYTES);
+        merge.most = item_bytes.map_or(MAX_ITEMS_OF_UNKNOWN_SIZE, fitting);
+        merge.foresee(&spacing, query);
         Self {
             job,
             query: Arc::new(query.clone()),
-            merge: PageMerge::new(query.limit, query.order, start)
-                .with_items_per_unit(READ_UNIT_BYTES / item_bytes.unwrap_or(ASSUMED_ITEM_BYTES))
-                .sharing_at_most(item_bytes.map_or(MAX_ITEMS_OF_UNKNOWN_SIZE, fitting))
-                .with_forecast(&spacing, query),
+            merge,
             pages: JoinSet::new(),
             waiting: Vec::new(),
             consumed: 0.0,
@@ -222,7 +203,7 @@ impl<'a> PageRun<'a> {
                 // the new view.
                 let known = self.job.known_view();
                 self.ask(known.map_or(ShardCount::ONE, |view| view.layout.read_shards));
-                self.job.leased_or_new_view().await?
+                self.job.view().await?
             }
         };
         let now = inner.environment.now().epoch_seconds();
@@ -247,7 +228,7 @@ impl<'a> PageRun<'a> {
                 }
                 Ok(None) => break,
                 Err(_) => {
-                    telemetry::missed_deadline();
+                    counter!("ShardingDeadlineMisses").increment(1);
                     let why = "a shard did not respond in time";
                     failed = Some(TableError::Transient(why.into()));
                 }
@@ -367,7 +348,7 @@ impl KeyJob<'_> {
     }
 
     /// Whether the result of a read, up to this era, is correct. If not, the read repeats.
-    pub(crate) async fn is_correct(
+    pub async fn is_correct(
         &self,
         began: Moment,
         era: u64,
@@ -410,8 +391,7 @@ impl KeyJob<'_> {
             Some(view) => candidates_by(&view),
             None => BTreeSet::from([ShardNumber::FIRST]),
         };
-        let (first, view) =
-            tokio::join!(self.get_newest(target, &known), self.leased_or_new_view());
+        let (first, view) = tokio::join!(self.get_newest(target, &known), self.view());
         let (first, view) = (first?, view?);
         let candidates = candidates_by(&view);
         if !known.is_subset(&candidates) {
@@ -453,6 +433,50 @@ impl KeyJob<'_> {
             if !backoff.pause(&inner.environment, *deadline).await {
                 return Err(TableError::Capacity(CapacityScope::Unknown));
             }
+        }
+    }
+}
+
+/// Read replicas: indexes with the table's own keys. They share its eventually consistent page
+/// queries. An index has its own partitions, so every replica adds as much read capacity to a hot
+/// key as the table has. A replica that is throttled or still building rests for a while, and the
+/// table serves its queries.
+#[derive(Debug, Default)]
+pub(crate) struct Replicas {
+    /// The indexes, each with the instant of the monotonic clock until which it rests.
+    indexes: Mutex<Vec<(String, Duration)>>,
+}
+
+impl Replicas {
+    pub(crate) fn new(names: &[String]) -> Self {
+        let indexes = names.iter().map(|name| (name.clone(), Duration::ZERO)).collect();
+        Self { indexes: Mutex::new(indexes) }
+    }
+
+    /// The index to query, or `None` for the table, each with the same probability.
+    pub(crate) fn choose(&self, environment: &Environment) -> Option<String> {
+        let indexes = locked(&self.indexes);
+        if indexes.is_empty() {
+            return None;
+        }
+        let now = environment.now().monotonic;
+        let awake: Vec<&String> =
+            indexes.iter().filter(|(_, rests)| *rests <= now).map(|(name, _)| name).collect();
+        let all = u32::try_from(awake.len()).unwrap_or(u32::MAX).saturating_add(1);
+        awake.get(environment.below(all) as usize).map(|name| (*name).clone())
+    }
+
+    pub(crate) fn rest(&self, index: &str, error: &TableError, environment: &Environment) {
+        let rests = if matches!(error, TableError::Capacity(_) | TableError::Transient(_)) {
+            THROTTLED_REST_PERIOD
+        } else {
+            tracing::warn!(index, %error, "a read replica cannot be read; the table answers for it");
+            UNREADABLE_REST_PERIOD
+        };
+        let until = environment.now().monotonic + rests;
+        let mut indexes = locked(&self.indexes);
+        if let Some((_, resting)) = indexes.iter_mut().find(|(name, _)| name == index) {
+            *resting = until;
         }
     }
 }
