@@ -425,7 +425,7 @@ fn another_programs_item_has_no_version_until_it_moves() {
 }
 
 #[test]
-fn a_change_has_the_version_the_position_and_the_time_of_its_record() {
+fn a_change_has_the_version_position_and_time_of_its_record() {
     let Decoded::Change(change) = decode(&sample("stream-dynamodb")[2]).unwrap() else {
         panic!("a change")
     };

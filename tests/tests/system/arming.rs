@@ -130,7 +130,7 @@ async fn a_pattern_without_a_time_and_one_that_is_gone_never_count() {
     assert_eq!(refused(put(&table, "a/1", "order-0001").await), None);
     let from = table.until(soon()).arm(&pattern("*")).await.expect("armed");
     assert_eq!(refused(put(&table, "a/1", "order-0001").await), Some(from));
-    // It is removed before it counts. Whoever has read it reads the patterns again.
+    // It is removed before it counts. An instance that has read it reads the patterns again.
     tables.instance(2).until(soon()).disarm(&pattern("*")).await.expect("it does not count yet");
     sleep(Duration::from_secs(2 * ARMING)).await;
     assert_eq!(refused(put(&table, "a/1", "order-0001").await), None);

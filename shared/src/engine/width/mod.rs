@@ -431,7 +431,7 @@ impl KeyJob<'_> {
         sleep(self.inner.environment.opening_wait).await;
         let (from, open) = (closed.number_of_shards, Change::Open);
         let change = || self.change_from(closed, (Some(closed), None), &open);
-        // Whoever closed it tries to open it, even if its time is over.
+        // The actor that closed it tries to open it, even if its time is over.
         let deadline = self.deadline.max(Instant::now() + ATTEMPT_TIMEOUT);
         if let Some(opened) = self.inner.retrying(deadline, change).await? {
             let to = opened.number_of_shards;

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use crate::one_key::{fixture, key};
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_is_taken_over_once_its_instance_seems_to_have_stopped() {
+async fn a_drain_is_taken_over_once_its_instance_seems_stopped() {
     let fixture = fixture(|_| {}).await;
     fixture.store(numbered(0..80)).await;
     fixture.grow(8).await;
