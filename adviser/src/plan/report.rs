@@ -161,8 +161,9 @@ impl Plan {
             table.add_row(name.chain(each).chain([dollars(bill.usd)]));
         }
         let storage = &cost.storage_of_a_months_items;
-        let left_out = match self.options.log_days {
-            0 => "Stored logs and X-Ray are left out (--log-days, --traced). ",
+        let left_out = match (self.options.log_days, self.options.traced) {
+            (0, false) => "Stored logs and X-Ray are left out (--log-days, --traced). ",
+            (0, true) => "Stored logs are left out (--log-days). ",
             _ => "",
         };
         let note = format!(
