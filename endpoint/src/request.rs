@@ -2,7 +2,7 @@
 //! with our part of its condition, its version, and the key of the item's home.
 
 use serde_json::{Value, json};
-use sharding::internal::protocol::expressed::{Action, Base, NewVersion, Request};
+use sharding::internal::protocol::expressed::{Action, Base, Request};
 use sharding::internal::protocol::names::{
     DELETED, LATE_UNTIL, LOGICAL_KEY, VERSION, WIDTH, WRITE_ID,
 };
@@ -111,13 +111,13 @@ pub(crate) fn compose(
             }
             "DeleteItem"
         }
-        Action::Update(version) => {
+        Action::Update { version, raises } => {
             let is_tombstone = matches!(request.base, Base::Tombstone(_));
-            let revives = is_tombstone && matches!(version, NewVersion::Is(_));
+            let revives = is_tombstone && !raises;
             // On a tombstone, it may create nothing, and there is no part that it could remove.
             let none = is_tombstone && !revives;
             let clauses = if none { Clauses::default() } else { write.clauses.clone() };
-            parts.update(clauses, *version, revives)
+            parts.update(clauses, (*version, *raises), revives)
         }
         Action::Pull(from, version) => {
             let (_, item) = read
@@ -256,17 +256,21 @@ impl<'a> Parts<'a> {
     }
 
     /// An update of these clauses, which also sets what our items have.
-    fn update(&mut self, mut clauses: Clauses, version: NewVersion, revives: bool) -> &'static str {
+    fn update(
+        &mut self,
+        mut clauses: Clauses,
+        (version, raises): (Version, bool),
+        revives: bool,
+    ) -> &'static str {
         self.set_key();
         let is_key_itself = self.is_key_itself();
         let names = &mut self.placeholders;
-        let term = match version {
-            NewVersion::Is(version) => names.compared(VERSION, "=", number(version)),
-            NewVersion::StepAbove(own) => {
-                let (name, own) = (names.name(VERSION), names.value(number(own)));
-                let step = names.value(number(Version::STEP));
-                format!("{name} = if_not_exists({name}, {own}) + {step}")
-            }
+        let term = if raises {
+            let (name, own) = (names.name(VERSION), names.value(number(version)));
+            let step = names.value(number(Version::STEP));
+            format!("{name} = if_not_exists({name}, {own}) + {step}")
+        } else {
+            names.compared(VERSION, "=", number(version))
         };
         clauses.and("SET", &term);
         if !is_key_itself {
@@ -276,7 +280,7 @@ impl<'a> Parts<'a> {
         let (_, width, _) = self.home;
         if width != ShardCount::ONE {
             clauses.and("SET", &names.compared(WIDTH, "=", number(width)));
-        } else if matches!(version, NewVersion::Is(_)) {
+        } else if !raises {
             clauses.and("REMOVE", &names.name(WIDTH));
         }
         if revives {

@@ -10,7 +10,7 @@ use sharding::internal::protocol::expressed::{ExpressedWrite, Next, Operation, O
 use sharding::internal::protocol::layout::Places;
 use sharding::internal::protocol::view::View;
 use sharding::internal::{KeyJob, write_units};
-use sharding::{Item, MAX_ITEM_BYTES, ShardNumber, TableError, WriteErrorKind};
+use sharding::{Conditions, Item, MAX_ITEM_BYTES, ShardNumber, TableError, WriteErrorKind};
 use tokio::time::Instant;
 
 use crate::item;
@@ -57,7 +57,8 @@ impl ClientWrite<'_> {
         }
         let engine = &self.table.engine;
         let written = if self.operation == "DeleteItem" {
-            engine.delete(self.key, &self.sort_key, self.deadline).await
+            let conditions = Conditions::default();
+            engine.delete_if(self.key, &self.sort_key, &conditions, self.deadline).await
         } else {
             let item = self.body.get("Item").and_then(Value::as_object);
             let attributes = item.and_then(|item| self.table.attributes(item));

@@ -43,7 +43,7 @@ impl Functions {
         if function.unwrap_or(Function::Reader) == Function::Reader {
             // If reads have a shorter limit, a page ends early within the limit instead of failing.
             let deadline = began
-                + FUNCTION_TIMEOUT.min(self.table.config().longest_read.mul_f64(READ_TIME_SHARE));
+                + FUNCTION_TIMEOUT.min(self.table.config().longest_read().mul_f64(READ_TIME_SHARE));
             let response = reader::handle(&self.table, request, deadline).await;
             self.meter.read(response.status(), began.elapsed());
             response

@@ -3,7 +3,6 @@
 //! They are not part of the crate's interface: any release may change them.
 
 pub use crate::config::width_history::InForce;
-pub use crate::values::cursor;
 #[cfg(feature = "dynamo")]
 pub use crate::values::dynamo;
 pub use crate::values::key::{

@@ -31,7 +31,7 @@ pub use crate::protocol::tag::{Conditions, ETag, ETags};
 pub use crate::protocol::version::Version;
 pub use crate::values::idempotency::{IdempotencyKey, IdempotencyKeyError};
 pub use crate::values::key::{
-    KeyError, PartitionKey, ShardCount, ShardNumber, SortKey, SortKeyType,
+    IntoKey, KeyError, PartitionKey, ShardCount, ShardNumber, SortKey, SortKeyType,
 };
 pub use crate::values::number::{Number, NumberError};
 pub use crate::values::patch::{Merge, Patch, PatchError};
@@ -39,19 +39,14 @@ pub use crate::values::placement::Placement;
 pub use crate::values::query::Order;
 pub use crate::values::throughput::{PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, WarmThroughput};
 pub use crate::values::value::{Attributes, Item, MAX_ITEM_BYTES, Value};
-#[cfg(feature = "client")]
-pub use client::ShardedTable;
-#[cfg(feature = "client")]
-pub use client::entry::{BatchOutcome, Counted, Entry, Page, Versioned};
-#[cfg(feature = "client")]
-pub use client::{maintenance, request};
 pub use config::width_history::WidthHistory;
 pub use config::{ConfigError, DrainPace, ScalingActors, TableConfig, Writes};
 #[cfg(feature = "client")]
-pub use engine::error::{InvalidRequest, ReadError, WriteError, WriteErrorKind};
-#[cfg(feature = "client")]
-pub use engine::write::{Updated, Written};
-#[cfg(feature = "client")]
-pub use table::create::create_tables;
-#[cfg(feature = "client")]
-pub use table::error::{Cause, TableError};
+pub use {
+    client::entry::{BatchOutcome, Counted, Entry, Page, Versioned},
+    client::{ShardedTable, maintenance, request},
+    engine::error::{InvalidRequest, ReadError, WriteError, WriteErrorKind},
+    engine::write::{Updated, Written},
+    table::error::{Cause, TableError},
+    table::tables::create_tables,
+};

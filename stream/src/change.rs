@@ -71,28 +71,7 @@ pub struct Change {
 ///
 /// Compare only positions of one item, from one type of stream.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Position(String);
-
-impl Position {
-    /// By the sequence number of DynamoDB Streams: up to 40 digits.
-    pub(crate) fn by_sequence(era: u64, sequence: &str) -> Self {
-        Self(format!("{era:011}-{sequence:0>40}"))
-    }
-
-    /// By the time of a Kinesis record.
-    pub(crate) fn by_time(era: u64, micros: u128, version: Version, is_end: bool) -> Self {
-        Self(format!("{era:011}-{micros:020}-{}-{}", digits(version), u8::from(is_end)))
-    }
-
-    /// By the version alone.
-    pub(crate) fn by_version(version: Version, is_end: bool) -> Self {
-        Self(format!("{:011}-{}-{}", 0, digits(version), u8::from(is_end)))
-    }
-}
-
-fn digits(version: Version) -> String {
-    format!("{:0>38}", version.to_string())
-}
+pub struct Position(pub(crate) String);
 
 /// The comparable text.
 impl fmt::Display for Position {

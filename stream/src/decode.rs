@@ -1,12 +1,14 @@
-//! Decides the meaning of a record from the widths of its key.
+//! Reads records, and decides the meaning of each from the widths of its key.
 
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value as Json;
 
 use crate::change::{Change, ChangeKind, Decoded, Position};
 use crate::error::StreamError;
-use crate::record::{Image, StreamRecord, read};
+use crate::record::{Delivered, Image, StreamRecord, parse};
 use sharding_core::internal::InForce;
 use sharding_core::{ShardCount, ShardNumber, TableConfig, Version, WidthHistory, Writes};
 
@@ -31,7 +33,22 @@ impl StreamDecoder {
     /// [`StreamError::Field`] names the first field that is missing or wrong, such as the view of a
     /// stream that leaves out images.
     pub fn read(&self, record: &Json) -> Result<Option<StreamRecord>, StreamError> {
-        read(&self.config, record)
+        let Some(kinesis) = record.get("kinesis") else {
+            return parse::<Delivered>(record)?.read(&self.config, false);
+        };
+        let is = |problem: String| StreamError::field("kinesis.data", problem);
+        let data = kinesis.get("data").and_then(Json::as_str);
+        let data = data.ok_or_else(|| is("is missing or is not a string".to_owned()))?;
+        let bytes = STANDARD.decode(data).map_err(|_| is("is not base64".to_owned()))?;
+        let inner: Json =
+            serde_json::from_slice(&bytes).map_err(|error| is(format!("is not JSON: {error}")))?;
+        let read = parse::<Delivered>(&inner).and_then(|inner| inner.read(&self.config, true));
+        read.map_err(|mut error| {
+            if let StreamError::Field { field, .. } = &mut error {
+                field.insert_str(0, "kinesis.data.");
+            }
+            error
+        })
     }
 
     /// Decides the meaning of a record. `widths` are the widths of its [partition
@@ -66,11 +83,10 @@ impl StreamDecoder {
                 }
             }
         } else {
-            let is_expired = has_expired(&record);
             match self.config.writes() {
-                Writes::Items => self.judge_removal(&record, is_expired, in_force),
+                Writes::Items => self.judge_removal(&record, in_force),
                 // Only a drain deletes there.
-                Writes::Appends if !is_expired => Verdict::Internal,
+                Writes::Appends if !has_expired(&record) => Verdict::Internal,
                 Writes::Appends
                     if record.by_time_to_live && self.may_be_home(&record, in_force) =>
                 {
@@ -114,32 +130,25 @@ impl StreamDecoder {
     }
 
     /// A user's deletion removes an item at home. Only a drain removes items elsewhere.
-    fn judge_removal(
-        &self,
-        record: &StreamRecord,
-        may_be_expiry: bool,
-        in_force: InForce,
-    ) -> Verdict {
+    fn judge_removal(&self, record: &StreamRecord, in_force: InForce) -> Verdict {
         match in_force {
             InForce::Below(_) => Verdict::Ambiguous,
             InForce::Era { width, .. } if self.home(record, width) == Some(record.shard) => {
                 Verdict::Change
             }
             // DynamoDB removed it, or a drain, which does not copy expired items home.
-            InForce::Era { .. } if may_be_expiry => Verdict::Ambiguous,
+            InForce::Era { .. } if has_expired(record) => Verdict::Ambiguous,
             InForce::Era { .. } => Verdict::Internal,
         }
     }
 
     /// Whether an append may have been placed there under the current width.
     fn may_be_home(&self, record: &StreamRecord, in_force: InForce) -> bool {
-        match in_force {
-            InForce::Below(_) => false,
-            InForce::Era { width, .. } => match self.home(record, width) {
-                None => record.shard.get() <= width.get(),
-                // An append without a view is placed on shard 1.
-                Some(home) => home == record.shard || record.shard == ShardNumber::FIRST,
-            },
+        let InForce::Era { width, .. } = in_force else { return false };
+        match self.home(record, width) {
+            None => record.shard.get() <= width.get(),
+            // An append without a view is placed on shard 1.
+            Some(home) => home == record.shard || record.shard == ShardNumber::FIRST,
         }
     }
 
@@ -155,7 +164,7 @@ impl StreamDecoder {
         };
         let is_expiry =
             record.by_time_to_live || (is_ambiguous && !may_be_deletion && has_expired(&record));
-        let StreamRecord { partition_key, sort_key, at, old, new, .. } = record;
+        let StreamRecord { partition_key, sort_key, at, old, new, sequence, .. } = record;
         let kind = match &new {
             Some(new) if !new.is_tombstone => ChangeKind::Put,
             None if is_expiry => ChangeKind::Expiry,
@@ -167,11 +176,12 @@ impl StreamDecoder {
         // A removal has no version of its own. It is later than the version that it removed, and
         // not before the era in which it was made. An ambiguous removal must not hide a change.
         let era = if is_end && !is_ambiguous { of.era().max(in_force) } else { of.era() };
-        let position = match (self.config.writes(), &record.sequence) {
-            (Writes::Items, Some(sequence)) => Position::by_sequence(era, sequence),
-            (Writes::Items, None) => Position::by_time(era, at.as_micros(), of, is_end),
-            (Writes::Appends | _, _) => Position::by_version(of, is_end),
-        };
+        let by_version = format!("{of:0>38}-{}", u8::from(is_end));
+        let position = Position(match (self.config.writes(), sequence) {
+            (Writes::Items, Some(sequence)) => format!("{era:011}-{sequence:0>40}"),
+            (Writes::Items, None) => format!("{era:011}-{:020}-{by_version}", at.as_micros()),
+            (Writes::Appends | _, _) => format!("{:011}-{by_version}", 0),
+        });
         let item = |image: Option<Image>| {
             image.filter(|image| !image.is_tombstone).map(|image| image.item)
         };

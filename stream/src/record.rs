@@ -3,8 +3,6 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_dynamo::AttributeValue;
 use serde_json::{Value as Json, json};
@@ -70,29 +68,6 @@ pub fn failed_items<'a>(identifiers: impl IntoIterator<Item = &'a str>) -> Json 
     json!({ "batchItemFailures": failures.collect::<Vec<_>>() })
 }
 
-/// Parses a record of either format.
-pub(crate) fn read(
-    config: &TableConfig,
-    record: &Json,
-) -> Result<Option<StreamRecord>, StreamError> {
-    let Some(kinesis) = record.get("kinesis") else {
-        return parse::<Delivered>(record)?.read(config, false);
-    };
-    let is = |problem: String| StreamError::field("kinesis.data", problem);
-    let data = kinesis.get("data").and_then(Json::as_str);
-    let data = data.ok_or_else(|| is("is missing or is not a string".to_owned()))?;
-    let bytes = STANDARD.decode(data).map_err(|_| is("is not base64".to_owned()))?;
-    let inner: Json =
-        serde_json::from_slice(&bytes).map_err(|error| is(format!("is not JSON: {error}")))?;
-    let read = parse::<Delivered>(&inner).and_then(|delivered| delivered.read(config, true));
-    read.map_err(|mut error| {
-        if let StreamError::Field { field, .. } = &mut error {
-            field.insert_str(0, "kinesis.data.");
-        }
-        error
-    })
-}
-
 /// Parses a record or an item. The error has the path to the wrong value, and never the value.
 pub(crate) fn parse<'a, T: Deserialize<'a>>(json: &'a Json) -> Result<T, StreamError> {
     serde_path_to_error::deserialize(json).map_err(|error| {
@@ -105,7 +80,7 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(json: &'a Json) -> Result<T, StreamE
 /// The fields of a record that decoding needs.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Delivered {
+pub(crate) struct Delivered {
     event_name: Option<String>,
     /// In DynamoDB Streams.
     #[serde(rename = "eventSourceARN")]
@@ -129,7 +104,7 @@ struct Dynamodb {
 }
 
 impl Delivered {
-    fn read(
+    pub(crate) fn read(
         self,
         config: &TableConfig,
         is_kinesis: bool,
@@ -155,11 +130,9 @@ impl Delivered {
         let mut principals = ["principalId", "PrincipalId"].into_iter();
         let by_time_to_live = principals.any(|name| identity[name] == TIME_TO_LIVE);
         let Dynamodb { old_image, new_image, sequence_number, .. } = self.dynamodb;
-        let image = |name: &str, stored: Option<DynamoItem>| {
-            let read = |stored| image(config, name, stored, (&partition_key, &sort_key));
-            stored.map(read).transpose()
-        };
-        let (old, new) = (image("OldImage", old_image)?, image("NewImage", new_image)?);
+        let of = (&partition_key, &sort_key);
+        let old = image(config, "OldImage", old_image, of)?;
+        let new = image(config, "NewImage", new_image, of)?;
         if new.is_none() && old.as_ref().is_some_and(|old| old.is_tombstone) {
             return Ok(None);
         }
@@ -266,9 +239,10 @@ fn key_text<'a>(
 fn image(
     config: &TableConfig,
     name: &str,
-    stored: DynamoItem,
+    stored: Option<DynamoItem>,
     (partition_key, sort_key): (&PartitionKey, &SortKey),
-) -> Result<Image, StreamError> {
+) -> Result<Option<Image>, StreamError> {
+    let Some(stored) = stored else { return Ok(None) };
     let mut attributes: Attributes =
         stored.into_iter().map(|(name, value)| (name, from_dynamo(value))).collect();
     let version = match attributes.get(VERSION) {
@@ -283,14 +257,11 @@ fn image(
     let is_tombstone = version.is_some() && attributes.get(DELETED) == Some(&Value::Bool(true));
     let is_marked = attributes.contains_key(LATE_UNTIL);
     let ends = config.ttl_attribute.as_ref().and_then(|name| attributes.get(name));
-    let expires_at = match ends {
-        Some(Value::N(text)) => text.parse().ok(),
-        Some(_) | None => None,
-    };
+    let expires_at = if let Some(Value::N(text)) = ends { text.parse().ok() } else { None };
     attributes.retain(|name, _| !config.is_reserved(name));
     let item =
         Item { partition_key: partition_key.clone(), sort_key: sort_key.clone(), attributes };
-    Ok(Image { version, is_tombstone, is_marked, expires_at, item })
+    Ok(Some(Image { version, is_tombstone, is_marked, expires_at, item }))
 }
 
 fn checked_sequence(number: Option<String>) -> Result<String, StreamError> {

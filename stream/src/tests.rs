@@ -261,7 +261,7 @@ fn grown_twice(settled: bool, read_at: u64) -> WidthHistory {
         drained_at: settled.then_some(102_000),
         ..ShardMetadata::unregistered()
     };
-    WidthHistory::of(Some(&metadata), &config(), read_at)
+    WidthHistory::of(&metadata, read_at)
 }
 
 /// What is said of a record of the key that grew twice.

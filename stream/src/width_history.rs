@@ -40,7 +40,7 @@ pub fn width_history(item: &Json, read_at: u64) -> Result<WidthHistory, StreamEr
         phase: if is_draining { Phase::Draining(drain) } else { Phase::Open },
         ..ShardMetadata::unregistered_with(width)
     };
-    Ok(WidthHistory::of_metadata(&metadata, read_at))
+    Ok(WidthHistory::of(&metadata, read_at))
 }
 
 #[cfg(test)]

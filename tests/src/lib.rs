@@ -18,7 +18,7 @@ pub use edition::{Response, TestEdition, config};
 pub use embedded_dynamodb::http_client;
 pub use lambda::{Function, event, event_of_now, peak_kilobytes, wall_clock};
 pub use services::Services;
-pub use stored::{ask, numbers, read_items, scan_stored, store_plainly, survey};
+pub use stored::{OneItem, ask, numbers, read_items, scan_stored, store_plainly, survey};
 pub use tables::{Tables, UNLIMITED};
 pub use values::{
     count, filled_item, large_or, large_tests, median, numbered, partition_key, report_throttles,

@@ -6,9 +6,9 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::Engine;
 use serde_json::Value as Json;
-use sharding::internal::{PageQuery, TableEngine};
+use sharding::internal::{Deadline, PageQuery, TableEngine};
 use sharding::maintenance::Survey;
-use sharding::{Item, PartitionKey};
+use sharding::{Conditions, Item, PartitionKey, ReadError, SortKey, WriteError, Written};
 
 use crate::{metadata, soon, value_of};
 
@@ -26,6 +26,48 @@ pub async fn store_plainly(client: &Client, stored_key: &str, text: &str, value:
     let put = client.put_item().table_name("items").item("value", metadata::number(value));
     let put = put.item("partition_key", metadata::text(stored_key));
     put.item("sort_key", metadata::text(text)).send().await.expect("stored");
+}
+
+/// Requests for one item, without its tag.
+pub trait OneItem {
+    /// Deletes an item.
+    fn delete(
+        &self,
+        key: &PartitionKey,
+        sort_key: &SortKey,
+        deadline: Deadline,
+    ) -> impl Future<Output = Result<Written, WriteError>> + Send;
+
+    /// Reads an item.
+    fn get(
+        &self,
+        key: &PartitionKey,
+        sort_key: &SortKey,
+        consistent: bool,
+        deadline: Deadline,
+    ) -> impl Future<Output = Result<Option<Item>, ReadError>> + Send;
+}
+
+impl OneItem for TableEngine {
+    async fn delete(
+        &self,
+        key: &PartitionKey,
+        sort_key: &SortKey,
+        deadline: Deadline,
+    ) -> Result<Written, WriteError> {
+        self.delete_if(key, sort_key, &Conditions::default(), deadline).await
+    }
+
+    async fn get(
+        &self,
+        key: &PartitionKey,
+        sort_key: &SortKey,
+        consistent: bool,
+        deadline: Deadline,
+    ) -> Result<Option<Item>, ReadError> {
+        let found = self.get_tagged(key, sort_key, consistent, deadline).await?;
+        Ok(found.map(|(item, _)| item))
+    }
 }
 
 /// Reads every item of a key, by pages of this size.

@@ -1,13 +1,19 @@
-//! The shard-scaler's requests to AWS, and their errors.
+//! The shard-scaler's requests to AWS, and their errors. The throttled keys come from Contributor
+//! Insights (either of its modes), read through CloudWatch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
+use std::time::Duration;
 
-use aws_sdk_cloudwatch::types::{AlarmType, StateValue};
+use aws_sdk_cloudwatch::primitives::DateTime;
+use aws_sdk_cloudwatch::types::{AlarmType, InsightRuleContributor, StateValue};
 use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
-use aws_sdk_dynamodb::types::{BillingMode, ProvisionedThroughput, TableDescription};
+use aws_sdk_dynamodb::types::{
+    BillingMode, ContributorInsightsStatus, ProvisionedThroughput, TableDescription,
+};
 use serde::Serialize;
+use sharding::{PartitionKey, TableConfig};
 use tokio::time::{Instant as Deadline, timeout_at};
 
 /// The clients of the shard-scaler.
@@ -27,6 +33,18 @@ const THROTTLING_ERRORS: [&str; 5] = [
     "LimitExceededException",
     "TooManyRequestsException",
 ];
+
+/// The largest number that DynamoDB's rules report. (CloudWatch API reference.)
+const MAX_CONTRIBUTORS: i32 = 25;
+/// The rule that counts throttled partition keys.
+const RULE_KIND: &str = "-PKT-";
+/// The least time span of the report.
+const WINDOW: Duration = Duration::from_secs(120);
+/// The length of the report's periods in seconds: the shortest possible.
+const PERIOD: u64 = 60;
+/// How many seconds after the recorded second a change is effective. That second counts as a whole,
+/// and earlier views expire within 1.2 s.
+const EFFECT_DELAY_SECONDS: u64 = 3;
 
 #[derive(Debug, thiserror::Error)]
 #[error("{operation}: {cause}")]
@@ -77,6 +95,60 @@ pub(crate) struct Units {
     pub(crate) write: u64,
 }
 
+/// The report of Contributor Insights for a table or an index.
+#[derive(Debug)]
+pub(crate) enum Insights {
+    /// The throttled keys.
+    Keys(ThrottledKeys),
+    /// No report: Contributor Insights is `off` or has `failed`, with the remedy, or it is
+    /// `enabling`.
+    Unknown { state: &'static str, advice: Option<String> },
+}
+
+/// Throttled requests by logical key.
+pub(crate) type ThrottledKeys = BTreeMap<PartitionKey, Throttles>;
+
+/// When a key was throttled.
+#[derive(Debug, Default)]
+pub(crate) struct Throttles {
+    /// Counts by the second at which their period began.
+    counts: BTreeMap<u64, u64>,
+}
+
+impl Throttles {
+    /// The number of throttles in periods that began after the key's last change was effective, and
+    /// why there is none if all of them are, or may be, from before. All of them count for a key
+    /// that never changed.
+    pub(crate) fn since(&self, last_change: Option<u64>) -> (u64, Option<&'static str>) {
+        let Some(at) = last_change else { return (self.total(), None) };
+        let from = |second: u64| self.counts.range(second..).map(|(_, count)| count).sum::<u64>();
+        let after = from(at.saturating_add(EFFECT_DELAY_SECONDS));
+        let with_its_minute = from(at.saturating_sub(PERIOD - 1));
+        let why_none = if after > 0 || self.total() == 0 {
+            None
+        } else if with_its_minute > 0 {
+            Some(
+                "the throttles are from the minute of the key's last change: the next report will tell whether it has helped",
+            )
+        } else {
+            Some("the throttles are from before the key's last change")
+        };
+        (after, why_none)
+    }
+
+    pub(crate) fn total(&self) -> u64 {
+        self.counts.values().sum()
+    }
+
+    /// Adds throttles of the same key elsewhere: the table's counts do not include an index's
+    /// throttles.
+    pub(crate) fn merge(&mut self, other: Self) {
+        for (began, count) in other.counts {
+            *self.counts.entry(began).or_default() += count;
+        }
+    }
+}
+
 impl Clients {
     pub(crate) async fn describe(&self, table: &str) -> Result<TableDescription, ClientError> {
         let described = self.dynamodb.describe_table().table_name(table).send().await;
@@ -125,6 +197,57 @@ impl Clients {
             },
         }
     }
+
+    /// The keys of a table, or of one of its indexes, that were throttled in this minute and in the
+    /// two before.
+    pub(crate) async fn throttled_keys(
+        &self,
+        table: &TableConfig,
+        index_name: Option<&str>,
+        now_seconds: u64,
+    ) -> Result<Insights, ClientError> {
+        let table_name = table.table_name.as_str();
+        let describe = self.dynamodb.describe_contributor_insights().table_name(table_name);
+        let described = describe.set_index_name(index_name.map(str::to_owned)).send().await;
+        let described = described.map_err(ClientError::of("DescribeContributorInsights"))?;
+        let unknown = |state, why: &str, remedy: &str| {
+            let command = switch_on(table_name, index_name);
+            let advice = format!("{why}, so the throttled keys are not known; {remedy}: {command}");
+            Ok(Insights::Unknown { state, advice: Some(advice) })
+        };
+        match described.contributor_insights_status() {
+            Some(ContributorInsightsStatus::Enabling) => {
+                return Ok(Insights::Unknown { state: "enabling", advice: None });
+            }
+            Some(ContributorInsightsStatus::Failed) => {
+                let failure = described.failure_exception().into_iter();
+                let both = failure.flat_map(|it| [it.exception_name(), it.exception_description()]);
+                let why = both.flatten().collect::<Vec<_>>().join(": ");
+                let why = format!("Contributor Insights has FAILED ({why})");
+                return unknown("failed", &why, "remove the reason, then switch it on");
+            }
+            Some(ContributorInsightsStatus::Disabled | ContributorInsightsStatus::Disabling) => {
+                return unknown("off", "Contributor Insights is off", "switch it on");
+            }
+            _ => {}
+        }
+        // The name ends in a time stamp, so it must be requested.
+        let rule =
+            described.contributor_insights_rule_list().iter().find(|rule| rule.contains(RULE_KIND));
+        let Some(rule) = rule else {
+            let why = "Contributor Insights does not report throttled keys";
+            return unknown("off", why, "switch it on");
+        };
+        // From the beginning of a period on, because a key's last change is compared with the
+        // beginnings of periods.
+        let from = now_seconds.saturating_sub(WINDOW.as_secs()) / PERIOD * PERIOD;
+        let time = |seconds: u64| DateTime::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
+        let ask = self.cloudwatch.get_insight_rule_report().rule_name(rule).period(PERIOD as i32);
+        let ask = ask.start_time(time(from)).end_time(time(now_seconds));
+        let report = ask.max_contributor_count(MAX_CONTRIBUTORS).send().await;
+        let report = report.map_err(ClientError::of("GetInsightRuleReport"))?;
+        Ok(Insights::Keys(by_logical_key(report.contributors(), table, now_seconds)))
+    }
 }
 
 /// `None` on demand.
@@ -139,4 +262,65 @@ pub(crate) fn provisioned(table: &TableDescription) -> Option<Units> {
         }
     });
     units.filter(|units| !on_demand && units.write > 0)
+}
+
+/// The throttles of a report, by logical key. Other stored keys are logged by their number alone.
+fn by_logical_key(
+    contributors: &[InsightRuleContributor],
+    table: &TableConfig,
+    now_seconds: u64,
+) -> ThrottledKeys {
+    let (mut throttled, mut keys) = (ThrottledKeys::new(), 0_u64);
+    for contributor in contributors {
+        let key = contributor.keys().first().and_then(|stored| table.parse_shard_key(stored));
+        let Some((key, _)) = key else {
+            keys += 1;
+            continue;
+        };
+        let throttles = throttled.entry(key).or_default();
+        for datapoint in contributor.datapoints() {
+            let began = datapoint.timestamp().and_then(|at| u64::try_from(at.secs()).ok());
+            let count = datapoint.approximate_value().unwrap_or_default().max(0.0) as u64;
+            *throttles.counts.entry(began.unwrap_or(now_seconds)).or_default() += count;
+        }
+    }
+    if keys > 0 {
+        tracing::warn!(keys, "throttled keys that are no shard keys of this table");
+    }
+    throttled
+}
+
+/// The command that makes Contributor Insights report throttled keys.
+fn switch_on(table_name: &str, index_name: Option<&str>) -> String {
+    let index = index_name.map(|name| format!(" --index-name {name}")).unwrap_or_default();
+    format!(
+        "aws dynamodb update-contributor-insights --table-name {table_name}{index} --contributor-insights-action ENABLE --contributor-insights-mode THROTTLED_KEYS"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn throttles_of_a_period_from_before_the_change_do_not_count() {
+        let throttles = Throttles { counts: BTreeMap::from([(60, 5), (120, 7), (180, 9)]) };
+        let (minute, before) = (Some("the minute of"), Some("from before"));
+        let rows = [
+            (None, 21, None),
+            (Some(117), 16, None),
+            (Some(177), 9, None),
+            (Some(178), 0, minute),
+            (Some(239), 0, minute),
+            (Some(240), 0, before),
+            (Some(300), 0, before),
+        ];
+        for (last_change, after, why) in rows {
+            let (found, reason) = throttles.since(last_change);
+            assert_eq!(found, after, "{last_change:?}");
+            assert_eq!(reason.is_some(), why.is_some(), "{last_change:?}: {reason:?}");
+            assert!(reason.zip(why).is_none_or(|(reason, why)| reason.contains(why)), "{reason:?}");
+        }
+        assert_eq!(Throttles::default().since(Some(178)), (0, None));
+    }
 }

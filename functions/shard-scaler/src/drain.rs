@@ -13,10 +13,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant as Deadline;
 
 use crate::Scaler;
-use crate::clients::{ClientError, provisioned};
+use crate::clients::{ClientError, Insights, provisioned};
 use crate::event::{EventError, WholeNumber};
 use crate::response::{Handled, Outcome, Report, to_json};
-use crate::throttled_keys::Insights;
 
 /// The largest number of keys that are drained at once. Each shard of each key has its own pace.
 const CONCURRENCY: usize = 8;

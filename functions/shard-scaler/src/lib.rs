@@ -10,11 +10,8 @@ mod config;
 mod direct;
 mod drain;
 mod event;
-mod limits;
-mod relieve;
 mod response;
 mod survey;
-mod throttled_keys;
 mod warm_throughput;
 
 use std::sync::{Arc, Mutex};
@@ -25,7 +22,6 @@ use sharding::{PartitionKey, ShardedTable};
 
 pub use clients::Clients;
 pub use config::{ScalerConfig, VARIABLES};
-pub use response::Failed;
 
 use event::ScalerEvent;
 use response::{respond, to_json};
@@ -88,5 +84,69 @@ impl Scaler {
         let response = response.unwrap_or_else(|refused| to_json(&refused));
         tracing::info!(audit = true, answer = %response, "event handled");
         Failed::check(response)
+    }
+}
+
+/// A part of the event failed temporarily: throttled, or without a response. Repeat the event.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{summary}")]
+pub struct Failed {
+    response: Value,
+    summary: String,
+}
+
+impl Failed {
+    /// The response, with what was done and what failed.
+    #[must_use]
+    pub fn into_response(self) -> Value {
+        self.response
+    }
+
+    /// The response, unless a part of it asks for a repetition.
+    fn check(response: Value) -> Result<Value, Self> {
+        let Some(cause) = cause_to_repeat(&response) else { return Ok(response) };
+        let action = response["action"].as_str().unwrap_or("event");
+        let summary = format!("{action} failed: {cause}");
+        Err(Self { response, summary })
+    }
+}
+
+/// The cause of the first failure that asks for a repetition, in a response or a part of one.
+fn cause_to_repeat(part: &Value) -> Option<&str> {
+    match part {
+        Value::Array(parts) => parts.iter().find_map(cause_to_repeat),
+        Value::Object(fields) => {
+            let own = part["detail"].as_str().filter(|_| part["retry"] == true);
+            own.or_else(|| fields.values().find_map(cause_to_repeat))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::response::{Outcome, Report};
+    use serde_json::json;
+
+    #[test]
+    fn only_a_failure_that_a_repetition_can_mend_is_an_error() {
+        let failed = |key: &str, is_retryable| {
+            let outcome = Outcome::failed("throttled (table)", is_retryable);
+            to_json(&Report::of_key(&PartitionKey::new(key).unwrap(), outcome))
+        };
+        let expected = json!({
+            "partition_key": "a", "outcome": "failed", "detail": "throttled (table)", "retry": true,
+        });
+        assert_eq!(failed("a", true), expected);
+
+        let lasting = json!({"action": "drain", "keys": [failed("a", false)]});
+        assert_eq!(Failed::check(lasting.clone()), Ok(lasting));
+
+        let keys = [failed("a", true), failed("b", false), failed("c", true)];
+        let momentary = json!({"action": "alarm", "keys": keys, "warm": failed("d", true)});
+        let error = Failed::check(momentary.clone()).unwrap_err();
+        assert_eq!(error.to_string(), "alarm failed: throttled (table)");
+        assert_eq!(error.into_response(), momentary);
     }
 }

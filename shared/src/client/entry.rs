@@ -56,12 +56,6 @@ pub struct Versioned<T> {
     pub tag: ETag,
 }
 
-impl<T: FromValue> Versioned<T> {
-    pub(crate) fn of((item, tag): (Item, ETag)) -> Result<Self, ReadError> {
-        Ok(Self { value: decode(&item.partition_key, &item.sort_key, item.attributes)?, tag })
-    }
-}
-
 /// A page of a query: items in order, each sort key once.
 ///
 /// ```
@@ -182,7 +176,7 @@ impl Updated {
     }
 }
 
-fn decode<T: FromValue>(
+pub(super) fn decode<T: FromValue>(
     key: &PartitionKey,
     sort_key: &SortKey,
     attributes: Attributes,

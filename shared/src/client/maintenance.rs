@@ -9,12 +9,12 @@
 
 use crate::client::request::within;
 
+pub use crate::engine::Maintenance;
 pub use crate::engine::disarming::{Disarming, PlainItems};
 pub use crate::engine::drain::begin::{DrainRefused, Due, ShrinkAndSettle};
 pub use crate::engine::drain::{DrainBudget, Drained};
-pub use crate::engine::maintenance::Maintenance;
 pub use crate::engine::survey::Rebuilt;
-pub use crate::engine::width::by_policy::ReportedKey;
+pub use crate::engine::width::change::ReportedKey;
 pub use crate::engine::width::{
     ScaleError, ScaleOutcome, ScalingEvent, ScalingReason, ScalingStep,
 };
@@ -25,6 +25,6 @@ pub use crate::protocol::directory::MAX_COPIES;
 pub use crate::protocol::history::{HistoryEntry, HistoryError, ShardHistory};
 pub use crate::protocol::metadata::{Drain, Phase, ShardMetadata};
 pub use crate::protocol::survey::{KeyFindings, Survey};
-pub use crate::table::obstacles::ArmingObstacle;
+pub use crate::table::tables::ArmingObstacle;
 
 within!(Maintenance);

@@ -15,12 +15,11 @@ use futures_util::stream::{self, Stream, StreamExt};
 use crate::client::content::IntoValue;
 use crate::client::maintenance::Maintenance;
 use crate::client::request::{
-    Append, BatchGet, BatchWrite, Create, Delete, Get, Put, Query, Single, Target, Update,
+    Append, BatchGet, BatchWrite, Create, Delete, Get, Put, Query, Single, Update,
 };
 use crate::config::TableConfig;
-use crate::engine::TableEngine;
-use crate::engine::maintenance::Within;
-use crate::values::key::{KeyError, PartitionKey, SortKey};
+use crate::engine::{TableEngine, Within};
+use crate::values::key::{IntoKey, SortKey};
 
 /// A DynamoDB table whose hot partition keys are spread over shards.
 ///
@@ -135,13 +134,13 @@ impl ShardedTable {
     /// # Errors
     /// [`WriteError`](crate::WriteError): kind `Precondition` if [`Put::if_match`] does not hold,
     /// and the kinds of every write.
-    pub fn put<K, S>(&self, key: K, sort_key: S, item: impl IntoValue) -> Put
-    where
-        K: TryInto<PartitionKey, Error: Into<KeyError>>,
-        S: TryInto<SortKey, Error: Into<KeyError>>,
-    {
-        let target = Target::new(self.config(), key, sort_key);
-        Put::new(self.clone(), target.and_then(|target| target.with(self.config(), item)))
+    pub fn put(
+        &self,
+        key: impl IntoKey,
+        sort_key: impl IntoKey<SortKey>,
+        item: impl IntoValue,
+    ) -> Put {
+        Put::new(self.clone(), request::item(self.config(), key, sort_key, item))
     }
 
     /// Creates an item. Of any number of concurrent calls for one item, exactly one succeeds.
@@ -161,13 +160,13 @@ impl ShardedTable {
     /// assert!(matches!(taken.kind, WriteErrorKind::Exists));
     /// # Ok(()) });
     /// ```
-    pub fn create<K, S>(&self, key: K, sort_key: S, item: impl IntoValue) -> Create
-    where
-        K: TryInto<PartitionKey, Error: Into<KeyError>>,
-        S: TryInto<SortKey, Error: Into<KeyError>>,
-    {
-        let target = Target::new(self.config(), key, sort_key);
-        Create::new(self.clone(), target.and_then(|target| target.with(self.config(), item)))
+    pub fn create(
+        &self,
+        key: impl IntoKey,
+        sort_key: impl IntoKey<SortKey>,
+        item: impl IntoValue,
+    ) -> Create {
+        Create::new(self.clone(), request::item(self.config(), key, sort_key, item))
     }
 
     /// Stores an item under a new sort key: a UUID of version 7, so items of one writer are ordered
@@ -193,10 +192,7 @@ impl ShardedTable {
     /// assert!(first.sort_key < second.sort_key);
     /// # Ok(()) });
     /// ```
-    pub fn append<K>(&self, key: K, item: impl IntoValue) -> Append
-    where
-        K: TryInto<PartitionKey, Error: Into<KeyError>>,
-    {
+    pub fn append(&self, key: impl IntoKey, item: impl IntoValue) -> Append {
         Append::new(self.clone(), key, item)
     }
 
@@ -226,31 +222,22 @@ impl ShardedTable {
     /// assert_eq!(outcome.to_repeat().count(), 0, "repeating does not help");
     /// # Ok(()) });
     /// ```
-    pub fn batch_put<'a, K, S, V, I>(&self, items: I) -> BatchWrite<'a>
-    where
-        K: TryInto<PartitionKey, Error: Into<KeyError>>,
-        S: TryInto<SortKey, Error: Into<KeyError>>,
-        V: IntoValue,
-        I: IntoIterator<Item = (K, S, V), IntoIter: Send + 'a>,
-    {
+    pub fn batch_put<'a, K: IntoKey, S: IntoKey<SortKey>, V: IntoValue>(
+        &self,
+        items: impl IntoIterator<Item = (K, S, V), IntoIter: Send + 'a>,
+    ) -> BatchWrite<'a> {
         self.batch_put_stream(stream::iter(items))
     }
 
     /// As [`batch_put`](Self::batch_put), for items that come from a stream. While the stream is
     /// pending, writes go on.
-    pub fn batch_put_stream<'a, K, S, V>(
+    pub fn batch_put_stream<'a, K: IntoKey, S: IntoKey<SortKey>, V: IntoValue>(
         &self,
         items: impl Stream<Item = (K, S, V)> + Send + 'a,
-    ) -> BatchWrite<'a>
-    where
-        K: TryInto<PartitionKey, Error: Into<KeyError>>,
-        S: TryInto<SortKey, Error: Into<KeyError>>,
-        V: IntoValue,
-    {
+    ) -> BatchWrite<'a> {
         let table = self.clone();
         let checked = move |(key, sort_key, item)| {
-            let target = Target::new(table.config(), key, sort_key)?;
-            target.with(table.config(), item).map(Single::Put)
+            request::item(table.config(), key, sort_key, item).map(Single::Put)
         };
         BatchWrite::new(self.clone(), "batch_put", items.map(checked))
     }
@@ -261,12 +248,8 @@ impl ShardedTable {
     /// # Errors
     /// [`ReadError`](crate::ReadError): `Decode` if the item does not fit `T`, and the kinds of
     /// every read.
-    pub fn get<T>(
-        &self,
-        key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
-        sort_key: impl TryInto<SortKey, Error: Into<KeyError>>,
-    ) -> Get<T> {
-        Get::new(self.clone(), Target::new(self.config(), key, sort_key))
+    pub fn get<T>(&self, key: impl IntoKey, sort_key: impl IntoKey<SortKey>) -> Get<T> {
+        Get::new(self.clone(), request::target(self.config(), key, sort_key))
     }
 
     /// Reads many items in parallel, each as with [`get`](Self::get). The output has one result for
@@ -291,12 +274,7 @@ impl ShardedTable {
     /// ```
     pub fn batch_get<T>(
         &self,
-        keys: impl IntoIterator<
-            Item = (
-                impl TryInto<PartitionKey, Error: Into<KeyError>>,
-                impl TryInto<SortKey, Error: Into<KeyError>>,
-            ),
-        >,
+        keys: impl IntoIterator<Item = (impl IntoKey, impl IntoKey<SortKey>)>,
     ) -> BatchGet<T> {
         let gets = keys.into_iter().map(|(key, sort_key)| self.get(key, sort_key));
         BatchGet::new(self.clone(), gets.collect())
@@ -323,12 +301,8 @@ impl ShardedTable {
     /// assert_eq!(updated.decode::<Counter>()?.count, 3);
     /// # Ok(()) });
     /// ```
-    pub fn update<K, S>(&self, key: K, sort_key: S) -> Update
-    where
-        K: TryInto<PartitionKey, Error: Into<KeyError>>,
-        S: TryInto<SortKey, Error: Into<KeyError>>,
-    {
-        Update::new(self.clone(), Target::new(self.config(), key, sort_key))
+    pub fn update(&self, key: impl IntoKey, sort_key: impl IntoKey<SortKey>) -> Update {
+        Update::new(self.clone(), request::target(self.config(), key, sort_key))
     }
 
     /// Deletes an item. It is no error if there is none.
@@ -337,12 +311,8 @@ impl ShardedTable {
     /// [`WriteError`](crate::WriteError): kind `Precondition` if [`Delete::if_match`] does not
     /// hold, and the kinds of every write. After `Unknown`, read before you delete again: another
     /// process may have stored a new item.
-    pub fn delete<K, S>(&self, key: K, sort_key: S) -> Delete
-    where
-        K: TryInto<PartitionKey, Error: Into<KeyError>>,
-        S: TryInto<SortKey, Error: Into<KeyError>>,
-    {
-        Delete::new(self.clone(), Target::new(self.config(), key, sort_key))
+    pub fn delete(&self, key: impl IntoKey, sort_key: impl IntoKey<SortKey>) -> Delete {
+        Delete::new(self.clone(), request::target(self.config(), key, sort_key))
     }
 
     /// Deletes many items in parallel, each as with [`delete`](Self::delete), from pairs of keys,
@@ -359,14 +329,12 @@ impl ShardedTable {
     /// assert_eq!(outcome.written, 2);
     /// # Ok(()) });
     /// ```
-    pub fn batch_delete<'a, K, S, I>(&self, keys: I) -> BatchWrite<'a>
-    where
-        K: TryInto<PartitionKey, Error: Into<KeyError>>,
-        S: TryInto<SortKey, Error: Into<KeyError>>,
-        I: IntoIterator<Item = (K, S), IntoIter: Send + 'a>,
-    {
+    pub fn batch_delete<'a, K: IntoKey, S: IntoKey<SortKey>>(
+        &self,
+        keys: impl IntoIterator<Item = (K, S), IntoIter: Send + 'a>,
+    ) -> BatchWrite<'a> {
         let table = self.clone();
-        let target = move |(key, sort_key)| Target::new(table.config(), key, sort_key);
+        let target = move |(key, sort_key)| request::target(table.config(), key, sort_key);
         let checked = stream::iter(keys).map(target).map(|target| target.map(Single::Delete));
         BatchWrite::new(self.clone(), "batch_delete", checked)
     }
@@ -377,7 +345,7 @@ impl ShardedTable {
     /// # Errors
     /// [`ReadError`](crate::ReadError): `Decode` if an item does not fit `T`, and the kinds of
     /// every read.
-    pub fn query<T>(&self, key: impl TryInto<PartitionKey, Error: Into<KeyError>>) -> Query<T> {
+    pub fn query<T>(&self, key: impl IntoKey) -> Query<T> {
         Query::new(self.clone(), key)
     }
 
@@ -385,8 +353,7 @@ impl ShardedTable {
     /// getting more shards. Call it after the last request, before the process ends. The table can
     /// still be used afterwards.
     ///
-    /// It ends within seconds, because each task has a deadline of its own. Without this call only
-    /// that work is lost, and another process redoes it.
+    /// It ends within seconds, because each task has a deadline of its own.
     pub async fn close(&self) {
         self.engine().finish_background_work().await;
     }

@@ -101,11 +101,8 @@ impl<C: 'static> Setting<C> {
     }
 }
 
-/// Changes the configuration of defaults by the variables of `lookup`, row by row. An empty value
-/// counts as not set.
-///
-/// # Errors
-/// [`ConfigError`] names the first variable that is missing or wrong.
+/// Changes the configuration of defaults by the variables of `lookup`, row by row, and fails at the
+/// first that is missing or wrong. An empty value counts as not set.
 pub fn read<C>(
     settings: &'static [Setting<C>],
     mut config: C,

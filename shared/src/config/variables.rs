@@ -3,7 +3,9 @@
 use std::sync::LazyLock;
 
 use crate::config::setting::{Setting, number, read};
-use crate::config::{COUNTS, ConfigError, SEPARATORS, ScalingActors, TableConfig, Writes};
+use crate::config::{
+    COUNTS, ConfigError, MAX_SHARDS_LIMIT, SEPARATORS, ScalingActors, TableConfig, Writes,
+};
 use crate::protocol::names::{ENTRY_PREFIX, METADATA_ATTRIBUTES, RESERVED_PREFIX};
 use crate::values::key::{Separator, ShardCount, ShardKeys, SortKeyType};
 use crate::values::placement::Placement;
@@ -11,7 +13,6 @@ use crate::values::placement::Placement;
 /// The largest number of global secondary indexes of a table. (DynamoDB developer guide, "Quotas in
 /// Amazon DynamoDB".)
 const MAX_INDEXES: usize = 20;
-const MAX_SHARDS_LIMIT: u64 = 10_000;
 const TABLE_NAMES: &str =
     "a table name of 3 to 255 letters, digits, '_', '-' and '.', or a table ARN";
 const KEY_NAMES: &str = "an attribute name of 1 to 255 bytes that differs from the other key's and from the metadata's own attributes, and does not begin with _sh: or key:";
@@ -83,8 +84,7 @@ impl TableConfig {
     /// counts as not set.
     ///
     /// # Errors
-    /// [`ConfigError`] names the first variable that is missing or wrong, its value and what is
-    /// allowed.
+    /// [`ConfigError`] names the first variable that is missing or wrong.
     pub fn from_variables(
         lookup: impl Fn(&'static str) -> Option<String>,
     ) -> Result<Self, ConfigError> {
@@ -133,8 +133,9 @@ fn key_name(name: &str) -> Option<String> {
         .filter(|_| !METADATA_ATTRIBUTES.contains(&name) && !name.starts_with(ENTRY_PREFIX))
 }
 
-pub(super) fn shards(value: &str) -> Option<ShardCount> {
-    number(value, &(1..=MAX_SHARDS_LIMIT)).and_then(|n| ShardCount::new(u32::try_from(n).ok()?))
+fn shards(value: &str) -> Option<ShardCount> {
+    let number = number(value, &(1..=MAX_SHARDS_LIMIT.into()))?;
+    ShardCount::new(u32::try_from(number).ok()?)
 }
 
 #[cfg(test)]

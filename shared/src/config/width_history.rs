@@ -20,9 +20,8 @@ use crate::values::key::ShardCount;
 pub struct WidthHistory {
     /// The eras with their starts and their widths, the last one first. Never empty.
     eras: Vec<(u64, u64, ShardCount)>,
-    /// Epoch seconds at which a drain last ended or was cancelled.
+    /// Epoch seconds at which a drain last ended or was cancelled: the end of time while one runs.
     drained_at: Option<u64>,
-    is_draining: bool,
     read_at: u64,
 }
 
@@ -43,30 +42,15 @@ pub enum InForce {
 impl WidthHistory {
     /// For a key without a metadata item.
     pub fn never_grown(config: &TableConfig, read_at: u64) -> Self {
-        Self {
-            eras: vec![(FIRST_ERA, 0, config.adopt_shards)],
-            drained_at: None,
-            is_draining: false,
-            read_at,
-        }
+        Self { eras: vec![(FIRST_ERA, 0, config.adopt_shards)], drained_at: None, read_at }
     }
 }
 
 #[doc(hidden)]
 impl WidthHistory {
-    /// From a key's metadata at this epoch second. `None` is a key without a metadata item, which
-    /// has never grown.
-    ///
-    /// `read_at` is the instant *before* the request, and the read must be strongly consistent.
-    pub fn of(metadata: Option<&ShardMetadata>, config: &TableConfig, read_at: u64) -> Self {
-        metadata.map_or_else(
-            || Self::never_grown(config, read_at),
-            |metadata| Self::of_metadata(metadata, read_at),
-        )
-    }
-
-    /// From a key's metadata.
-    pub fn of_metadata(metadata: &ShardMetadata, read_at: u64) -> Self {
+    /// From a key's metadata, read strongly consistent. `read_at` is the epoch second *before* the
+    /// request.
+    pub fn of(metadata: &ShardMetadata, read_at: u64) -> Self {
         let last = metadata.last_updated;
         let before = metadata.shard_history.entries().filter(|entry| entry.at < last);
         let before = before.map(|entry| (entry.at, entry.count));
@@ -74,8 +58,7 @@ impl WidthHistory {
         let eras = (FIRST_ERA..=metadata.era).rev().chain(std::iter::repeat(FIRST_ERA));
         Self {
             eras: eras.zip(since).map(|(era, (at, width))| (era, at, width)).collect(),
-            drained_at: metadata.drained_at,
-            is_draining: metadata.draining().is_some(),
+            drained_at: metadata.draining().map(|_| u64::MAX).or(metadata.drained_at),
             read_at,
         }
     }
@@ -103,6 +86,6 @@ impl WidthHistory {
 
     /// Whether a drain may have been active at an epoch second, or later.
     pub fn may_have_been_drained(&self, seconds: u64) -> bool {
-        self.is_draining || self.drained_at.is_some_and(|at| at >= seconds)
+        self.drained_at.is_some_and(|at| at >= seconds)
     }
 }

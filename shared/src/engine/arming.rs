@@ -4,17 +4,16 @@
 //! them again also compares those, at least once a minute. [docs/protocol.md, Armed keys]
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout_at};
 
 use crate::engine::job::KeyJob;
-use crate::engine::maintenance::Maintenance;
-use crate::engine::views::filling::table_item_gone;
+use crate::engine::views::keys::Running;
 use crate::engine::views::mode::New;
-use crate::engine::{Deadline, Inner, TableEngine, locked};
+use crate::engine::views::table_item_gone;
+use crate::engine::{Deadline, Inner, Maintenance, TableEngine, locked};
 use crate::protocol::armed::{
     Armed, ArmedView, KeyPattern, MAX_PATTERNS, MayGrow, PATTERN_LEASE, counts_from, removable_from,
 };
@@ -22,7 +21,7 @@ use crate::protocol::layout::Layout;
 use crate::protocol::survey::Survey;
 use crate::protocol::view::{Moment, View};
 use crate::table::error::TableError;
-use crate::table::obstacles::ArmingObstacle;
+use crate::table::tables::ArmingObstacle;
 use crate::table::{ATTEMPT_TIMEOUT, TableItem};
 use crate::values::key::{PartitionKey, ShardKeys, SortKey};
 
@@ -76,7 +75,7 @@ pub(crate) struct Arming {
     unclaimed: Mutex<Option<Arc<ArmedView>>>,
     /// Held while the item is read, so that concurrent requests share one read.
     flight: tokio::sync::Mutex<()>,
-    is_renewing: Arc<AtomicBool>,
+    is_renewing: Running,
     /// Why this process must not use the table any more.
     disagrees: OnceLock<String>,
 }
@@ -404,15 +403,14 @@ impl Inner {
         loop {
             let list = || self.tables.list_metadata(after.as_ref());
             let (keys, next) = self.retrying(deadline, list).await?;
-            let mut listed = keys.into_iter().filter_map(|(key, raw)| {
-                let layout = raw.parse().ok()?.layout();
-                layout.is_listed(self.config.adopt_shards).then_some(key)
+            let unlisted = self.config.adopt_shards;
+            let uncovered = keys.into_iter().find(|(key, raw)| {
+                !armed.matches(key) && raw.parse().is_ok_and(|of| of.layout().is_listed(unlisted))
             });
-            match (listed.find(|key| !armed.matches(key)), next) {
-                (Some(key), _) => return Ok(Some(key)),
-                (None, None) => return Ok(None),
-                (None, next) => after = next,
+            if uncovered.is_some() || next.is_none() {
+                return Ok(uncovered.map(|(key, _)| key));
             }
+            after = next;
         }
     }
 

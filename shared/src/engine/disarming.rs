@@ -6,12 +6,9 @@
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use crate::engine::maintenance::Maintenance;
-use crate::engine::{Deadline, Inner};
+use crate::engine::{Deadline, Inner, Maintenance};
 use crate::protocol::armed::{Armed, KeyPattern, counts_from};
-use crate::protocol::survey::place_of;
 use crate::protocol::version::Version;
-use crate::table::ScanPosition;
 use crate::table::error::TableError;
 
 const CONCURRENCY: usize = 16;
@@ -76,53 +73,44 @@ impl Maintenance {
             let why = "an earlier request may still arrive: wait until `may_continue_at`";
             return Err(TableError::Rejected(why.into()));
         }
+        let inner = &self.engine.inner;
         let (mut plain, mut after) = (PlainItems::default(), None);
         loop {
-            after = self.disarm_page(disarming, &mut plain, after.as_ref()).await?;
+            let deadline = self.until();
+            let page = inner.retrying(deadline, || inner.tables.scan(after.as_ref())).await?;
+            plain.items += page.items.len() as u64;
+            let mut ours = Vec::new();
+            for item in page.items.into_iter().flatten() {
+                let Some((key, shard)) = item.place(&inner.config.shard_keys) else { continue };
+                let is_disarmed = disarming.pattern.matches(&key) && !disarming.left.matches(&key);
+                if !is_disarmed || item.version == Version::NONE {
+                    continue;
+                }
+                if shard.get() > inner.config.adopt_shards.get() {
+                    let why = format!("the key {key} has an item on shard {shard}: it has grown");
+                    return Err(TableError::Rejected(why.into()));
+                }
+                plain.tombstones += u64::from(item.is_tombstone);
+                plain.changed += u64::from(!item.is_tombstone);
+                ours.push(item);
+            }
+            let changes = ours
+                .iter()
+                .map(|item| inner.retrying(deadline, move || inner.tables.make_plain(item)));
+            let changed = stream::iter(changes.collect::<Vec<_>>()).buffer_unordered(CONCURRENCY);
+            match changed.try_collect::<Vec<()>>().await {
+                Ok(_) => {}
+                Err(TableError::ConditionFailed) => {
+                    let why = "an item was changed meanwhile: stop all processes that write";
+                    return Err(TableError::Rejected(why.into()));
+                }
+                Err(error) => return Err(error),
+            }
             looked_at(plain.items);
+            after = page.next;
             if after.is_none() {
                 return Ok(plain);
             }
-        }
-    }
-
-    async fn disarm_page(
-        &self,
-        disarming: &Disarming,
-        plain: &mut PlainItems,
-        after: Option<&ScanPosition>,
-    ) -> Result<Option<ScanPosition>, TableError> {
-        let (inner, deadline) = (&self.engine.inner, self.until());
-        let scanned = inner.retrying(deadline, || inner.tables.scan(after)).await?;
-        let mut ours = Vec::new();
-        for item in scanned.items {
-            plain.items += 1;
-            let Some(item) = item else { continue };
-            let logical = item.logical_key.as_deref();
-            let place = place_of(&inner.config.shard_keys, &item.stored_key, logical);
-            let Some((key, shard)) = place else { continue };
-            let is_disarmed = disarming.pattern.matches(&key) && !disarming.left.matches(&key);
-            if !is_disarmed || item.version == Version::NONE {
-                continue;
-            }
-            if shard.get() > inner.config.adopt_shards.get() {
-                let why = format!("the key {key} has an item on shard {shard}: it has grown");
-                return Err(TableError::Rejected(why.into()));
-            }
-            plain.tombstones += u64::from(item.is_tombstone);
-            plain.changed += u64::from(!item.is_tombstone);
-            ours.push(item);
-        }
-        let changes =
-            ours.iter().map(|item| inner.retrying(deadline, move || inner.tables.make_plain(item)));
-        let changed = stream::iter(changes.collect::<Vec<_>>()).buffer_unordered(CONCURRENCY);
-        match changed.try_collect::<Vec<()>>().await {
-            Ok(_) => Ok(scanned.next),
-            Err(TableError::ConditionFailed) => {
-                let why = "an item was changed meanwhile: stop all processes that write";
-                Err(TableError::Rejected(why.into()))
-            }
-            Err(error) => Err(error),
         }
     }
 

@@ -1,20 +1,20 @@
-//! Time and randomness as parameters, so that a run can be replayed, and retries with random pauses
-//! within a deadline.
+//! Time and randomness as parameters, so that a run can be replayed, and the random pauses between
+//! the attempts of a request.
 
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep};
 
-use crate::engine::{Deadline, Inner, locked};
+use crate::engine::{Deadline, locked};
 use crate::protocol::view::{DRIFT_MARGIN, MAX_LEASE, Moment};
-use crate::table::error::TableError;
 
 /// The source of a table's time.
-pub trait Clock: Send + Sync + 'static {
+pub trait Clock: Debug + Send + Sync + 'static {
     /// The present instant.
     fn now(&self) -> Moment;
 
@@ -65,17 +65,12 @@ impl SystemClock {
 }
 
 /// A clock and a random generator.
+#[derive(Debug)]
 pub struct Environment {
     clock: Box<dyn Clock>,
     rng: Mutex<StdRng>,
     /// How long a closing waits before it opens.
     pub(crate) opening_wait: Duration,
-}
-
-impl std::fmt::Debug for Environment {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Environment").finish_non_exhaustive()
-    }
 }
 
 impl Environment {
@@ -159,28 +154,6 @@ impl Backoff {
             sleep(pause).await;
         }
         is_in_time
-    }
-}
-
-impl Inner {
-    /// Repeats a request until it succeeds, fails permanently, or the deadline passes.
-    pub(crate) async fn retrying<T, F: Future<Output = Result<T, TableError>>>(
-        &self,
-        deadline: Deadline,
-        mut request: impl FnMut() -> F,
-    ) -> Result<T, TableError> {
-        let mut backoff = Backoff::default();
-        let mut last = TableError::Transient("no response came before the deadline".into());
-        loop {
-            match timeout_at(deadline, request()).await {
-                Err(_) => return Err(last),
-                Ok(Err(error)) if error.is_retryable() => last = error,
-                Ok(result) => return result,
-            }
-            if !backoff.pause(&self.environment, deadline).await {
-                return Err(last);
-            }
-        }
     }
 }
 

@@ -8,7 +8,7 @@
 //! values is unbounded.
 
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
 use crate::engine::environment::Backoff;
-use crate::engine::views::keys::{CHANGE_TIMEOUT, KeyState};
+use crate::engine::views::keys::{CHANGE_TIMEOUT, KeyState, Running};
 use crate::engine::{Deadline, Inner, TableEngine, locked};
 use crate::policy::capacity::CapacityScope;
 use crate::policy::pressure::Pressure;
@@ -25,6 +25,7 @@ use crate::protocol::directory::KeyDigest;
 use crate::protocol::drain::Waits;
 use crate::protocol::version::TIE_BREAKERS;
 use crate::protocol::view::{Moment, View};
+use crate::table::ATTEMPT_TIMEOUT;
 use crate::table::error::TableError;
 use crate::values::key::{KeyError, PartitionKey, ShardCount, ShardNumber, SortKey};
 
@@ -80,6 +81,26 @@ impl Inner {
             in_doubt: false,
             backoff: Backoff::default(),
             tasks: Mutex::default(),
+        }
+    }
+
+    /// Repeats a request until it succeeds, fails permanently, or the deadline passes.
+    pub(crate) async fn retrying<T, F: Future<Output = Result<T, TableError>>>(
+        &self,
+        deadline: Deadline,
+        mut request: impl FnMut() -> F,
+    ) -> Result<T, TableError> {
+        let mut backoff = Backoff::default();
+        let mut last = TableError::Transient("no response came before the deadline".into());
+        loop {
+            match timeout_at(deadline, request()).await {
+                Err(_) => return Err(last),
+                Ok(Err(error)) if error.is_retryable() => last = error,
+                Ok(result) => return result,
+            }
+            if !backoff.pause(&self.environment, deadline).await {
+                return Err(last);
+            }
         }
     }
 }
@@ -190,9 +211,60 @@ impl KeyJob<'_> {
     /// Notes that a write of this many write units was applied.
     pub fn wrote(&self, view: &View, sort_key: &SortKey, units: u64) {
         self.count_write(Ok(()));
-        self.note_load(Some(view), || units);
+        self.note_applied(Some(view), sort_key, true, || units);
+    }
+
+    /// Notes that a write was applied, a put or another one.
+    pub(crate) fn note_applied(
+        &self,
+        view: Option<&View>,
+        sort_key: &SortKey,
+        is_put: bool,
+        units: impl FnOnce() -> u64,
+    ) {
+        self.note_load(view, units);
         self.note_written(sort_key);
-        self.after_write();
+        // With `REGISTER_KEYS`, the first put of a key creates its metadata item.
+        if is_put && self.inner.config.register_keys && !self.state.known().was_registered {
+            self.beside(&self.state.is_registering, move |inner, key| async move {
+                let job = inner.job(&key, Instant::now() + ATTEMPT_TIMEOUT);
+                if let Err(error) = job.register().await {
+                    tracing::warn!(%error, "could not register a key; the next write of it tries again");
+                }
+            });
+        }
+    }
+
+    /// Counts a write of a key with several shards, and records the count once a minute. Shrinking
+    /// is decided by these records.
+    fn note_load(&self, view: Option<&View>, units: impl FnOnce() -> u64) {
+        let state = &self.state;
+        // Without a view, the number of shards is unknown. The next write that has a view counts.
+        if view.is_some_and(|view| {
+            view.layout.generation == 0 || view.layout.number_of_shards == ShardCount::ONE
+        }) {
+            state.units.store(0, Ordering::Relaxed);
+            return;
+        }
+        state.units.fetch_add(units(), Ordering::Relaxed);
+        let minute = self.inner.environment.now().epoch_seconds() / 60;
+        let last = state.units_noted.load(Ordering::Relaxed);
+        let may_note = || {
+            let noted = &state.units_noted;
+            noted.compare_exchange(last, minute, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        };
+        if view.is_none() || last >= minute || !may_note() || last == 0 {
+            return;
+        }
+        let units = state.units.swap(0, Ordering::Relaxed);
+        let (inner, key) = (Arc::clone(self.inner), self.key.clone());
+        self.inner.background.spawn(async move {
+            // The process may have been suspended until now.
+            let minute = inner.environment.now().epoch_seconds() / 60;
+            if let Err(error) = inner.tables.note_load(&key, minute, units).await {
+                tracing::warn!(%error, units, "the load of a key could not be noted: it looks calmer than it is");
+            }
+        });
     }
 
     /// Notes that a write was not acknowledged.
@@ -221,16 +293,13 @@ impl KeyJob<'_> {
         }
     }
 
-    /// Starts a task in the background, unless one with this flag is running.
+    /// Starts a task in the background, unless one of its kind is running.
     pub(crate) fn in_background<F: Future<Output = ()> + Send + 'static>(
         &self,
-        flag: &Arc<AtomicBool>,
+        running: &Running,
         task: impl FnOnce(Arc<Inner>, PartitionKey) -> F,
     ) -> Option<JoinHandle<()>> {
-        if flag.swap(true, Ordering::AcqRel) {
-            return None;
-        }
-        let running = Running(Arc::clone(flag));
+        let running = Arc::clone(running).try_lock_owned().ok()?;
         let task = task(Arc::clone(self.inner), self.key.clone());
         Some(self.inner.background.spawn(async move {
             task.await;
@@ -241,10 +310,10 @@ impl KeyJob<'_> {
     /// As [`in_background`](Self::in_background), but the job waits for it, within reason.
     pub(crate) fn beside<F: Future<Output = ()> + Send + 'static>(
         &self,
-        flag: &Arc<AtomicBool>,
+        running: &Running,
         task: impl FnOnce(Arc<Inner>, PartitionKey) -> F,
     ) {
-        if let Some(begun) = self.in_background(flag, task) {
+        if let Some(begun) = self.in_background(running, task) {
             locked(&self.tasks).push(begun);
         }
     }
@@ -257,13 +326,5 @@ impl KeyJob<'_> {
         for begun in begun {
             let _ = timeout_at(until, begun).await;
         }
-    }
-}
-
-struct Running(Arc<AtomicBool>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
     }
 }

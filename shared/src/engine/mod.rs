@@ -6,7 +6,6 @@ pub(crate) mod drain;
 pub(crate) mod environment;
 pub(crate) mod error;
 pub(crate) mod job;
-pub(crate) mod maintenance;
 pub(crate) mod read;
 pub(crate) mod survey;
 mod views;
@@ -27,7 +26,7 @@ use crate::table::Tables;
 use crate::values::key::PartitionKey;
 use arming::Arming;
 use read::Replicas;
-use views::directory::KnownPages;
+use views::KnownPages;
 use views::keys::{self, KeyState};
 use width::ScalingEvent;
 
@@ -114,9 +113,8 @@ impl TableEngine {
         &self.inner.config
     }
 
-    /// Tells when an invocation that has just begun must end, in time since the Unix epoch by the
-    /// clock of the service that invokes. All invocations of a process have the same time limit. So
-    /// the process notices for how long it was frozen, even if its clock was set back meanwhile.
+    /// See [`ShardedTable::invoked`](crate::ShardedTable::invoked). All invocations of a process have
+    /// the same time limit.
     pub fn invoked(&self, ends_at: Duration) {
         self.inner.environment.invoked(ends_at);
     }
@@ -128,9 +126,59 @@ impl TableEngine {
         self.inner.background.reopen();
     }
 
+    /// The work of an operator, until this deadline.
+    pub fn until(&self, deadline: Deadline) -> Maintenance {
+        Maintenance { engine: self.clone(), within: Within::Deadline(deadline) }
+    }
+
     /// The number of background tasks, and the keys whose shards they are changing.
     pub(crate) fn unfinished(&self) -> (usize, Vec<String>) {
         let changing = self.inner.keys.iter().filter(|(_, state)| state.is_changing());
         (self.inner.background.len(), changing.map(|(key, _)| key.to_string()).collect())
+    }
+}
+
+/// The time limit of a request.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) enum Within {
+    /// The table's default.
+    #[default]
+    Default,
+    /// This long from the moment of sending.
+    Timeout(Duration),
+    /// Until this instant.
+    Deadline(Deadline),
+}
+
+impl Within {
+    pub(crate) fn deadline(self, config: &TableConfig) -> Deadline {
+        match self {
+            Self::Default => Deadline::now() + config.timeout,
+            Self::Timeout(timeout) => Deadline::now() + timeout,
+            Self::Deadline(deadline) => deadline,
+        }
+    }
+}
+
+/// See the [module](crate::maintenance) and
+/// [`ShardedTable::maintenance`](crate::ShardedTable::maintenance). Each call has the timeout of a
+/// request, or the deadline that was set. A call that reaches its deadline keeps the work that it
+/// has done, and the next call continues. Three calls go through the whole directory from its
+/// beginning, and need a longer timeout where many keys have grown, such as ten minutes:
+/// [`repair_directory`](Self::repair_directory), [`rebuild_directory`](Self::rebuild_directory) and
+/// [`raise_directory_copies`](Self::raise_directory_copies).
+///
+/// # Errors
+/// Every call fails with a [`TableError`](crate::TableError) if it could not use a table: run it
+/// again. Each call names its other errors.
+#[derive(Debug, Clone)]
+pub struct Maintenance {
+    pub(crate) engine: TableEngine,
+    pub(crate) within: Within,
+}
+
+impl Maintenance {
+    fn until(&self) -> Deadline {
+        self.within.deadline(self.engine.config())
     }
 }

@@ -104,19 +104,7 @@ impl TableEngine {
         }
     }
 
-    /// Reads one item: the newest copy of all its places.
-    pub async fn get(
-        &self,
-        key: &PartitionKey,
-        sort_key: &SortKey,
-        consistent: bool,
-        deadline: Deadline,
-    ) -> Result<Option<Item>, ReadError> {
-        let found = self.get_tagged(key, sort_key, consistent, deadline).await?;
-        Ok(found.map(|(item, _)| item))
-    }
-
-    /// Reads one item, and its tag.
+    /// Reads one item, the newest copy of all its places, and its tag.
     pub async fn get_tagged(
         &self,
         key: &PartitionKey,
@@ -161,10 +149,6 @@ struct PageRun<'a> {
     merge: PageMerge<Item>,
     pages: JoinSet<(ShardNumber, PageAnswer)>,
     waiting: Vec<ShardPageRequest>,
-    consumed: f64,
-    bytes: usize,
-    /// The highest era of the copies that were read.
-    era: u64,
     /// Read replicas may be used: a view shows that no items were moved recently.
     replicas: bool,
 }
@@ -186,9 +170,6 @@ impl<'a> PageRun<'a> {
             merge,
             pages: JoinSet::new(),
             waiting: Vec::new(),
-            consumed: 0.0,
-            bytes: 0,
-            era: 0,
             replicas: false,
         }
     }
@@ -210,13 +191,14 @@ impl<'a> PageRun<'a> {
         self.replicas = !view.layout.may_lag_in_indexes(now);
         self.ask(view.layout.read_shards);
         let own_bytes = inner.tables.own_bytes(&self.query.partition_key);
-        let mut failed = None;
+        // The era is the highest of the copies that were read.
+        let (mut read_units, mut bytes, mut era, mut failed) = (0.0, 0, 0, None);
         while !self.merge.is_complete() {
             match timeout_at(*deadline, self.pages.join_next()).await {
                 Ok(Some(Ok((shard, Ok((mut page, consumed)))))) => {
-                    self.consumed += consumed;
+                    read_units += consumed;
                     let eras = page.items.iter().map(|stored| stored.version.era());
-                    self.era = eras.fold(self.era, u64::max);
+                    era = eras.fold(era, u64::max);
                     // A copy at a shard that is not a place of the item does not count: its write
                     // was never acknowledged.
                     page.items.retain(|it| self.job.is_place(&it.sort_key, shard, &view));
@@ -236,10 +218,9 @@ impl<'a> PageRun<'a> {
             if failed.is_some() {
                 break;
             }
-            let bytes = &mut self.bytes;
             self.merge.advance(|item| {
-                *bytes += item.attributes.size() + own_bytes;
-                *bytes < PAGE_BYTES
+                bytes += item.attributes.size() + own_bytes;
+                bytes < PAGE_BYTES
             });
             self.launch();
         }
@@ -256,12 +237,12 @@ impl<'a> PageRun<'a> {
         let plain = items.iter().zip(&versions).filter(|(_, version)| **version == Version::NONE);
         plain.for_each(|(item, _)| self.job.note_plain(&item.sort_key, self.query.consistent));
         if self.query.fields.is_none() {
-            state.learn_page(self.bytes, self.query.after.as_ref(), &items);
+            state.learn_page(bytes, self.query.after.as_ref(), &items);
         }
         histogram!("ShardingFanOut").record(shards as f64);
-        histogram!("ShardingConsumedReadUnits").record(self.consumed);
-        let page = Page { items, versions, next, shards, consumed_capacity: self.consumed };
-        Ok((page, self.era, view))
+        histogram!("ShardingConsumedReadUnits").record(read_units);
+        let page = Page { items, versions, next, shards, consumed_capacity: read_units };
+        Ok((page, era, view))
     }
 
     fn ask(&mut self, width: ShardCount) {
@@ -361,7 +342,7 @@ impl KeyJob<'_> {
             if record.metadata.era < era {
                 return Err(TableError::Lost("an item is of a later era".into()).into());
             }
-            self.state.learn(self.view_of(&record));
+            self.learn(self.view_of(&record));
             return Ok(false);
         }
         let (lease, longest) = (config.lease(), config.longest_read());

@@ -6,12 +6,11 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use tokio::time::{Instant, sleep_until};
 
-use crate::engine::maintenance::Maintenance;
+use crate::engine::Maintenance;
 use crate::engine::width::{ScaleOutcome, ScalingReason};
 use crate::protocol::layout::Layout;
 use crate::protocol::metadata::{Change, ShardMetadata};
-use crate::protocol::survey::{KeyFindings, Survey, Surveyed, place_of};
-use crate::table::ScanPosition;
+use crate::protocol::survey::{KeyFindings, Survey, Surveyed};
 use crate::table::error::{Cause, TableError};
 use crate::values::key::{PartitionKey, ShardCount};
 
@@ -45,61 +44,49 @@ impl Maintenance {
         mut looked_at: impl FnMut(u64),
     ) -> Result<(), TableError> {
         self.survey_metadata(survey).await?;
+        let inner = &self.engine.inner;
+        let (config, always) = (&inner.config, inner.always_first().map(|_| ShardCount::ONE));
         let mut after = None;
         loop {
-            let began = Instant::now();
-            let (next, consumed) = self.survey_page(survey, after.as_ref()).await?;
+            let (began, deadline) = (Instant::now(), self.until());
+            let page = inner.retrying(deadline, || inner.tables.scan(after.as_ref())).await?;
+            for item in page.items {
+                let place = item.as_ref().and_then(|item| item.place(&config.shard_keys));
+                let (Some(item), Some((key, shard))) = (item, place) else {
+                    survey.items += 1;
+                    survey.unknown += 1;
+                    continue;
+                };
+                let (sort_key, version, width) = (&item.sort_key, item.version, item.width);
+                let seen = Surveyed { key: &key, sort_key, shard, version, width };
+                if survey.asks_for((config.placement, config.adopt_shards), &seen) {
+                    let read = inner.retrying(deadline, || inner.tables.get_metadata(&key)).await;
+                    let known = match read {
+                        Ok(known) => known,
+                        Err(TableError::Damaged(_)) => None,
+                        Err(error) => return Err(error),
+                    };
+                    survey.know(&key, known, config.adopt_shards);
+                }
+                survey.observe(config.placement, always, &seen);
+            }
             looked_at(survey.items);
-            if next.is_none() {
+            if page.next.is_none() {
                 return Ok(());
             }
-            after = next;
+            after = page.next;
             if read_units > 0 {
-                let seconds = consumed / f64::from(read_units);
+                let seconds = page.consumed / f64::from(read_units);
                 sleep_until(began + Duration::from_secs_f64(seconds)).await;
             }
         }
-    }
-
-    /// Adds a page of the main table. Returns where the next one begins, and the read units.
-    async fn survey_page(
-        &self,
-        survey: &mut Survey,
-        after: Option<&ScanPosition>,
-    ) -> Result<(Option<ScanPosition>, f64), TableError> {
-        let (inner, deadline) = (&self.engine.inner, self.until());
-        let config = &inner.config;
-        let page = inner.retrying(deadline, || inner.tables.scan(after)).await?;
-        let always = inner.always_first().map(|_| ShardCount::ONE);
-        for item in page.items {
-            let place = item.as_ref().and_then(|item| {
-                place_of(&config.shard_keys, &item.stored_key, item.logical_key.as_deref())
-            });
-            let (Some(item), Some((key, shard))) = (item, place) else {
-                survey.observe_unknown();
-                continue;
-            };
-            let (sort_key, version, width) = (&item.sort_key, item.version, item.width);
-            let seen = Surveyed { key: &key, sort_key, shard, version, width };
-            if survey.asks_for((config.placement, config.adopt_shards), &seen) {
-                let read = inner.retrying(deadline, || inner.tables.get_metadata(&key)).await;
-                let known = match read {
-                    Ok(known) => known,
-                    Err(TableError::Damaged(_)) => None,
-                    Err(error) => return Err(error),
-                };
-                survey.know(&key, known, config.adopt_shards);
-            }
-            survey.observe(config.placement, always, &seen);
-        }
-        Ok((page.next, page.consumed))
     }
 
     /// Adds the directory and the metadata table.
     async fn survey_metadata(&self, survey: &mut Survey) -> Result<(), TableError> {
         let inner = &self.engine.inner;
         let width = inner.config.adopt_shards;
-        survey.list(inner.listed_keys(width, self.until()).await?);
+        survey.listed = inner.listed_keys(width, self.until()).await?;
         let mut after = None;
         loop {
             let list = || inner.tables.list_metadata(after.as_ref());
@@ -181,12 +168,10 @@ impl Maintenance {
             let rebuild = Change::Rebuild { to, history, era: findings.era() };
             let stored = (seen.as_ref(), damaged.as_ref());
             let Some(closed) = job.change_from(&known, stored, &rebuild).await? else { continue };
-            return Ok(match job.open(&closed, ScalingReason::Asked).await? {
-                ScaleOutcome::Superseded => Rebuilt::Superseded,
-                ScaleOutcome::Scaled { .. } | ScaleOutcome::Unchanged(_) if seen.is_some() => {
-                    Rebuilt::Widened(to)
-                }
-                ScaleOutcome::Scaled { .. } | ScaleOutcome::Unchanged(_) => Rebuilt::Created(to),
+            return Ok(match (job.open(&closed, ScalingReason::Asked).await?, seen) {
+                (ScaleOutcome::Superseded, _) => Rebuilt::Superseded,
+                (_, Some(_)) => Rebuilt::Widened(to),
+                (_, None) => Rebuilt::Created(to),
             });
         }
         Ok(Rebuilt::Superseded)

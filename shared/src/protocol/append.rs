@@ -16,15 +16,18 @@ pub struct Append {
     /// Taken once, and kept by every attempt. Its era is 0, so the clock decides.
     pub version: Version,
     lease: Duration,
-    /// The shard of an attempt without a response, and when the view that led there was requested;
-    /// `None` for shard 1 without a view.
-    unanswered: Option<(ShardNumber, Option<Moment>)>,
+    /// Where an attempt without a response was sent.
+    unanswered: Option<Placed>,
     over: Option<Outcome>,
 }
 
+/// The shard of an attempt, and when the view that led there was requested, whose lease covers the
+/// attempt; `None` for shard 1 without a view.
+pub type Placed = (ShardNumber, Option<Moment>);
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum AppendNext {
-    Send(ShardNumber, Request),
+    Send(Placed, Request),
     Done(Outcome),
 }
 
@@ -43,23 +46,17 @@ impl Append {
         if let Some(outcome) = self.over {
             return AppendNext::Done(outcome);
         }
-        let (shard, asked_at) = self.unanswered.unwrap_or((home, view.map(|view| view.asked_at)));
+        let placed = self.unanswered.unwrap_or((home, view.map(|view| view.asked_at)));
         let lasts = |asked_at: Moment| now.since(asked_at).is_some_and(|age| age < self.lease);
-        if self.unanswered.is_some() && !asked_at.is_none_or(lasts) {
+        if self.unanswered.is_some() && !placed.1.is_none_or(lasts) {
             return AppendNext::Done(Outcome::Unknown(VIEW_EXPIRED));
         }
         let version = self.version;
         let effect = Effect::Put { version, write_id: None };
-        AppendNext::Send(shard, Request::unmarked(effect, Condition::AbsentOrBelow(version)))
+        AppendNext::Send(placed, Request::unmarked(effect, Condition::AbsentOrBelow(version)))
     }
 
-    /// When the view was requested whose lease covers the next attempt. `None` if the attempt needs
-    /// no view.
-    pub fn placed_by(&self, view: Option<&View>) -> Option<Moment> {
-        self.unanswered.map_or(view.map(|view| view.asked_at), |(_, asked_at)| asked_at)
-    }
-
-    pub fn answered(&mut self, shard: ShardNumber, view: Option<&View>, answer: &Answer) {
+    pub fn answered(&mut self, placed: Placed, answer: &Answer) {
         match answer {
             // A version at least as high is stored: this append, applied earlier, or a later write
             // that replaced it.
@@ -67,9 +64,7 @@ impl Append {
             // The shard is hot, so the next attempt may go to another one. Two copies of one
             // version are one item.
             Answer::Rejected => self.unanswered = None,
-            Answer::Unanswered => {
-                self.unanswered.get_or_insert((shard, view.map(|view| view.asked_at)));
-            }
+            Answer::Unanswered => self.unanswered = Some(placed),
         }
     }
 }

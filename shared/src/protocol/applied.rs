@@ -73,23 +73,16 @@ impl Applied {
 
     /// The updates that the item remembers after this update, too.
     pub fn with(before: Option<&Self>, once: Once, now: u64) -> Self {
-        let fresh = Self {
+        if let Some(before) = before.filter(|before| before.began > youngest_too_old(once)) {
+            let mut after = before.clone();
+            after.young.insert(once.id);
+            return after;
+        }
+        Self {
             began: now,
-            known_since: surely_after(now),
+            known_since: surely_after(before.map_or(now, |before| before.began)),
             young: BTreeSet::from([once.id]),
-            old: BTreeSet::new(),
-        };
-        match before {
-            None => fresh,
-            Some(before) if before.began > youngest_too_old(once) => {
-                let mut after = before.clone();
-                after.young.insert(once.id);
-                after
-            }
-            Some(before) => {
-                let known_since = surely_after(before.began);
-                Self { known_since, old: before.young.clone(), ..fresh }
-            }
+            old: before.map(|before| before.young.clone()).unwrap_or_default(),
         }
     }
 }

@@ -15,7 +15,7 @@ pub const PATTERN_LEASE: Duration = Duration::from_secs(60);
 /// which signed requests are applied, and a margin for clocks.
 pub const ARMING_WAIT: Duration = Duration::from_secs(18 * 60);
 /// The largest difference of two processes' clocks that is assumed.
-const CLOCK_MARGIN: Duration = Duration::from_secs(60);
+pub(crate) const CLOCK_MARGIN: Duration = Duration::from_secs(60);
 pub(crate) const MAX_PATTERNS: usize = 100;
 
 /// The keys that an operator arms: all, those with a prefix, or one.
@@ -149,7 +149,6 @@ pub enum MayGrow {
 }
 
 impl ArmedView {
-    /// Whether the patterns may be relied on under this lease.
     pub fn is_valid(&self, now: Moment, lease: Duration) -> bool {
         now.since(self.asked_at).is_some_and(|age| age < lease)
     }

@@ -20,9 +20,8 @@ pub struct Copy {
 
 impl Copy {
     pub fn has_applied(&self, once: Option<Once>) -> bool {
-        once.is_some_and(|once| {
-            self.applied.as_ref().is_some_and(|applied| applied.contains(once.id))
-        })
+        let applied = self.applied.as_ref().zip(once);
+        applied.is_some_and(|(applied, once)| applied.contains(once.id))
     }
 }
 

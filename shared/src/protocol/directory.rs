@@ -1,7 +1,6 @@
 //! The directory: the pages that list the keys that have grown, with their layouts. See
 //! docs/protocol.md, "The directory".
 
-use std::collections::BTreeSet;
 use std::fmt;
 
 use base64::Engine;
@@ -30,13 +29,11 @@ pub const MAX_PAGE_BYTES: usize = 390 * 1_024;
 /// The share of [`FULL_PAGE_BYTES`] from which on a page is reported.
 pub const REPORTED_SHARE: f64 = 0.5;
 
-/// The bytes of a digest. For two keys with one digest, a caller would have to try 2^96 keys.
-const DIGEST_BYTES: usize = 24;
-
-/// A key in the directory: the first 24 bytes of its SHA-256. It needs no secret, so an entry can
-/// be found by its key even if the rest of the metadata is lost.
+/// A key in the directory: the first 24 bytes of its SHA-256. For two keys with one digest, a caller
+/// would have to try 2^96 keys. It needs no secret, so an entry can be found by its key even if the
+/// rest of the metadata is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct KeyDigest([u8; DIGEST_BYTES]);
+pub struct KeyDigest([u8; 24]);
 
 impl KeyDigest {
     pub fn of(key: &PartitionKey) -> Self {
@@ -85,29 +82,6 @@ impl Division {
 /// gives DynamoDB the same condition.
 pub fn supersedes(new: &Layout, stored: Option<&Layout>) -> bool {
     stored.is_none_or(|stored| stored.generation < new.generation)
-}
-
-/// A layout that is being written to every copy of its page.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Publication<C = u32> {
-    pub layout: Layout,
-    /// The copies that are not yet known to have this layout or a later one. While there are any,
-    /// no actor may rely on the publication.
-    pub missing: BTreeSet<C>,
-}
-
-impl<C: Ord> Publication<C> {
-    /// The copies to write, in all divisions. They are read after the item has changed, because an
-    /// actor that adds a copy fills it from the items.
-    pub fn new(layout: Layout, copies: impl IntoIterator<Item = C>) -> Self {
-        Self { layout, missing: copies.into_iter().collect() }
-    }
-
-    /// Records that a copy has this layout or a later one: the entry was written, or refused by a
-    /// newer one.
-    pub fn note_written(&mut self, copy: C) {
-        self.missing.remove(&copy);
-    }
 }
 
 #[cfg(test)]

@@ -45,13 +45,6 @@ pub fn may_finish_at(drain: &Drain, waits: &Waits) -> Option<u64> {
     Some(late_until(waits, drain.emptied_at?))
 }
 
-/// The epoch second from which on a deletion of an item with one place may leave nothing. An update
-/// that has pulled the item from another place may have been sent twice. Without a tombstone, its
-/// late duplicate would find home empty, and make the item again.
-pub fn may_leave_nothing_at(layout: &Layout, waits: &Waits) -> Option<u64> {
-    Some(late_until(waits, layout.drained_at?))
-}
-
 /// The epoch second until which a duplicate of a request of before may arrive.
 pub fn late_until(waits: &Waits, now: u64) -> u64 {
     now.saturating_add(whole_seconds(waits.lease + waits.signatures))
@@ -106,12 +99,6 @@ pub fn copy_home(copy: &Copy) -> Request {
     };
     let marks = Marks { late_until: copy.late_until, lost_until: u64::MAX };
     Request { effect, condition: Condition::AbsentOrBelow(version), marks }
-}
-
-/// Deletes a copy if it is unchanged: a copy at an old place, or a tombstone at home once the key
-/// is settled.
-pub const fn delete(version: Version) -> Request {
-    Request::unmarked(Effect::Remove, Condition::Unchanged(Some(version)))
 }
 
 /// One actor's part of a drain, from its mark on. `K` is a sort key, `C` the remembered part of a
@@ -241,7 +228,7 @@ mod tests {
             drained_at: Some(100),
             ..ShardMetadata::unregistered()
         };
-        assert_eq!(may_leave_nothing_at(&settled.layout(), &WAITS), Some(1_002));
+        assert_eq!(late_until(&WAITS, 100), 1_002);
         let slow_reads = Waits { reads: Duration::from_secs(2_000), ..WAITS };
         let of_100 = item(Version::new(2, 100_000_000, 0));
         let at_100 = |late_until| Copy { is_tombstone: true, late_until, ..of_100.clone() };

@@ -5,7 +5,7 @@ use crate::protocol::copies::{Answer, Copy, Marks};
 use crate::protocol::drain::Waits;
 use crate::protocol::progress::{self, Progress, Under};
 use crate::protocol::version::Version;
-use crate::protocol::view::{Moment, View};
+use crate::protocol::view::View;
 use crate::values::key::ShardNumber;
 
 /// What the caller's request does if its condition holds.
@@ -54,20 +54,14 @@ impl Base {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum NewVersion {
-    /// One step above the stored one. An item without a version gets this one, one step higher.
-    StepAbove(Version),
-    Is(Version),
-}
-
 /// What a request does if its whole condition holds.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Action {
     /// The caller's put, with this version.
     Put(Version),
-    /// The caller's update, with this version.
-    Update(NewVersion),
+    /// The caller's update, with this version; or if it raises, with one that is one step above the
+    /// stored one. An item without a version then gets this one, one step higher.
+    Update { version: Version, raises: bool },
     /// The caller's deletion. It leaves a tombstone with this version and with the write id of what
     /// it hides, which the condition requires.
     Bury { version: Version, write_id: Option<String>, may_expire: bool },
@@ -109,32 +103,24 @@ pub enum Outcome {
     Lost,
 }
 
-/// The newest copy of the item, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Newest {
-    None,
-    AtHome(Copy),
-    Elsewhere { shard: ShardNumber, copy: Copy, home: Option<Copy> },
+struct Found {
+    home: Option<Copy>,
+    /// The newest copy, if it is at another place and must be pulled.
+    newer: Option<(ShardNumber, Copy)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ExpressedWrite {
     operation: Operation,
-    progress: Progress<Outcome>,
-    era: Option<u64>,
-    /// The newest copy, and the view under which it was found.
-    found: Option<((Moment, u64), Newest)>,
-    /// The newest copy may be at another place than home.
-    must_read: bool,
+    progress: Progress<Outcome, Found>,
 }
 
 impl ExpressedWrite {
     pub const fn new(operation: Operation, waits: Waits, tie_breaker: u32) -> Self {
-        let progress = Progress::new(waits, tie_breaker);
-        Self { operation, progress, era: None, found: None, must_read: false }
+        Self { operation, progress: Progress::new(waits, tie_breaker) }
     }
 
-    /// Whether nothing more is sent.
     pub const fn is_over(&self) -> bool {
         self.progress.is_over()
     }
@@ -145,17 +131,7 @@ impl ExpressedWrite {
         if let Some(next) = self.progress.next(view, now, outcomes) {
             return next;
         }
-        let era = view.layout.era;
-        if self.era != Some(era) {
-            (self.progress.above, self.progress.mark) = (None, None);
-            (self.era, self.must_read) = (Some(era), false);
-        }
-        if view.layout.closing.is_some() {
-            return Next::Pause;
-        }
-        // What was found counts under its own view only.
-        self.found = self.found.take().filter(|(by, _)| *by == view.identity());
-        if self.must_read && self.found.is_none() {
+        if self.progress.must_read && self.progress.found.is_none() {
             return Next::Read;
         }
         Next::Send(self.request(under))
@@ -168,16 +144,12 @@ impl ExpressedWrite {
         // Of equal copies, a drain has made one: home counts.
         let newest =
             copies.iter().max_by_key(|(shard, copy)| (copy.version, *shard == places.home));
-        let newest = match newest {
-            None => Newest::None,
-            Some((shard, copy)) if *shard == places.home => Newest::AtHome(copy.clone()),
-            // It hides nothing but copies at other places, where nobody writes.
-            Some((_, copy)) if copy.is_tombstone && home.is_none() => Newest::None,
-            Some((shard, copy)) => {
-                Newest::Elsewhere { shard: *shard, copy: copy.clone(), home: home.cloned() }
-            }
+        // Without a copy at home, a tombstone hides only copies at other places, where nobody writes.
+        let is_pulled = |(shard, copy): &&(ShardNumber, Copy)| {
+            *shard != places.home && (!copy.is_tombstone || home.is_some())
         };
-        self.find(newest, view);
+        let newer = newest.filter(is_pulled).cloned();
+        self.find(Found { home: home.cloned(), newer }, view);
     }
 
     /// Takes the response to the request of [`Next::Send`].
@@ -185,9 +157,11 @@ impl ExpressedWrite {
         let (view, _, now) = under;
         match (answer, &request.action) {
             (Answer::Applied, Action::Pull(_, version)) => {
-                if let Some((_, Newest::Elsewhere { copy, .. })) = self.found.take() {
+                if let Some((_, Found { newer: Some((_, copy)), .. })) = self.progress.found.take()
+                {
                     self.progress.mark = copy.late_until;
-                    self.find(Newest::AtHome(Copy { version: *version, ..copy }), view);
+                    let home = Some(Copy { version: *version, ..copy });
+                    self.find(Found { home, newer: None }, view);
                 }
             }
             (Answer::Applied, _) => {
@@ -207,7 +181,7 @@ impl ExpressedWrite {
         {
             return;
         }
-        self.found = None;
+        self.progress.found = None;
         self.progress.mark = stored.as_ref().and_then(|copy| copy.late_until);
         let is_pull = matches!(request.action, Action::Pull(..));
         if !is_pull && request.holds(stored.as_ref()) {
@@ -218,36 +192,34 @@ impl ExpressedWrite {
         let is_of_this_era =
             stored.as_ref().is_some_and(|copy| copy.version.era() == view.layout.era);
         // A copy of this era at home is the newest one.
-        self.must_read = is_pull || !(places.old.is_empty() || is_of_this_era);
-        if !self.must_read {
-            self.find(stored.map_or(Newest::None, Newest::AtHome), view);
+        self.progress.must_read = is_pull || !(places.old.is_empty() || is_of_this_era);
+        if !self.progress.must_read {
+            self.find(Found { home: stored, newer: None }, view);
         }
     }
 
-    fn find(&mut self, newest: Newest, view: &View) {
-        if let Newest::AtHome(copy) = &newest {
+    fn find(&mut self, found: Found, view: &View) {
+        if let Some(copy) = &found.home {
             self.progress.go_above(copy.version);
         }
-        self.found = Some((view.identity(), newest));
+        self.progress.find(found, view);
     }
 
-    /// The request of the next attempt: what it does, and our part of its condition.
     fn request(&self, (view, places, now): Under<'_>) -> Request {
         let (era, has_one_place) = (view.layout.era, places.old.is_empty());
         let version = self.progress.version(None, era, now);
-        let newest = self.found.as_ref().map(|(_, newest)| newest);
+        let found = self.progress.found();
+        let home = found.and_then(|found| found.home.as_ref());
+        if let Some((shard, _)) = found.and_then(|found| found.newer.as_ref()) {
+            let base = home.map_or(Base::Absent, exactly);
+            let action = Action::Pull(*shard, version);
+            return Request { action, base, marks: Marks::NONE };
+        }
         let is_of_earlier_era = |copy: &Copy| !has_one_place && copy.version.era() < era;
-        let base = match newest {
-            Some(Newest::Elsewhere { shard, home, .. }) => {
-                let base = home.as_ref().map_or(Base::Absent, exactly);
-                let action = Action::Pull(*shard, version);
-                return Request { action, base, marks: Marks::NONE };
-            }
-            Some(Newest::None) => Base::Absent,
-            Some(Newest::AtHome(copy)) if copy.is_tombstone || is_of_earlier_era(copy) => {
-                exactly(copy)
-            }
-            Some(Newest::AtHome(_)) | None => self.first_base(version, era, has_one_place),
+        let base = match home {
+            None if found.is_some() => Base::Absent,
+            Some(copy) if copy.is_tombstone || is_of_earlier_era(copy) => exactly(copy),
+            Some(_) | None => self.first_base(version, era, has_one_place),
         };
         let is_tombstone = matches!(base, Base::Tombstone(_));
         let leaves_nothing =
@@ -259,21 +231,18 @@ impl ExpressedWrite {
             }
             Operation::Update { creates } => {
                 // On a tombstone, an update that creates nothing changes nothing but the version.
-                let is_raised = matches!(base, Base::AbsentOrItem | Base::Item | Base::OfEra(..))
+                let raises = matches!(base, Base::AbsentOrItem | Base::Item | Base::OfEra(..))
                     || (is_tombstone && !creates);
-                let new = if is_raised { NewVersion::StepAbove } else { NewVersion::Is };
-                Action::Update(new(version))
+                Action::Update { version, raises }
             }
             Operation::Delete if leaves_nothing => Action::Remove,
             Operation::Delete => {
-                let stored =
-                    if let Some(Newest::AtHome(copy)) = newest { Some(copy) } else { None };
-                let write_id = stored.and_then(|copy| copy.write_id.clone());
+                let write_id = home.and_then(|copy| copy.write_id.clone());
                 let may_expire = has_one_place && !self.progress.was_just_settled(view, now);
                 Action::Bury { version, write_id, may_expire }
             }
         };
-        let mark_stays = matches!(action, Action::Update(_) | Action::Nothing);
+        let mark_stays = matches!(action, Action::Update { .. } | Action::Nothing);
         let marks = if mark_stays { Marks::NONE } else { self.progress.marks(None, now) };
         Request { action, base, marks }
     }

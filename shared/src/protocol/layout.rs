@@ -14,8 +14,7 @@ pub const FIRST_ERA: u64 = 1;
 /// secondary indexes".)
 pub const MAX_INDEX_LAG_SECONDS: u64 = 900;
 
-/// Where the items of a key may be stored. A field that the key's metadata has, too, has the
-/// same meaning.
+/// A field that the key's metadata has, too, has the same meaning.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Layout {
     /// 0 for a key that is not listed.
@@ -37,8 +36,7 @@ pub struct Layout {
     pub drained_at: Option<u64>,
 }
 
-/// The digits of the generation in an entry. With a fixed number of digits, entries compare as
-/// their generations do.
+/// With a fixed number of digits, entries compare as their generations do.
 const GENERATION_DIGITS: usize = 12;
 /// The highest generation that fits into an entry.
 pub const MAX_GENERATION: u64 = 999_999_999_999;
@@ -75,8 +73,7 @@ impl Layout {
 
     /// The entry as a page of the directory stores it: `"generation era number_of_shards
     /// read_shards state settled last_updated drain_stopped_at drained_at widths"`, with `-` for a
-    /// value that is not set. The state is `open`, `draining` or `closing:width:opens_at`. Of two
-    /// entries of a key, the one with the higher generation is the greater string.
+    /// value that is not set. The state is `open`, `draining` or `closing:width:opens_at`.
     pub fn to_entry(&self) -> String {
         let at = |at: Option<u64>| at.map_or_else(|| "-".to_owned(), |at| at.to_string());
         let state = match (self.closing, self.draining) {

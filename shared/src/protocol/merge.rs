@@ -31,7 +31,6 @@ pub struct Stored<T, K = SortKey> {
     pub item: Option<T>,
 }
 
-/// A page to request from one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardPageRequest<K = SortKey> {
     pub shard: ShardNumber,
@@ -50,32 +49,30 @@ pub struct ShardPage<T, K = SortKey> {
     pub next: Option<K>,
 }
 
-/// The state of a shard's further items.
-#[derive(Debug)]
-enum Source<K> {
-    /// The shard was not queried yet.
-    Fresh,
-    /// A query is in progress. The shard is known up to `after`.
-    Asked { after: Option<K>, until: Option<K> },
-    /// The shard is known up to this sort key, inclusive. It may have more items beyond it.
-    More { after: K },
-    /// The shard is known to its end.
-    End,
-}
-
-#[derive(Debug)]
-struct Shard<T, K> {
-    source: Source<K>,
-    /// Items that have arrived and are not merged yet. The first one is in the heap.
-    waiting: VecDeque<Stored<T, K>>,
-}
-
-/// How far the order is known: up to there, every item of every shard has arrived.
+/// How far the order is known: up to there, inclusive, every item of a shard, or of every shard,
+/// has arrived.
 #[derive(Debug, PartialEq)]
 enum Horizon<K> {
     Nothing,
     UpTo(K),
     Everything,
+}
+
+impl<K> Horizon<K> {
+    const fn place(&self) -> Option<&K> {
+        if let Self::UpTo(place) = self { Some(place) } else { None }
+    }
+}
+
+#[derive(Debug)]
+struct Shard<T, K> {
+    /// Of this shard. It is `Nothing` before the response to the first query.
+    horizon: Horizon<K>,
+    is_asked: bool,
+    /// The end of the range of the query in progress.
+    until: Option<K>,
+    /// Items that have arrived and are not merged yet. The first one is in the heap.
+    waiting: VecDeque<Stored<T, K>>,
 }
 
 #[derive(Debug)]
@@ -151,9 +148,9 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
     pub fn add_shards(&mut self, shards: impl IntoIterator<Item = ShardNumber>) {
         debug_assert!(self.reached.is_none(), "a shard was added to a page that has begun");
         for shard in shards {
-            self.shards
-                .entry(shard)
-                .or_insert(Shard { source: Source::Fresh, waiting: VecDeque::new() });
+            let (horizon, waiting) = (Horizon::Nothing, VecDeque::new());
+            let new = Shard { horizon, is_asked: false, until: None, waiting };
+            self.shards.entry(shard).or_insert(new);
         }
         self.update_horizon();
     }
@@ -169,8 +166,7 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
             return Vec::new();
         }
         let wanted = self.limit - self.page.len();
-        let all_in =
-            !self.shards.values().any(|shard| matches!(shard.source, Source::Asked { .. }));
+        let all_in = !self.shards.values().any(|shard| shard.is_asked);
         let (last, likely) = if all_in { self.reach(wanted) } else { (None, None) };
         let foreseen = &self.foreseen;
         let order = self.order;
@@ -178,26 +174,23 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
         let is_needed = |after: &K| {
             all_in && likely.as_ref().is_none_or(|likely| order.compare(after, likely).is_lt())
         };
-        let is_asked = |shard: &&Shard<T, K>| match &shard.source {
-            Source::Fresh => true,
-            Source::More { after } => is_needed(after),
-            Source::Asked { .. } | Source::End => false,
+        let asks = |shard: &Shard<T, K>| match &shard.horizon {
+            Horizon::Nothing => !shard.is_asked,
+            Horizon::UpTo(after) => is_needed(after),
+            Horizon::Everything => false,
         };
         // New shards share the page with all others. The missing rest is shared by the shards that
         // are queried for it.
-        let askers = self.shards.values().filter(is_asked).count();
+        let askers = self.shards.values().filter(|shard| asks(shard)).count();
         let first = self.share(wanted, self.shards.len(), foreseen.is_some());
         let again = self.share(wanted, askers, false);
         let mut requests = Vec::new();
-        for (number, shard) in &mut self.shards {
-            let (after, until, limit) = match &shard.source {
-                Source::Fresh => (self.start.clone(), foreseen.clone(), first),
-                Source::More { after } if is_needed(after) => {
-                    (Some(after.clone()), last.clone(), again)
-                }
-                Source::More { .. } | Source::Asked { .. } | Source::End => continue,
+        for (number, shard) in self.shards.iter_mut().filter(|(_, shard)| asks(shard)) {
+            let (after, until, limit) = match shard.horizon.place() {
+                None => (self.start.clone(), foreseen.clone(), first),
+                Some(after) => (Some(after.clone()), last.clone(), again),
             };
-            shard.source = Source::Asked { after: after.clone(), until: until.clone() };
+            (shard.is_asked, shard.until) = (true, until.clone());
             requests.push(ShardPageRequest { shard: *number, after, until, limit });
         }
         requests
@@ -206,16 +199,15 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
     pub fn supply(&mut self, number: ShardNumber, answer: ShardPage<T, K>) {
         let (order, end) = (self.order, self.end.as_ref());
         let Some(shard) = self.shards.get_mut(&number) else { return };
-        let Source::Asked { until, .. } = &mut shard.source else { return };
-        let until = until.take();
+        if !std::mem::take(&mut shard.is_asked) {
+            return;
+        }
         let had_head = !shard.waiting.is_empty();
         shard.waiting.extend(answer.items);
         // At the query's own end there is nothing left to request, and DynamoDB refuses to start
         // there.
-        shard.source = match answer.next.or(until).filter(|place| !ends_at(order, end, place)) {
-            Some(after) => Source::More { after },
-            None => Source::End,
-        };
+        let next = answer.next.or(shard.until.take()).filter(|place| !ends_at(order, end, place));
+        shard.horizon = next.map_or(Horizon::Everything, Horizon::UpTo);
         if !had_head {
             self.raise_head(number);
         }
@@ -261,7 +253,7 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
         let last = self.reached;
         let is_copy = |stored: &Stored<T, K>| Some(&stored.sort_key) == last.as_ref();
         let is_at_end = |shard: &Shard<T, K>| {
-            matches!(shard.source, Source::End) && shard.waiting.iter().all(is_copy)
+            shard.horizon == Horizon::Everything && shard.waiting.iter().all(is_copy)
         };
         let next = if self.shards.values().all(is_at_end) { None } else { last.or(self.start) };
         let next = next.filter(|place| !ends_at(self.order, self.end.as_ref(), place));
@@ -303,23 +295,14 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
     /// Determines how far the order is known. A shard with an item in the heap hides nothing before
     /// that item.
     fn update_horizon(&mut self) {
-        let mut nearest = None::<&K>;
-        for shard in self.shards.values().filter(|shard| shard.waiting.is_empty()) {
-            match &shard.source {
-                Source::Fresh | Source::Asked { after: None, .. } => {
-                    self.horizon = Horizon::Nothing;
-                    return;
-                }
-                Source::Asked { after: Some(after), .. } | Source::More { after } => {
-                    if nearest.is_none_or(|nearest| self.order.compare(after, nearest).is_lt()) {
-                        nearest = Some(after);
-                    }
-                }
-                Source::End => {}
-            }
-        }
-        self.horizon =
-            nearest.map_or(Horizon::Everything, |nearest| Horizon::UpTo(nearest.clone()));
+        let open = || self.shards.values().filter(|shard| shard.waiting.is_empty());
+        self.horizon = if open().any(|shard| shard.horizon == Horizon::Nothing) {
+            Horizon::Nothing
+        } else {
+            let places = open().filter_map(|shard| shard.horizon.place());
+            let nearest = places.min_by(|one, other| self.order.compare(one, other));
+            nearest.cloned().map_or(Horizon::Everything, Horizon::UpTo)
+        };
     }
 
     /// Puts the next item of a shard into the heap. If the shard has none, the order may be known
@@ -346,10 +329,8 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
         arrived.sort_unstable_by(|one, other| self.order.compare(one, other));
         arrived.dedup();
         let until = arrived.get(wanted - 1).map(|sort_key| (*sort_key).clone());
-        let sources = self.shards.values().map(|shard| &shard.source);
-        let mut ends: Vec<&K> = sources
-            .filter_map(|it| if let Source::More { after } = it { Some(after) } else { None })
-            .collect();
+        let mut ends: Vec<&K> =
+            self.shards.values().filter_map(|shard| shard.horizon.place()).collect();
         ends.sort_unstable_by(|one, other| self.order.compare(one, other));
         let shards = self.shards.len() as f64;
         let mut ended = 0;

@@ -245,7 +245,6 @@ impl ShardMetadata {
         history.chain([self.number_of_shards]).chain(self.closing())
     }
 
-    /// The part that writers and readers use.
     pub fn layout(&self) -> Layout {
         let history = self.shard_history.entries().map(|entry| entry.count);
         Layout {
@@ -264,7 +263,6 @@ impl ShardMetadata {
         }
     }
 
-    /// The width of the next era, while writers wait for it.
     pub const fn closing(&self) -> Option<ShardCount> {
         if let Phase::Closing(to) = self.phase { Some(to) } else { None }
     }

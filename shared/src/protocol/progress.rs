@@ -3,7 +3,7 @@
 //! to send, the mark of the copy at home, and how they end.
 
 use crate::protocol::copies::{self, Marks};
-use crate::protocol::drain::{Waits, may_leave_nothing_at};
+use crate::protocol::drain::{Waits, late_until};
 use crate::protocol::layout::Places;
 use crate::protocol::version::Version;
 use crate::protocol::view::{Moment, View};
@@ -31,13 +31,18 @@ pub enum Next<R, O> {
 /// What a write goes by at a step: a view, the item's places under it, and the time.
 pub type Under<'a> = (&'a View, &'a Places, Moment);
 
-/// The common part of a write with its attempts.
+/// The common part of a write with its attempts. `O` is how it ends, `F` what a read finds.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Progress<O> {
+pub(super) struct Progress<O, F> {
     /// How long its views are valid, and how long requests may be in flight.
     pub(super) waits: Waits,
     /// Drawn once.
     tie_breaker: u32,
+    era: Option<u64>,
+    /// What is stored, as far as it is known, and the view under which it was found.
+    pub(super) found: Option<((Moment, u64), F)>,
+    /// The copies at the item's places must be read, because an attempt without that was refused.
+    pub(super) must_read: bool,
     /// The version to send must be above this one.
     pub(super) above: Option<Version>,
     /// The mark of the copy at home, as far as it is known.
@@ -52,11 +57,14 @@ pub(super) struct Progress<O> {
     pub(super) over: Option<O>,
 }
 
-impl<O: Copy> Progress<O> {
+impl<O: Copy, F> Progress<O, F> {
     pub(super) const fn new(waits: Waits, tie_breaker: u32) -> Self {
         Self {
             waits,
             tie_breaker,
+            era: None,
+            found: None,
+            must_read: false,
             above: None,
             mark: None,
             look_after: None,
@@ -72,8 +80,9 @@ impl<O: Copy> Progress<O> {
     }
 
     /// The step before anything else: the end, or a view that is within its lease and that, if
-    /// needed, confirms a late response or shows the era of a copy. A late response is `unknown` if
-    /// its era has ended, and the metadata is `lost` if it does not know the era of a copy.
+    /// needed, confirms a late response or shows the era of a copy, or the wait for the next era. A
+    /// late response is `unknown` if its era has ended, and the metadata is `lost` if it does not
+    /// know the era of a copy.
     pub(super) fn next<R>(
         &mut self,
         view: &View,
@@ -102,7 +111,24 @@ impl<O: Copy> Progress<O> {
             }
             (self.look_after, self.verified) = (None, false);
         }
-        (!view.is_valid(now, self.waits.lease)).then_some(Next::Look(None))
+        if !view.is_valid(now, self.waits.lease) {
+            return Some(Next::Look(None));
+        }
+        if self.era != Some(era) {
+            (self.above, self.mark) = (None, None);
+            (self.era, self.must_read) = (Some(era), false);
+        }
+        // What was found counts under its own view only.
+        self.found.take_if(|(by, _)| *by != view.identity());
+        view.layout.closing.is_some().then_some(Next::Pause)
+    }
+
+    pub(super) fn find(&mut self, found: F, view: &View) {
+        self.found = Some((view.identity(), found));
+    }
+
+    pub(super) fn found(&self) -> Option<&F> {
+        self.found.as_ref().map(|(_, found)| found)
     }
 
     /// A statement about stored copies is valid under the lease only. After it, a newer view must
@@ -174,8 +200,11 @@ impl<O: Copy> Progress<O> {
         self.present_mark(now).is_some() || self.was_just_settled(view, now)
     }
 
-    /// Whether the key was settled a short time ago.
+    /// Whether the key was settled a short time ago. An update that has pulled an item from another
+    /// place may have been sent twice. Without a tombstone, its late duplicate would find home empty,
+    /// and make the item again.
     pub(super) fn was_just_settled(&self, view: &View, now: Moment) -> bool {
-        may_leave_nothing_at(&view.layout, &self.waits).is_some_and(|at| now.epoch_seconds() < at)
+        let drained_at = view.layout.drained_at;
+        drained_at.is_some_and(|at| now.epoch_seconds() < late_until(&self.waits, at))
     }
 }

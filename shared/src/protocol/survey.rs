@@ -47,13 +47,12 @@ pub struct KeyFindings {
     /// The metadata at the time when the first of its items was read. `None` if there was none, or
     /// if it was damaged.
     known: Option<ShardMetadata>,
-    /// Items that reads under that metadata would miss.
-    missed: u64,
     /// Items by the width under which they were written.
     items: BTreeMap<ShardCount, u64>,
     widest: ShardNumber,
     newest: (Version, ShardCount),
-    /// Widths under which missed items are at home, each with its first version.
+    /// Widths under which items are at home that reads under that metadata would miss, each with its
+    /// first version.
     widths: BTreeMap<ShardCount, Version>,
     /// Items on shards where no width would place them: pages contain them, point reads do not.
     pub misplaced: u64,
@@ -74,16 +73,12 @@ impl KeyFindings {
         {
             return;
         }
-        self.missed += 1;
         // The stored width, or one that explains another item, or for a jump hash the narrowest
         // width, whose last shard it is.
         let known = self.widths.keys().copied();
         let narrowest = ShardCount::new(item.shard.get()).filter(|_| placement.keeps_homes());
-        let width = std::iter::once(item.width)
-            .chain(known)
-            .chain(narrowest)
-            .find(|width| explains(*width));
-        let Some(width) = width else {
+        let mut widths = std::iter::once(item.width).chain(known).chain(narrowest);
+        let Some(width) = widths.find(|width| explains(*width)) else {
             self.misplaced += 1;
             return;
         };
@@ -118,7 +113,7 @@ impl KeyFindings {
     /// Whether reads under the known metadata miss no item.
     pub fn is_whole(&self) -> bool {
         self.known.as_ref().is_some_and(|metadata| self.are_within(metadata))
-            && self.missed == self.misplaced
+            && self.widths.is_empty()
     }
 
     /// Whether this metadata covers all items: their shards are read, and their eras are known.
@@ -140,31 +135,21 @@ pub struct Survey {
     /// The keys that the directory lists and no metadata item explains, and whether an entry would
     /// hide the items of a key that never grew. Their names are not known before their items are
     /// found.
-    listed: HashMap<KeyDigest, bool>,
+    pub(crate) listed: HashMap<KeyDigest, bool>,
     /// The number of items read.
     pub items: u64,
     /// The keys with more shards than a key without metadata, with their observations.
     pub keys: BTreeMap<PartitionKey, KeyFindings>,
-    /// The number of items at places that this product does not read.
+    /// The number of items that are damaged, or at no place that this product uses.
     pub unknown: u64,
     /// The number of items that another program stored.
     pub(crate) foreign: u64,
 }
 
 impl Survey {
-    /// Adds the keys that the directory lists.
-    pub(crate) fn list(&mut self, listed: HashMap<KeyDigest, bool>) {
-        self.listed = listed;
-    }
-
     /// Notes that a key has a metadata item. Returns whether its entry would hide items.
     pub(crate) fn take_listed(&mut self, key: &PartitionKey) -> bool {
         self.listed.remove(&KeyDigest::of(key)).unwrap_or_default()
-    }
-
-    /// Whether the key is listed, and has no metadata item.
-    fn is_lost(&self, key: &PartitionKey) -> bool {
-        !self.listed.is_empty() && self.listed.contains_key(&KeyDigest::of(key))
     }
 
     /// Whether an item's key must be known before [`observe`](Self::observe).
@@ -179,7 +164,9 @@ impl Survey {
             && item.width == unregistered
             && item.version.era() <= FIRST_ERA
             && home.is_none_or(|home| home == item.shard);
-        (!is_plain || self.is_lost(item.key)) && !self.keys.contains_key(item.key)
+        let is_lost =
+            || !self.listed.is_empty() && self.listed.contains_key(&KeyDigest::of(item.key));
+        (!is_plain || is_lost()) && !self.keys.contains_key(item.key)
     }
 
     pub(crate) fn know(
@@ -190,7 +177,6 @@ impl Survey {
     ) {
         self.keys.entry(key.clone()).or_insert_with(|| KeyFindings {
             known,
-            missed: 0,
             items: BTreeMap::new(),
             widest: ShardNumber::FIRST,
             newest: (Version::NONE, unregistered),
@@ -210,12 +196,6 @@ impl Survey {
         if let Some(findings) = self.keys.get_mut(item.key) {
             findings.observe(placement, always, item);
         }
-    }
-
-    /// Counts an item that is damaged, or at no place that this product uses.
-    pub(crate) fn observe_unknown(&mut self) {
-        self.items += 1;
-        self.unknown += 1;
     }
 }
 

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use uuid::Uuid;
-
 use crate::protocol::version::Version;
 use crate::values::content;
 use crate::values::value::Attributes;
@@ -38,10 +36,8 @@ impl ETag {
     pub fn of(version: Version, attributes: &Attributes) -> Self {
         // An item of another program keeps its tag when a drain moves it.
         let version = if version == Version::ADOPTED { Version::NONE } else { version };
-        Self::of_version(version).unwrap_or_else(|| {
-            let id: Uuid = content::id(attributes);
-            Self(format!("{version}-{}", id.simple()))
-        })
+        let of_content = || Self(format!("{version}-{}", content::id(attributes).simple()));
+        Self::of_version(version).unwrap_or_else(of_content)
     }
 
     /// The tag of an item with this version. `None` if the version is not the product's own.

@@ -66,7 +66,6 @@ impl Moment {
 pub struct View {
     /// The key's layout. A key that is not listed has [`Layout::unlisted`].
     pub layout: Layout,
-    /// Taken before the request was sent.
     pub asked_at: Moment,
 }
 
@@ -85,13 +84,6 @@ impl View {
     /// since.
     pub fn is_asked_since(&self, began: Moment, now: Moment) -> bool {
         self.asked_at.monotonic >= began.monotonic && now.since(self.asked_at).is_some()
-    }
-
-    /// Whether the result of a read under this view is still correct, given a newer view: no new
-    /// era has begun, and no old place was forgotten.
-    pub const fn still_holds(&self, newer: &Self) -> bool {
-        let (before, after) = (&self.layout, &newer.layout);
-        before.era == after.era && before.settled == after.settled
     }
 
     /// Combines two views of the same key: the layout with the higher generation, valid for as long
@@ -136,11 +128,15 @@ pub fn read_end(
     if now.since(began).is_none_or(|took| took > longest) {
         return ReadEnd::TooLong;
     }
+    // A new era, or an old place that was forgotten.
+    let is_over = |newer: &View| {
+        newer.layout.era != view.layout.era || newer.layout.settled != view.layout.settled
+    };
     match newer {
         _ if view.is_valid(now, lease) => ReadEnd::Correct,
         None => ReadEnd::Look,
-        Some(newer) if view.still_holds(newer) => ReadEnd::Correct,
-        Some(_) => ReadEnd::Again,
+        Some(newer) if is_over(newer) => ReadEnd::Again,
+        Some(_) => ReadEnd::Correct,
     }
 }
 
@@ -191,7 +187,8 @@ pub(super) mod tests {
         let changed = |change: fn(&mut Layout)| {
             let mut after = view(3, 11);
             change(&mut after.layout);
-            before.still_holds(&after)
+            let expired = (&before, Duration::ZERO);
+            read_end((at(10), LONGEST_READ), expired, Some(&after), at(12)) == ReadEnd::Correct
         };
         assert!(changed(|layout| layout.draining = true));
         assert!(changed(|layout| layout.closing = Some(ShardCount::ONE)));

@@ -4,25 +4,22 @@
 //! step, carries it out, and reports the result, until the write is [`Done`](Next::Done). See
 //! docs/protocol.md, "Writing".
 
-mod response;
-
 use crate::protocol::applied::Once;
-use crate::protocol::copies::{Condition, Effect, Marks, Request};
+use crate::protocol::copies::{Answer, Condition, Copy, Effect, Marks, Request};
 use crate::protocol::drain::{Waits, late_until, may_begin_at};
 use crate::protocol::progress::{self, Progress, Under};
 use crate::protocol::version::Version;
 use crate::protocol::view::{Moment, View};
-use crate::protocol::write_id::WriteId;
+use crate::protocol::write_id::{WriteId, WriteRelation};
+use crate::values::key::ShardNumber;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Store the item unconditionally.
     Put,
-    /// Store the item if it does not exist.
-    Create(WriteId),
-    /// Store an item whose sort key no other request generates. If there is any copy of it, an
-    /// earlier attempt stored it.
-    CreateOnce,
+    /// Store the item if it does not exist. Without an id, no other request generates its sort key:
+    /// if there is any copy of it, an earlier attempt stored it.
+    Create(Option<WriteId>),
     /// Remove the item. If it may look, it reads first, so that it can remove the item without a
     /// tombstone.
     Delete { may_look: bool },
@@ -42,16 +39,13 @@ impl Kind {
             Self::Replace(update) | Self::Add(update) | Self::DeleteIf { update, .. } => {
                 Some(*update)
             }
-            Self::Put | Self::Create(_) | Self::CreateOnce | Self::Delete { .. } => None,
+            Self::Put | Self::Create(_) | Self::Delete { .. } => None,
         }
     }
 }
 
 /// A write that depends on the stored state. The driver examines the newest copy and decides the
 /// result.
-///
-/// The newest copy may be at an old place, where nobody writes. Then the update *pulls* it: it
-/// stores the updated item at home. Home must be unchanged since all places were read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Update {
     /// The only version that the update may change. With it, an item that has a single place need
@@ -92,22 +86,16 @@ const SUPERSEDED_ATTEMPT: &str = "an attempt arrived late, below a later write o
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Write {
     kind: Kind,
-    progress: Progress<Outcome>,
+    progress: Progress<Outcome, Found>,
     /// Kept in its era while an attempt may still arrive. A throttled attempt does not.
     version: Option<Version>,
-    /// An attempt of this era got no response. It may still be applied.
-    unanswered: bool,
-    /// Several attempts of this era got no response.
-    several: bool,
+    /// How many attempts of this era got no response. They may still be applied.
+    unanswered: u32,
     /// The first attempt has stored this version, which needs a mark, because another attempt may
     /// still arrive.
     to_mark: Option<Version>,
-    /// The copies at the item's places, and the view under which they were read.
-    found: Option<((Moment, u64), Found)>,
     /// The write id of the copy at home, as far as it is known.
     buried_id: Option<String>,
-    /// An update must read the stored copies, because an attempt without a read was refused.
-    must_read: bool,
     /// The version on which an update's attempts are based. They can be applied only while this
     /// version is stored.
     base: Option<Version>,
@@ -116,11 +104,10 @@ pub struct Write {
     pub stored: Option<Version>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+/// The copies at the item's places.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Found {
     home: Option<Version>,
-    /// The write id of the copy at home.
-    write_id: Option<String>,
     is_elsewhere: bool,
 }
 
@@ -130,12 +117,9 @@ impl Write {
             kind,
             progress: Progress::new(waits, tie_breaker),
             version: None,
-            unanswered: false,
-            several: false,
+            unanswered: 0,
             to_mark: None,
-            found: None,
             buried_id: None,
-            must_read: false,
             base: None,
             stored: None,
         }
@@ -143,10 +127,9 @@ impl Write {
 
     /// Whether the driver must examine the copies that were read.
     pub const fn examines(&self) -> bool {
-        self.kind.update().is_some() && self.found.is_some() && !self.is_over()
+        self.kind.update().is_some() && self.progress.found.is_some() && !self.is_over()
     }
 
-    /// Whether nothing more is sent.
     pub const fn is_over(&self) -> bool {
         self.progress.is_over()
     }
@@ -159,22 +142,16 @@ impl Write {
         }
         let era = view.layout.era;
         if self.version.is_some_and(|version| version.era() != era) {
-            if self.unanswered {
+            if self.unanswered > 0 {
                 return Next::Done(Outcome::Unknown(ERA_CHANGED));
             }
-            (self.progress.above, self.progress.mark) = (None, None);
-            (self.version, self.base, self.buried_id, self.must_read) = (None, None, None, false);
+            (self.version, self.base, self.buried_id) = (None, None, None);
         }
-        if view.layout.closing.is_some() {
-            return Next::Pause;
-        }
-        // The result of a read counts under its own view only.
-        self.found = self.found.take().filter(|(by, _)| *by == view.identity());
-        if self.to_mark.is_none() && self.reads_first(under) && self.found.is_none() {
+        if self.to_mark.is_none() && self.progress.found.is_none() && self.reads_first(under) {
             return Next::Read;
         }
         if let Some(Update { expects: Some(version), .. }) = self.kind.update()
-            && self.found.is_none()
+            && self.progress.found.is_none()
         {
             self.base = Some(version);
             self.progress.go_above(version);
@@ -191,7 +168,7 @@ impl Write {
 
     /// The request to the item's home. `None` if there is nothing to delete.
     fn request(&self, version: Version, (view, places, now): Under<'_>) -> Option<Request> {
-        let found = self.found.as_ref().map(|(_, found)| found);
+        let found = self.progress.found();
         let has_one_place = places.old.is_empty();
         let needs_tombstone = self.progress.needs_tombstone(view, now);
         let may_expire = has_one_place && !self.progress.was_just_settled(view, now);
@@ -202,9 +179,9 @@ impl Write {
         let (effect, condition) = match (&self.kind, found) {
             (Kind::Put, _) => (put(None), marking.unwrap_or(Condition::AbsentOrBelow(version))),
             (Kind::Create(id), _) => {
-                (put(Some(id.as_str().to_owned())), marking.unwrap_or(unchanged))
+                let id = id.as_ref().map(|id| id.as_str().to_owned());
+                (put(id), marking.unwrap_or(unchanged))
             }
-            (Kind::CreateOnce, _) => (put(None), marking.unwrap_or(unchanged)),
             (Kind::Delete { .. }, _) if has_one_place && !needs_tombstone => {
                 (Effect::Remove, Condition::AbsentOrBelow(version))
             }
@@ -229,35 +206,26 @@ impl Write {
                         && (found.is_elsewhere
                             || !self.may_leave_nothing(*may_look, view, now))) =>
             {
-                (bury(found.write_id.clone()), unchanged)
+                (bury(self.buried_id.clone()), unchanged)
             }
             (Kind::DeleteIf { .. }, _) => (Effect::Remove, unchanged),
         };
-        let marks = match effect {
-            // The mark stays.
-            Effect::Add { .. } => Marks::NONE,
-            Effect::Put { .. } | Effect::Bury { .. } | Effect::Remove => self.marks(now),
-        };
-        Some(Request { effect, condition, marks })
-    }
-
-    /// The mark that the copy gets, and the marks that it may replace.
-    fn marks(&self, now: Moment) -> Marks {
-        let repeats =
-            self.unanswered && matches!(self.kind, Kind::Put | Kind::Create(_) | Kind::CreateOnce);
+        let repeats = self.unanswered > 0 && matches!(self.kind, Kind::Put | Kind::Create(_));
         let own = repeats.then(|| late_until(&self.progress.waits, now.epoch_seconds()));
-        self.progress.marks(own, now)
+        let mark_stays = matches!(effect, Effect::Add { .. });
+        let marks = if mark_stays { Marks::NONE } else { self.progress.marks(own, now) };
+        Some(Request { effect, condition, marks })
     }
 
     /// Whether the stored copies must be known before anything is sent.
     fn reads_first(&self, (view, places, now): Under<'_>) -> bool {
         let has_one_place = places.old.is_empty();
-        if self.must_read {
+        if self.progress.must_read {
             return true;
         }
         match &self.kind {
             Kind::Put => false,
-            Kind::Create(_) | Kind::CreateOnce => !has_one_place,
+            Kind::Create(_) => !has_one_place,
             Kind::Delete { may_look } => {
                 !has_one_place && self.may_leave_nothing(*may_look, view, now)
             }
@@ -277,10 +245,199 @@ impl Write {
     fn may_leave_nothing(&self, may_look: bool, view: &View, now: Moment) -> bool {
         let drains_at = may_begin_at(&view.layout, &self.progress.waits);
         may_look
-            && !self.unanswered
+            && self.unanswered == 0
             && !view.layout.draining
             && !self.progress.needs_tombstone(view, now)
             && drains_at.is_none_or(|at| at <= now.epoch_seconds())
+    }
+
+    /// Takes the copies at the item's places: the response to [`Next::Read`].
+    pub fn read(&mut self, copies: &[(ShardNumber, Copy)], under: Under<'_>) {
+        let Some(home) = self.progress.read(copies, under) else { return };
+        let (view, places, now) = under;
+        let newest = copies.iter().map(|(_, copy)| copy).max_by_key(|copy| copy.version);
+        self.buried_id = home.and_then(|copy| copy.write_id.clone());
+        let is_elsewhere = copies.iter().any(|(shard, _)| *shard != places.home);
+        let found = Found { home: home.map(|copy| copy.version), is_elsewhere };
+        self.progress.find(found, view);
+        if let Some(Update { once, .. }) = self.kind.update() {
+            self.resume(newest, once, view, now);
+        } else if let Some(newest) = newest
+            && matches!(self.kind, Kind::Create(_))
+        {
+            let own_is_below = copies
+                .iter()
+                .any(|(_, copy)| copy != newest && self.relation(copy) == WriteRelation::Same);
+            self.judge(newest, own_is_below, view, now);
+        }
+    }
+
+    /// Derives the state of an update's earlier attempts from the newest copy.
+    fn resume(&mut self, newest: Option<&Copy>, once: Option<Once>, view: &View, now: Moment) {
+        let stored = newest.map(|copy| copy.version);
+        let has_applied = newest.is_some_and(|copy| !copy.is_tombstone && copy.has_applied(once));
+        let base_is_gone = self.unanswered > 0 && stored != self.base;
+        if has_applied || (base_is_gone && stored.is_some() && stored == self.version) {
+            self.stored = stored;
+            self.progress.end(Outcome::Done, view, now);
+            return;
+        }
+        // An attempt can no longer be applied without its base. It was not applied either, if the
+        // item would remember it.
+        let applied = newest.and_then(|copy| copy.applied.as_ref());
+        let would_know = once.zip(applied).is_some_and(|(once, applied)| applied.knows_of(once));
+        if base_is_gone && !would_know {
+            self.progress.over = Some(Outcome::Unknown(REPETITION_REFUSED));
+            return;
+        }
+        self.base = stored;
+        if let Some(stored) = stored {
+            self.progress.go_above(stored);
+        }
+    }
+
+    /// The driver declines an update because of what it read.
+    pub fn declined(&mut self, view: &View, now: Moment) {
+        self.progress.end(Outcome::Declined, view, now);
+    }
+
+    /// Takes the response to the request of [`Next::Send`].
+    pub fn answered(&mut self, request: &Request, answer: Answer, under: Under<'_>) {
+        let (view, _, now) = under;
+        match answer {
+            Answer::Applied => {
+                if let Effect::Put { version, .. } = request.effect {
+                    self.stored = Some(version);
+                }
+                self.progress.end(Outcome::Done, view, now);
+            }
+            // With the version of now. A late attempt of an earlier write may be above the first one.
+            Answer::Rejected if self.unanswered == 0 => self.version = None,
+            Answer::Rejected => {}
+            Answer::Unanswered if request.effect == (Effect::Add { once: None }) => {
+                self.progress.over = Some(Outcome::Unknown(UNANSWERED_ADDITION));
+            }
+            Answer::Unanswered if request.effect == Effect::Remove => {
+                // Another attempt could remove what is stored after the first was applied.
+                self.progress.over = Some(Outcome::Unknown(UNANSWERED_DELETION));
+            }
+            Answer::Unanswered => self.unanswered += 1,
+            Answer::Refused(stored) => self.refused(request, stored, under),
+        }
+    }
+
+    fn refused(&mut self, request: &Request, stored: Option<Copy>, under: Under<'_>) {
+        let (view, _, now) = under;
+        // The stored copies have changed.
+        self.progress.found = None;
+        if self.kind.update().is_some() {
+            // Once the item is at home in this era, an update in place may succeed, unless an
+            // earlier attempt has an unknown outcome.
+            let is_addition = matches!(self.kind, Kind::Add(_));
+            let in_place = matches!(request.effect, Effect::Add { .. });
+            self.progress.must_read = in_place || !is_addition || self.unanswered > 0;
+        }
+        let Some(copy) = stored else { return };
+        if self.progress.is_of_later_era(copy.version, view, now) {
+            return;
+        }
+        let sent = match &request.effect {
+            Effect::Put { version, .. } | Effect::Bury { version, .. } => Some(*version),
+            Effect::Remove | Effect::Add { .. } => None,
+        };
+        self.progress.mark = copy.late_until;
+        if sent == Some(copy.version) {
+            if !self.marks_own(&copy) {
+                self.stored = sent;
+                self.progress.end(Outcome::Done, view, now);
+            }
+        } else if self.to_mark.is_some() {
+            // It was applied, and has been replaced since.
+            self.progress.end(Outcome::Done, view, now);
+        } else {
+            self.refused_by(copy, under);
+        }
+    }
+
+    /// A copy of the item, which this attempt has not stored, is at home.
+    fn refused_by(&mut self, copy: Copy, (view, places, now): Under<'_>) {
+        match self.kind {
+            Kind::Replace(update) | Kind::Add(update) | Kind::DeleteIf { update, .. } => {
+                if !copy.is_tombstone && copy.has_applied(update.once) {
+                    self.stored = Some(copy.version);
+                    self.progress.end(Outcome::Done, view, now);
+                }
+            }
+            // A tombstone elsewhere may hide the copy at home, so all places are read again.
+            Kind::Create(_) if !places.old.is_empty() => {}
+            Kind::Create(_) => {
+                let found = Found { home: Some(copy.version), is_elsewhere: false };
+                self.progress.find(found, view);
+                self.judge(&copy, false, view, now);
+            }
+            Kind::Put | Kind::Delete { .. } => {
+                let is_newer = self.version.is_none_or(|version| copy.version >= version);
+                if is_newer && self.unanswered > 0 {
+                    self.progress.over = Some(Outcome::Unknown(REPETITION_REFUSED));
+                }
+                self.progress.go_above(copy.version);
+                self.buried_id = copy.write_id;
+            }
+        }
+    }
+
+    /// The meaning of the newest copy for a create-only write.
+    fn judge(&mut self, newest: &Copy, own_is_below: bool, view: &View, now: Moment) {
+        let is_at_home =
+            self.progress.found().is_some_and(|found| found.home == Some(newest.version));
+        let outcome = match (self.relation(newest), newest.is_tombstone) {
+            // The copy arrived late, and another creation may have read before. It counts at home
+            // only.
+            (WriteRelation::Same, false)
+                if !is_at_home && matches!(self.kind, Kind::Create(Some(_))) =>
+            {
+                self.progress.go_above(newest.version);
+                return;
+            }
+            // An earlier attempt stored it. It may have been deleted since.
+            (WriteRelation::Same, false) if is_at_home && self.marks_own(newest) => return,
+            (WriteRelation::Same, is_tombstone) => {
+                self.stored = (!is_tombstone && matches!(self.kind, Kind::Create(Some(_))))
+                    .then_some(newest.version);
+                Outcome::Done
+            }
+            (_, true) if own_is_below => Outcome::Done,
+            (_, _) if self.unanswered > 0 => Outcome::Unknown(REPETITION_REFUSED),
+            (_, true) => {
+                self.progress.go_above(newest.version);
+                return;
+            }
+            (WriteRelation::OtherContent, false) => Outcome::KeyReused,
+            (WriteRelation::Other, false) if own_is_below => Outcome::Unknown(SUPERSEDED_ATTEMPT),
+            (WriteRelation::Other, false) => {
+                self.stored = Some(newest.version);
+                Outcome::Exists
+            }
+        };
+        self.progress.end(outcome, view, now);
+    }
+
+    /// Whether the stored copy is the first attempt's, and another attempt may still arrive, so
+    /// that the copy needs a mark. Other attempts store one themselves.
+    fn marks_own(&mut self, copy: &Copy) -> bool {
+        let needs = self.unanswered > 1
+            && copy.late_until.is_none()
+            && self.version == Some(copy.version)
+            && matches!(self.kind, Kind::Put | Kind::Create(_));
+        if needs {
+            self.to_mark = Some(copy.version);
+        }
+        needs
+    }
+
+    fn relation(&self, copy: &Copy) -> WriteRelation {
+        let Kind::Create(Some(id)) = &self.kind else { return WriteRelation::Same };
+        id.relation(copy.write_id.as_deref())
     }
 }
 

@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::config::TableConfig;
 use crate::protocol::applied::{Applied, UpdateId};
-use crate::protocol::copies::{Copy, Effect};
+use crate::protocol::copies::Copy;
 use crate::protocol::merge::Stored;
 use crate::protocol::names::{
     APPLIED, APPLIED_BEFORE, BEGAN, DELETED, IDS, KNOWN_SINCE, LATE_UNTIL, LOGICAL_KEY,
@@ -120,21 +120,6 @@ pub(super) fn item_to_sdk(
         stored.insert(WRITE_ID.into(), AttributeValue::S(write_id.to_owned()));
     }
     stored
-}
-
-/// Stores the epoch second until which a late duplicate may arrive. A tombstone that hides nothing
-/// expires then.
-pub(super) fn set_mark(
-    config: &TableConfig,
-    stored: &mut SdkItem,
-    late_until: u64,
-    effect: &Effect,
-) {
-    let until = number(late_until);
-    if let (Some(ttl), Effect::Bury { may_expire: true, .. }) = (&config.ttl_attribute, effect) {
-        stored.insert(ttl.clone(), until.clone());
-    }
-    stored.insert(LATE_UNTIL.to_owned(), until);
 }
 
 /// Stores the key of the shard, the logical key unless it is the same, and the width.

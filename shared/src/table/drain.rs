@@ -1,21 +1,27 @@
-//! Moving items: the stored copies of a shard, copying them home, and deleting the originals.
+//! Moving items: the stored copies of a shard, copying them home, and deleting the originals; and
+//! items as they are without the product, for keys that are disarmed.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use crate::protocol::copies::{Answer, Copy, Effect};
+use crate::protocol::copies::{Answer, Condition, Copy, Effect};
 use crate::protocol::drain;
-use crate::protocol::names::{LOGICAL_KEY, VERSION, WIDTH};
+use crate::protocol::names::{
+    APPLIED, APPLIED_BEFORE, DELETED, LATE_UNTIL, LOGICAL_KEY, VERSION, WIDTH, WRITE_ID,
+};
 use crate::protocol::version::Version;
 use crate::table::attributes::{self, SdkItem, number};
-use crate::table::condition::Expression;
 use crate::table::error::TableError;
-use crate::table::{LeaseLasts, Place, Table, Tables};
+use crate::table::items::ScannedItem;
+use crate::table::{Expression, LeaseLasts, Place, Table, Tables};
 use crate::values::key::{PartitionKey, ShardNumber, SortKey};
 use crate::values::value::{value_size, write_units};
 
 /// Five years in seconds. DynamoDB does not delete an item that expired longer ago. (DynamoDB
 /// developer guide, "Using time to live (TTL)".)
 const MAX_EXPIRED_SECONDS: u64 = 5 * 365 * 86_400;
+/// The attributes that the product adds to an item.
+const OURS: [&str; 8] =
+    [APPLIED, APPLIED_BEFORE, DELETED, LATE_UNTIL, LOGICAL_KEY, VERSION, WIDTH, WRITE_ID];
 
 /// A copy as it is stored on a shard, with all its attributes.
 #[derive(Debug, Clone)]
@@ -25,30 +31,19 @@ pub(crate) struct StoredCopy {
     ttl: Option<AttributeValue>,
     /// Empty if only the part that a deletion needs is remembered.
     stored: SdkItem,
-    /// Write units, set once they can no longer be counted.
-    units: Option<u64>,
+    /// The write units of storing it.
+    pub(crate) units: u64,
 }
 
 impl StoredCopy {
-    pub(crate) fn write_units(&self) -> u64 {
-        self.units.unwrap_or_else(|| {
-            // An attribute of an unknown type counts with its name only.
-            let size = |value: &AttributeValue| {
-                attributes::from_sdk(value.clone()).map_or(0, |value| value_size(&value))
-            };
-            write_units(self.stored.iter().map(|(name, value)| name.len() + size(value)).sum())
-        })
-    }
-
     /// The part that a later deletion needs: the keys, the version and the time to live. A copy
     /// without a version is compared by its attributes, so it keeps them all.
     pub(crate) fn remembered(self) -> Self {
         if self.copy.version == Version::NONE {
             return self;
         }
-        let units = Some(self.write_units());
         let copy = Copy { write_id: None, applied: None, ..self.copy };
-        Self { sort_key: self.sort_key, copy, ttl: self.ttl, stored: SdkItem::new(), units }
+        Self { copy, stored: SdkItem::new(), ..self }
     }
 }
 
@@ -60,19 +55,22 @@ impl Tables {
         key: &PartitionKey,
         shard: ShardNumber,
         after: Option<&SortKey>,
-        limit: u32,
+        limit: usize,
     ) -> Result<(Vec<StoredCopy>, Option<SortKey>), TableError> {
-        let shard_key = self.shard_key(key, shard)?;
-        let query = self
-            .query(shard_key.clone())
-            .consistent_read(true)
-            .limit(i32::try_from(limit).unwrap_or(i32::MAX))
-            .set_exclusive_start_key(after.map(|after| self.key(shard_key, after)));
-        let answer = self.ask(Table::Main, query.send()).await?;
-        let next =
-            answer.last_evaluated_key.as_ref().map(|item| self.sort_key(item)).transpose()?;
-        let copies = self.ours(answer.items, key, shard).map(|stored| self.stored_copy(stored));
-        Ok((copies.collect::<Result<_, _>>()?, next))
+        let query = self.page_of((key, shard), after, limit)?.consistent_read(true);
+        let (items, next, _) = self.send_page(query, (key, shard)).await?;
+        let copies = items.into_iter().map(|stored| {
+            let (sort_key, copy) = (self.sort_key(&stored)?, attributes::copy_from_sdk(&stored)?);
+            let ttl = self.config.ttl_attribute.as_ref().filter(|_| !copy.is_tombstone);
+            let ttl = ttl.and_then(|name| stored.get(name)).cloned();
+            // An attribute of an unknown type counts with its name only.
+            let size = |value: &AttributeValue| {
+                attributes::from_sdk(value.clone()).map_or(0, |value| value_size(&value))
+            };
+            let bytes = stored.iter().map(|(name, value)| name.len() + size(value)).sum();
+            Ok(StoredCopy { sort_key, copy, ttl, stored, units: write_units(bytes) })
+        });
+        Ok((copies.collect::<Result<_, TableError>>()?, next))
     }
 
     /// When the item's time to live ends, in epoch seconds. DynamoDB ignores a time that is more
@@ -115,11 +113,8 @@ impl Tables {
         let not_compared: [&str; 4] =
             [&self.config.partition_key_name, &self.config.sort_key_name, LOGICAL_KEY, WIDTH];
         let has_version = copy.copy.version != Version::NONE;
-        let same = if has_version {
-            Expression::exactly(copy.copy.version)
-        } else {
-            Expression::unversioned(self.proof(at.shard))
-        };
+        let unchanged = Condition::Unchanged(Some(copy.copy.version));
+        let same = self.expression(&unchanged, at.shard);
         let is_compared = |name: &str| !has_version && !not_compared.contains(&name);
         let compared = copy.stored.iter().filter(|(name, _)| is_compared(name));
         let ttl = self.config.ttl_attribute.as_ref().zip(copy.ttl.as_ref());
@@ -128,11 +123,23 @@ impl Tables {
         self.delete(at, condition, Some(lasts)).await
     }
 
-    fn stored_copy(&self, stored: SdkItem) -> Result<StoredCopy, TableError> {
-        let (sort_key, copy) = (self.sort_key(&stored)?, attributes::copy_from_sdk(&stored)?);
-        let ttl = self.config.ttl_attribute.as_ref().filter(|_| !copy.is_tombstone);
-        let ttl = ttl.and_then(|name| stored.get(name)).cloned();
-        Ok(StoredCopy { sort_key, copy, ttl, stored, units: None })
+    /// Removes the product's attributes from an item, or the item if it is a tombstone. It may be
+    /// repeated. [`TableError::ConditionFailed`] if the item was changed since it was read.
+    pub(crate) async fn make_plain(&self, item: &ScannedItem) -> Result<(), TableError> {
+        let key = self.key(item.stored_key.clone(), &item.sort_key);
+        let as_read = if item.is_tombstone {
+            "attribute_not_exists(#p) OR #v = :v"
+        } else {
+            "attribute_exists(#p) AND (attribute_not_exists(#v) OR #v = :v)"
+        };
+        let as_read = Expression::of(as_read)
+            .names([("#p", self.config.partition_key_name.as_str()), ("#v", VERSION)])
+            .value(":v", number(item.version));
+        if item.is_tombstone {
+            return self.ask(Table::Main, self.deletion(key, as_read).send()).await.map(drop);
+        }
+        let plain = as_read.setting(OURS.map(|name| (name, None)));
+        self.ask(Table::Main, self.update(Table::Main, key, plain).send()).await.map(drop)
     }
 }
 
@@ -147,10 +154,10 @@ mod tests {
         let (version, ttl) = (Version::new(1, 2, 3), Some(number(9)));
         let write_id = Some("id".into());
         let copy = Copy { version, is_tombstone: false, write_id, applied: None, late_until: None };
-        let read = StoredCopy { sort_key: text("order-1"), copy, ttl, stored, units: None };
+        let read = StoredCopy { sort_key: text("order-1"), copy, ttl, stored, units: 2 };
         let remembered = read.clone().remembered();
         assert_eq!((remembered.copy.version, &remembered.ttl), (read.copy.version, &read.ttl));
-        assert_eq!((remembered.write_units(), remembered.stored.len()), (read.write_units(), 0));
+        assert_eq!((remembered.units, remembered.stored.len()), (read.units, 0));
         let copy = Copy { version: Version::NONE, ..read.copy.clone() };
         let unversioned = StoredCopy { copy, ..read.clone() };
         assert_eq!(unversioned.remembered().stored, read.stored, "its attributes are compared");

@@ -74,15 +74,10 @@ impl fmt::Display for TableError {
 impl Error for TableError {
     /// The underlying error of the cause. The cause itself is part of the message.
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Transient(cause) | Self::Rejected(cause) | Self::Unusable(cause) => {
-                cause.source()
-            }
-            Self::Capacity(_)
-            | Self::ConditionFailed
-            | Self::Conflict
-            | Self::Lost(_)
-            | Self::Damaged(_) => None,
+        if let Self::Transient(cause) | Self::Rejected(cause) | Self::Unusable(cause) = self {
+            cause.source()
+        } else {
+            None
         }
     }
 }

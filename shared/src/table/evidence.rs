@@ -13,25 +13,15 @@ use crate::protocol::names::{
     SHORT_GENERATION, SHORT_UNTIL, THROTTLED, THROTTLES,
 };
 use crate::table::attributes::{SdkItem, number};
-use crate::table::condition::Expression;
 use crate::table::error::{TableError, unless_refused};
-use crate::table::{Table, Tables};
+use crate::table::{Expression, Table, Tables};
+use crate::values::content;
 use crate::values::key::PartitionKey;
 
-/// An instance that would begin a new pool within this time of another instance adds to the
-/// existing one.
+/// How often an instance tries to add to the pool and then to begin one: others do so meanwhile.
 const MAX_ATTEMPTS: usize = 2;
-/// A set has at least one member. This one, which is no hash, stands for none.
+/// A member that is no hash, because a set has at least one.
 const NO_ITEM: &str = "-1";
-
-/// The observations that an instance adds.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Evidence {
-    pub(crate) seen: Pressure,
-    /// Its write units a second; 0 if it has added them to this pool before.
-    pub(crate) rate: u64,
-    pub(crate) items: ThrottledItems,
-}
 
 /// The pool of observations of a key under one generation.
 #[derive(Debug, Clone, Copy)]
@@ -63,8 +53,8 @@ impl Pool<'_> {
     fn item_key(&self) -> String {
         let (key, partitions) = (self.key.as_str(), self.partitions.unwrap_or_default());
         let hash = Sha256::new().chain_update(key).chain_update(partitions.to_be_bytes());
-        let half = hash.finalize().first_chunk::<16>().copied().unwrap_or_default();
-        format!("_sharding:evidence:{:032x}", u128::from_be_bytes(half))
+        let half = u128::from_be_bytes(content::first(&hash.finalize()));
+        format!("_sharding:evidence:{half:032x}")
     }
 }
 
@@ -96,20 +86,17 @@ fn together(item: &SdkItem, generation: u64) -> Together {
 
 impl Tables {
     /// Adds to the other instances' observations of a key, or begins a new pool if theirs began
-    /// before `oldest` or is of an earlier generation. Returns the pool. Times are milliseconds
-    /// since 1970.
+    /// before `oldest` or is of an earlier generation. `rate` is 0 if this instance has added its own
+    /// to this pool before. Returns the pool. Times are milliseconds since 1970.
     pub(crate) async fn add_evidence(
         &self,
         pool: Pool<'_>,
-        evidence: Evidence,
+        (seen, items): (Pressure, ThrottledItems),
+        rate: u64,
         (now, oldest): (u64, u64),
     ) -> Result<Together, TableError> {
-        let (Evidence { seen, rate, items }, generation) = (evidence, pool.generation);
         let hashes = (0..u64::BITS).filter(|hash| items.hashes >> hash & 1 == 1);
-        let mut hashes: Vec<_> = hashes.map(|hash| hash.to_string()).collect();
-        if hashes.is_empty() {
-            hashes.push(NO_ITEM.to_owned());
-        }
+        let hashes = hashes.map(|hash| hash.to_string()).chain([NO_ITEM.to_owned()]);
         let observed = [
             (ATTEMPTS, number(seen.attempts)),
             (THROTTLED, number(seen.throttled)),
@@ -117,23 +104,25 @@ impl Tables {
             (FIRST_WRITES, number(seen.writes)),
             (THROTTLES, number(seen.throttles)),
             (RATE, number(rate)),
-            (ITEMS, AttributeValue::Ns(hashes)),
+            (ITEMS, AttributeValue::Ns(hashes.collect())),
             (ADDED_ITEMS, number(items.attempts)),
         ];
         let stored = |condition: &str| {
-            let stored = Expression::of(condition).name("#g", GENERATION).name("#b", BEGUN);
-            stored.value(":g", number(generation)).value(":o", number(oldest))
+            let stored = Expression::of(condition).names([("#g", GENERATION), ("#b", BEGUN)]);
+            stored.numbers([(":g", pool.generation), (":o", oldest)])
         };
-        let begun = [(GENERATION, number(generation)), (BEGUN, number(now))];
+        let begun = [(GENERATION, number(pool.generation)), (BEGUN, number(now))];
         let begun = begun.into_iter().chain(observed.clone());
         let begun = stored("attribute_not_exists(#g) OR #g < :g OR #b < :o")
-            .update(begun.map(|(name, value)| (name, Some(value))));
+            .setting(begun.map(|(name, value)| (name, Some(value))));
         let changes = [stored("#g = :g AND #b >= :o").adding(observed), begun];
         for change in changes.iter().cycle().take(2 * MAX_ATTEMPTS) {
-            if let Some(together) =
-                unless_refused(self.update_evidence(pool, change.clone()).await)?
-            {
-                return Ok(together);
+            let key = self.metadata_key(&pool.item_key());
+            let update = self.update(Table::Metadata, key, change.clone());
+            let update = update.return_values(ReturnValue::AllNew);
+            let updated = self.ask(Table::Metadata, update.send()).await;
+            if let Some(answer) = unless_refused(updated)? {
+                return Ok(together(&answer.attributes.unwrap_or_default(), pool.generation));
             }
         }
         // Other instances know a later generation.
@@ -148,16 +137,12 @@ impl Tables {
         pool: Pool<'_>,
         (now, until, latest): (u64, u64, u64),
     ) -> Result<bool, TableError> {
-        let unclaimed =
-            Expression::of("attribute_not_exists(#s) OR #s <= :n OR #s > :l OR #h < :h")
-                .name("#s", SHORT_UNTIL)
-                .name("#h", SHORT_GENERATION)
-                .value(":n", number(now))
-                .value(":l", number(latest))
-                .value(":s", number(until))
-                .value(":h", number(pool.generation));
-        let claimed = ("SET #s = :s, #h = :h".to_owned(), unclaimed);
-        let claimed = self.update_evidence(pool, claimed).await;
+        let unclaimed = "attribute_not_exists(#s) OR #s <= :n OR #s > :l OR #h < :h";
+        let claimed = Expression::of(unclaimed)
+            .names([("#s", SHORT_UNTIL), ("#h", SHORT_GENERATION)])
+            .numbers([(":n", now), (":l", latest), (":s", until), (":h", pool.generation)])
+            .updating("SET #s = :s, #h = :h");
+        let claimed = self.change_metadata(&pool.item_key(), claimed).await;
         Ok(unless_refused(claimed)?.is_some())
     }
 
@@ -165,17 +150,5 @@ impl Tables {
     pub(crate) async fn get_evidence(&self, pool: Pool<'_>) -> Result<Together, TableError> {
         let item = self.get_metadata_item(&pool.item_key()).await?.unwrap_or_default();
         Ok(together(&item, pool.generation))
-    }
-
-    async fn update_evidence(
-        &self,
-        pool: Pool<'_>,
-        (update, condition): (String, Expression),
-    ) -> Result<Together, TableError> {
-        let request = self
-            .update(Table::Metadata, self.metadata_key(&pool.item_key()), update, condition)
-            .return_values(ReturnValue::AllNew);
-        let answer = self.ask(Table::Metadata, request.send()).await?;
-        Ok(together(&answer.attributes.unwrap_or_default(), pool.generation))
     }
 }

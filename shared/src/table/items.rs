@@ -1,21 +1,31 @@
-//! Reads of the main table: one item at its places, and pages of one shard.
+//! Reads of the main table: one item at its places, pages of one shard, scans of the whole table.
 
 use std::collections::BTreeMap;
 
-use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes, ReturnConsumedCapacity};
+use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
+use aws_sdk_dynamodb::types::{
+    AttributeValue, ConsumedCapacity, KeysAndAttributes, ReturnConsumedCapacity,
+};
 
 use crate::protocol::copies::Copy;
 use crate::protocol::merge::{ShardPage, ShardPageRequest, Stored};
 use crate::protocol::names::{DELETED, LOGICAL_KEY, VERSION, WIDTH};
+use crate::protocol::survey::place_of;
+use crate::protocol::version::Version;
 use crate::table::attributes::{self, SdkItem};
 use crate::table::error::{Cause, TableError};
 use crate::table::{Table, Tables};
-use crate::values::key::{PartitionKey, ShardNumber, SortKey};
+use crate::values::key::{PartitionKey, ShardCount, ShardKeys, ShardNumber, SortKey};
 use crate::values::query::{Order, PageQuery};
 use crate::values::value::Item;
 
 /// The most keys of one BatchGetItem. (DynamoDB API reference, "BatchGetItem".)
 const BATCH_GET_KEYS: usize = 100;
+/// The largest number of items in one page of a scan. A page is also limited to one megabyte.
+const MAX_SCANNED_ITEMS: i32 = 5_000;
+/// The number of items that a check of one shard fetches at once. Items of other programs may come
+/// first.
+const PROBED_ITEMS: usize = 10;
 
 /// An item to read, on one or more shards.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +46,33 @@ impl RawItem {
     }
 }
 
+/// An item with the attributes that a scan fetches. It may be a tombstone.
+#[derive(Debug)]
+pub(crate) struct ScannedItem {
+    pub(crate) stored_key: String,
+    logical_key: Option<String>,
+    pub(crate) sort_key: SortKey,
+    pub(crate) version: Version,
+    pub(crate) width: ShardCount,
+    pub(crate) is_tombstone: bool,
+}
+
+impl ScannedItem {
+    /// Its key and its shard. `None` if this product uses no such place.
+    pub(crate) fn place(&self, keys: &ShardKeys) -> Option<(PartitionKey, ShardNumber)> {
+        place_of(keys, &self.stored_key, self.logical_key.as_deref())
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct ScanPage {
+    /// `None` for an item that cannot be parsed.
+    pub(crate) items: Vec<Option<ScannedItem>>,
+    /// The stored keys of the item after which the scan continues.
+    pub(crate) next: Option<SdkItem>,
+    pub(crate) consumed: f64,
+}
+
 impl Tables {
     /// Queries one shard for its part of a page, on the table or on an index with the table's own
     /// keys. Also returns the read units that it cost.
@@ -46,18 +83,14 @@ impl Tables {
         index: Option<&str>,
     ) -> Result<(ShardPage<Item>, f64), TableError> {
         let key = &query.partition_key;
-        let shard_key = self.shard_key(key, request.shard)?;
-        let start = request.after.as_ref().map(|after| self.key(shard_key.clone(), after));
         let (condition, bounds) = key_condition(query, request);
         let mut call = self
-            .query(shard_key)
+            .page_of((key, request.shard), request.after.as_ref(), request.limit)?
             .key_condition_expression(condition)
             .set_index_name(index.map(str::to_owned))
             .scan_index_forward(query.order == Order::Ascending)
             .consistent_read(query.consistent)
-            .return_consumed_capacity(ReturnConsumedCapacity::Total)
-            .limit(i32::try_from(request.limit).unwrap_or(i32::MAX))
-            .set_exclusive_start_key(start);
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
         if !bounds.is_empty() {
             call = call.expression_attribute_names("#s", &self.config.sort_key_name);
         }
@@ -76,23 +109,44 @@ impl Tables {
             }
             call = call.projection_expression(terms.join(", "));
         }
-        let answer = self.ask(Table::Main, call.send()).await?;
-        let next = answer.last_evaluated_key.as_ref().map(|key| self.sort_key(key)).transpose()?;
-        let ours = self.ours(answer.items, key, request.shard);
-        let items = ours.map(|item| attributes::item_from_sdk(&self.config, key, item));
-        let page = ShardPage { items: items.collect::<Result<_, _>>()?, next };
-        let consumed = answer.consumed_capacity.and_then(|consumed| consumed.capacity_units);
-        Ok((page, consumed.unwrap_or_default()))
+        let (items, next, consumed) = self.send_page(call, (key, request.shard)).await?;
+        let items = items.into_iter();
+        let items = items.map(|item| attributes::item_from_sdk(&self.config, key, item));
+        Ok((ShardPage { items: items.collect::<Result<_, _>>()?, next }, consumed))
     }
 
-    /// The items of a shard's page that belong to the key.
-    pub(super) fn ours(
+    /// A query of the items under a stored key of the key. The caller can add to it.
+    pub(super) fn page_of(
         &self,
-        page: Option<Vec<SdkItem>>,
-        key: &PartitionKey,
-        shard: ShardNumber,
-    ) -> impl Iterator<Item = SdkItem> {
-        page.unwrap_or_default().into_iter().filter(move |item| self.counts(item, key, shard))
+        (key, shard): (&PartitionKey, ShardNumber),
+        after: Option<&SortKey>,
+        limit: usize,
+    ) -> Result<QueryFluentBuilder, TableError> {
+        let shard_key = self.shard_key(key, shard)?;
+        let start = after.map(|after| self.key(shard_key.clone(), after));
+        Ok(self
+            .client
+            .query()
+            .table_name(&self.config.table_name)
+            .key_condition_expression("#p = :p")
+            .expression_attribute_names("#p", &self.config.partition_key_name)
+            .expression_attribute_values(":p", AttributeValue::S(shard_key))
+            .set_exclusive_start_key(start)
+            .limit(i32::try_from(limit).unwrap_or(i32::MAX)))
+    }
+
+    /// The items of the page that belong to the key, the sort key to continue after, and the
+    /// consumed read units if they were asked for.
+    pub(super) async fn send_page(
+        &self,
+        query: QueryFluentBuilder,
+        (key, shard): (&PartitionKey, ShardNumber),
+    ) -> Result<(Vec<SdkItem>, Option<SortKey>, f64), TableError> {
+        let page = self.ask(Table::Main, query.send()).await?;
+        let next = page.last_evaluated_key.as_ref().map(|key| self.sort_key(key)).transpose()?;
+        let ours = page.items.unwrap_or_default().into_iter();
+        let ours = ours.filter(|item| self.counts(item, key, shard));
+        Ok((ours.collect(), next, units(page.consumed_capacity)))
     }
 
     /// An item as the caller sees it.
@@ -154,6 +208,73 @@ impl Tables {
         Ok(found.filter(|item| self.counts(item, target.partition_key, shard)))
     }
 
+    /// A page of the main table, strongly consistent.
+    pub(crate) async fn scan(&self, after: Option<&SdkItem>) -> Result<ScanPage, TableError> {
+        let scan = self
+            .client
+            .scan()
+            .table_name(&self.config.table_name)
+            .projection_expression("#p, #s, #k, #v, #w, #d")
+            .expression_attribute_names("#p", &self.config.partition_key_name)
+            .expression_attribute_names("#s", &self.config.sort_key_name)
+            .expression_attribute_names("#k", LOGICAL_KEY)
+            .expression_attribute_names("#v", VERSION)
+            .expression_attribute_names("#w", WIDTH)
+            .expression_attribute_names("#d", DELETED)
+            .consistent_read(true)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total)
+            .limit(MAX_SCANNED_ITEMS)
+            .set_exclusive_start_key(after.cloned());
+        let answer = self.ask(Table::Main, scan.send()).await?;
+        let items = answer.items.unwrap_or_default();
+        Ok(ScanPage {
+            items: items.iter().map(|item| self.scanned(item).ok()).collect(),
+            next: answer.last_evaluated_key,
+            consumed: units(answer.consumed_capacity),
+        })
+    }
+
+    /// Whether a shard has any item of the key.
+    pub(crate) async fn has_items(
+        &self,
+        key: &PartitionKey,
+        shard: ShardNumber,
+    ) -> Result<bool, TableError> {
+        let probe = self
+            .page_of((key, shard), None, PROBED_ITEMS)?
+            .projection_expression("#p, #k")
+            .expression_attribute_names("#k", LOGICAL_KEY);
+        let mut items = probe.into_paginator().items().send();
+        while let Some(item) = items.next().await {
+            let item = item.map_err(|error| self.failed(Table::Main, error))?;
+            if self.counts(&item, key, shard) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn scanned(&self, item: &SdkItem) -> Result<ScannedItem, TableError> {
+        Ok(ScannedItem {
+            stored_key: self.stored_key(item)?,
+            logical_key: item.get(LOGICAL_KEY).and_then(|value| value.as_s().ok()).cloned(),
+            sort_key: self.sort_key(item)?,
+            version: attributes::version_from_sdk(item.get(VERSION))?,
+            width: attributes::width_from_sdk(&self.config, item.get(WIDTH))?,
+            is_tombstone: attributes::is_tombstone(item),
+        })
+    }
+
+    pub(super) fn stored_key(&self, item: &SdkItem) -> Result<String, TableError> {
+        let name = &self.config.partition_key_name;
+        let stored = item.get(name).and_then(|value| value.as_s().ok()).cloned();
+        stored.ok_or_else(|| TableError::Damaged(format!("an item's {name} is not a string")))
+    }
+
+    pub(super) fn sort_key(&self, item: &SdkItem) -> Result<SortKey, TableError> {
+        attributes::sort_key_from_sdk(&self.config, item.get(&self.config.sort_key_name))
+    }
+
     /// The size in bytes of an item without its attributes and its sort key.
     pub(crate) fn own_bytes(&self, key: &PartitionKey) -> usize {
         let keys = self.config.partition_key_name.len()
@@ -162,6 +283,10 @@ impl Tables {
         // The suffix of the shard key takes about two bytes, a version of 28 digits 15, a width 3.
         keys + LOGICAL_KEY.len() + VERSION.len() + WIDTH.len() + 2 + 15 + 3
     }
+}
+
+fn units(consumed: Option<ConsumedCapacity>) -> f64 {
+    consumed.and_then(|consumed| consumed.capacity_units).unwrap_or_default()
 }
 
 /// The key condition of a page query, and its values besides the partition key.

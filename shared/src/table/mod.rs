@@ -1,18 +1,13 @@
 //! Table access. This is the only module that uses the SDK's operations.
 
 pub(crate) mod attributes;
-mod condition;
-pub(crate) mod create;
+mod directory;
 mod drain;
 pub(crate) mod error;
 mod evidence;
 mod items;
 mod metadata;
-mod metadata_item;
-pub(crate) mod obstacles;
-mod page;
-mod scan;
-mod table_item;
+pub(crate) mod tables;
 mod writes;
 
 use std::collections::HashMap;
@@ -26,24 +21,21 @@ use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
-use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
+use aws_sdk_dynamodb::operation::delete_item::builders::DeleteItemFluentBuilder;
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::config::TableConfig;
 use crate::values::key::{PartitionKey, ShardNumber, SortKey};
-use attributes::SdkItem;
-use condition::Expression;
+use attributes::{SdkItem, number};
 use error::{Cause, TableError};
 
 pub(crate) use attributes::Content;
+pub(crate) use directory::{PageCopy, SHARED_SETTINGS, StoredPage, TABLE_KEY, TableItem};
 pub(crate) use drain::StoredCopy;
-pub(crate) use evidence::{Evidence, Pool, Together};
+pub(crate) use evidence::{Pool, Together};
 pub(crate) use items::{GetTarget, RawItem};
-pub(crate) use metadata_item::RawMetadata;
-pub(crate) use page::{PageCopy, StoredPage};
-pub(crate) use scan::ScanPosition;
-pub(crate) use table_item::{Mode, SHARED_SETTINGS, TABLE_KEY, TableItem};
+pub(crate) use metadata::RawMetadata;
 pub(crate) use writes::{LeaseLasts, Place};
 
 pub(crate) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -115,6 +107,15 @@ impl Tables {
         Ok(self.ask(table, get.send()).await?.item)
     }
 
+    /// Reads an item of the metadata table, strongly consistent.
+    async fn get_metadata_item(&self, key: &str) -> Result<Option<SdkItem>, TableError> {
+        self.get_item(Table::Metadata, self.metadata_key(key), true).await
+    }
+
+    fn metadata_key(&self, key: &str) -> SdkItem {
+        HashMap::from([(self.config.partition_key_name.clone(), AttributeValue::S(key.to_owned()))])
+    }
+
     fn name(&self, table: Table) -> &str {
         match table {
             Table::Main => &self.config.table_name,
@@ -152,34 +153,32 @@ impl Tables {
         TableError::Unusable(why.into()).about(&what)
     }
 
-    /// An update of an item, if the condition holds. The caller can add to it.
+    /// The update of an item, if the condition holds. The caller can add to it.
     fn update(
         &self,
         table: Table,
         key: SdkItem,
-        update: impl Into<String>,
-        condition: Expression,
+        expression: Expression,
     ) -> UpdateItemFluentBuilder {
-        let (condition, names, values) = condition.into_parts();
         self.client
             .update_item()
             .table_name(self.name(table))
             .set_key(Some(key))
-            .update_expression(update)
-            .condition_expression(condition)
-            .set_expression_attribute_names(Some(names))
-            .set_expression_attribute_values(values)
+            .set_expression_attribute_values(Expression::some_values(expression.values))
+            .set_expression_attribute_names(Some(expression.names))
+            .condition_expression(expression.condition)
+            .update_expression(expression.update)
     }
 
-    /// A query of all items under one value of the partition-key attribute. The caller can add to
-    /// it.
-    fn query(&self, shard_key: String) -> QueryFluentBuilder {
+    /// The deletion of an item of the main table, if the condition holds.
+    fn deletion(&self, key: SdkItem, expression: Expression) -> DeleteItemFluentBuilder {
         self.client
-            .query()
+            .delete_item()
             .table_name(&self.config.table_name)
-            .key_condition_expression("#p = :p")
-            .expression_attribute_names("#p", &self.config.partition_key_name)
-            .expression_attribute_values(":p", AttributeValue::S(shard_key))
+            .set_key(Some(key))
+            .set_expression_attribute_values(Expression::some_values(expression.values))
+            .set_expression_attribute_names(Some(expression.names))
+            .condition_expression(expression.condition)
     }
 
     fn shard_key(&self, key: &PartitionKey, shard: ShardNumber) -> Result<String, TableError> {
@@ -194,5 +193,110 @@ impl Tables {
             (self.config.partition_key_name.clone(), AttributeValue::S(shard_key)),
             (self.config.sort_key_name.clone(), attributes::sort_key_to_sdk(sort_key)),
         ])
+    }
+}
+
+/// The largest number of attributes to compare. DynamoDB allows 300 operators in an expression.
+const MAX_COMPARED_ATTRIBUTES: usize = 100;
+
+/// A condition, and the update if there is one, with the names and values of both.
+#[derive(Debug, Clone, Default)]
+struct Expression {
+    condition: String,
+    update: String,
+    names: HashMap<String, String>,
+    values: SdkItem,
+}
+
+impl Expression {
+    fn of(condition: &str) -> Self {
+        Self { condition: condition.to_owned(), ..Self::default() }
+    }
+
+    fn name(self, placeholder: &str, name: &str) -> Self {
+        self.names([(placeholder, name)])
+    }
+
+    /// Names by their placeholders.
+    fn names<const COUNT: usize>(mut self, names: [(&str, &str); COUNT]) -> Self {
+        self.names.extend(names.map(|(of, name)| (of.to_owned(), name.to_owned())));
+        self
+    }
+
+    fn value(mut self, placeholder: &str, value: AttributeValue) -> Self {
+        self.values.insert(placeholder.to_owned(), value);
+        self
+    }
+
+    /// Numbers by their placeholders.
+    fn numbers<const COUNT: usize>(mut self, numbers: [(&str, u64); COUNT]) -> Self {
+        self.values.extend(numbers.map(|(of, value)| (of.to_owned(), number(value))));
+        self
+    }
+
+    /// Also requires these attributes to have these values, or to be absent. Call it once, on a
+    /// condition without an outer `OR`.
+    fn and_same<'a, 'b>(
+        mut self,
+        attributes: impl IntoIterator<Item = (&'a str, Option<&'b AttributeValue>)>,
+    ) -> Self {
+        for (index, (name, value)) in
+            attributes.into_iter().take(MAX_COMPARED_ATTRIBUTES).enumerate()
+        {
+            let (placeholder, named) = (format!("#a{index}"), format!(":a{index}"));
+            self.condition += &match value {
+                Some(_) => format!(" AND {placeholder} = {named}"),
+                None => format!(" AND attribute_not_exists({placeholder})"),
+            };
+            self.names.insert(placeholder, name.to_owned());
+            self.values.extend(value.map(|value| (named, value.clone())));
+        }
+        self
+    }
+
+    /// The update sets each attribute that has a value, and removes the others.
+    fn setting<'a>(
+        mut self,
+        attributes: impl IntoIterator<Item = (&'a str, Option<AttributeValue>)>,
+    ) -> Self {
+        let (mut sets, mut removes) = (Vec::new(), Vec::new());
+        for (index, (name, value)) in attributes.into_iter().enumerate() {
+            let (placeholder, named) = (format!("#u{index}"), format!(":u{index}"));
+            match &value {
+                Some(_) => sets.push(format!("{placeholder} = {named}")),
+                None => removes.push(placeholder.clone()),
+            }
+            self.names.insert(placeholder, name.to_owned());
+            self.values.extend(value.map(|value| (named, value)));
+        }
+        let clauses =
+            [("SET", sets), ("REMOVE", removes)].into_iter().filter(|(_, terms)| !terms.is_empty());
+        let clauses: Vec<String> =
+            clauses.map(|(verb, terms)| format!("{verb} {}", terms.join(", "))).collect();
+        self.updating(&clauses.join(" "))
+    }
+
+    fn updating(self, update: &str) -> Self {
+        Self { update: update.to_owned(), ..self }
+    }
+
+    /// The update adds to attributes in place.
+    fn adding<'a>(
+        mut self,
+        additions: impl IntoIterator<Item = (&'a str, AttributeValue)>,
+    ) -> Self {
+        let mut terms = Vec::new();
+        for (index, (name, value)) in additions.into_iter().enumerate() {
+            let (placeholder, named) = (format!("#n{index}"), format!(":n{index}"));
+            terms.push(format!("{placeholder} {named}"));
+            self.names.insert(placeholder, name.to_owned());
+            self.values.insert(named, value);
+        }
+        self.updating(&format!("ADD {}", terms.join(", ")))
+    }
+
+    /// DynamoDB refuses an empty map of values.
+    fn some_values(values: SdkItem) -> Option<SdkItem> {
+        (!values.is_empty()).then_some(values)
     }
 }

@@ -1,4 +1,8 @@
-//! Writes: one conditional request about an item, sent only while the lease is valid.
+//! Writes of items: one conditional request, sent only while the lease is valid, and the stored
+//! state that it requires, as an expression.
+//!
+//! On a shard whose stored key is not the key itself, only items with a logical key count. So an
+//! item that another program has stored there is as if there were none.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,16 +14,22 @@ use aws_sdk_dynamodb::error::BoxError;
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
-use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure};
+use aws_sdk_dynamodb::primitives::Blob;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
 
-use crate::protocol::copies::{Answer, Effect, Request};
+use crate::protocol::applied::{Once, youngest_too_old};
+use crate::protocol::copies::{Answer, Condition, Effect, Request};
 use crate::protocol::merge::Stored;
-use crate::table::attributes::{self, Content, SdkItem};
-use crate::table::condition::Expression;
+use crate::protocol::names::{
+    APPLIED, APPLIED_BEFORE, BEGAN, DELETED, IDS, KNOWN_SINCE, LATE_UNTIL, LOGICAL_KEY, VERSION,
+    WRITE_ID,
+};
+use crate::protocol::version::Version;
+use crate::table::attributes::{self, Content, SdkItem, number};
 use crate::table::error::TableError;
 use crate::table::items::GetTarget;
-use crate::table::{Table, Tables, sending};
-use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
+use crate::table::{Expression, Table, Tables, sending};
+use crate::values::key::{PartitionKey, ShardCount, ShardKeys, ShardNumber, SortKey};
 use crate::values::value::{Attributes, Item};
 
 /// Where a write finds or puts an item.
@@ -67,32 +77,38 @@ impl Intercept for CheckLease {
     }
 }
 
-/// Completes and sends a request. Returns from the function if the request was applied, or not
-/// sent, or failed. Otherwise evaluates to the copy that refused it, if the server returns it. This
-/// is a macro because the SDK's operations have no common trait.
+/// Why a request was not applied.
+enum NotApplied {
+    /// The lease ran out before it was sent.
+    NotSent,
+    /// The condition did not hold. This is stored, if the server returns it.
+    Refused(Option<SdkItem>),
+}
+
+/// Sends a conditional request. Evaluates to its response or to [`NotApplied`], and returns from
+/// the function with any other error. A macro, because the SDK's operations have no common trait.
 macro_rules! send {
-    ($tables:expr, $request:expr, $error:ident, $condition:expr, $lasts:expr) => {{
-        let (condition, names, values) = $condition.into_parts();
+    ($tables:expr, $request:expr, $error:ident, $lasts:expr) => {{
         let request = $request
-            .condition_expression(condition)
-            .set_expression_attribute_names(Some(names))
-            .set_expression_attribute_values(values)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        let sent = match $lasts {
-            None => sending(request.send()).await,
+        let (sent, ran_out) = match $lasts {
+            // An interceptor costs every warm write a few per cent.
+            None => (sending(request.send()).await, false),
             Some(lasts) => {
                 let check = CheckLease { lasts, ran_out: Arc::default() };
                 let sent = sending(request.customize().interceptor(check.clone()).send()).await;
-                if check.ran_out.load(Ordering::Acquire) {
-                    return Ok(Answer::Rejected);
-                }
-                sent
+                (sent, check.ran_out.load(Ordering::Acquire))
             }
         };
-        let Err(error) = sent else { return Ok(Answer::Applied) };
-        match error.as_service_error() {
-            Some($error::ConditionalCheckFailedException(failed)) => failed.item().cloned(),
-            _ => return Err($tables.failed(Table::Main, error)),
+        match sent {
+            Ok(done) => Ok(done),
+            Err(_) if ran_out => Err(NotApplied::NotSent),
+            Err(error) => match error.as_service_error() {
+                Some($error::ConditionalCheckFailedException(failed)) => {
+                    Err(NotApplied::Refused(failed.item().cloned()))
+                }
+                _ => return Err($tables.failed(Table::Main, error)),
+            },
         }
     }};
 }
@@ -110,17 +126,20 @@ impl Tables {
         content: Option<Content<'_>>,
         lasts: Option<LeaseLasts>,
     ) -> Result<Answer, TableError> {
-        let condition = self.expression_of(request, place.shard);
+        let mut condition = self.expression(&request.condition, place.shard);
+        let lost_until = request.marks.lost_until;
+        // Where nothing is stored, there is no mark that must stay.
+        if lost_until < u64::MAX && request.condition != Condition::Unchanged(None) {
+            let allows = Expression::of("attribute_not_exists(#m) OR #m <= :m");
+            condition = condition.and(allows.name("#m", LATE_UNTIL).numbers([(":m", lost_until)]));
+        }
         let (version, write_id, content) = match (&request.effect, content) {
-            (Effect::Put { .. }, None) => {
-                return Err(TableError::Rejected("a put without an item".into()));
+            (Effect::Put { .. }, None) | (Effect::Add { .. }, _) => {
+                return Err(TableError::Rejected("a write without its content".into()));
             }
             (Effect::Put { version, write_id }, item) => (*version, write_id.as_deref(), item),
             (Effect::Bury { version, write_id, .. }, _) => (*version, write_id.as_deref(), None),
             (Effect::Remove, _) => return self.delete(place, condition, lasts).await,
-            (Effect::Add { .. }, _) => {
-                return Err(TableError::Rejected("an addition without what is added".into()));
-            }
         };
         debug_assert!(
             content.is_none_or(|it| it.item.sort_key == *place.sort_key),
@@ -135,8 +154,13 @@ impl Tables {
         }
         let at = (place, shard_key);
         let mut stored = attributes::item_to_sdk(&self.config, content, at, (version, write_id));
-        if let Some(late_until) = request.marks.late_until {
-            attributes::set_mark(&self.config, &mut stored, late_until, &request.effect);
+        if let Some(late_until) = request.marks.late_until.map(number) {
+            // A tombstone that hides nothing expires once no late duplicate may arrive.
+            let ttl = self.config.ttl_attribute.as_ref();
+            if let (Some(ttl), Effect::Bury { may_expire: true, .. }) = (ttl, &request.effect) {
+                stored.insert(ttl.clone(), late_until.clone());
+            }
+            stored.insert(LATE_UNTIL.to_owned(), late_until);
         }
         self.put(place, stored, condition, lasts).await
     }
@@ -151,30 +175,19 @@ impl Tables {
         let Place { partition_key, sort_key, shard, .. } = place;
         let once = if let Effect::Add { once } = request.effect { once } else { None };
         let condition = self.expression(&request.condition, shard);
-        let (update, condition) = condition.addition(once, additions);
         let key = self.key(self.shard_key(partition_key, shard)?, sort_key);
-        let request = self
-            .update(Table::Main, key, update, condition)
-            .return_values(ReturnValue::AllNew)
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        let refused = match sending(request.send()).await {
+        let addition = self.update(Table::Main, key, condition.addition(once, additions));
+        let addition = addition.return_values(ReturnValue::AllNew);
+        match send!(self, addition, UpdateItemError, None) {
             Ok(done) => {
                 let item = done.attributes.unwrap_or_default();
                 let item = attributes::item_from_sdk(&self.config, partition_key, item)?;
-                return Ok((Answer::Applied, Some(item)));
+                Ok((Answer::Applied, Some(item)))
             }
-            Err(error) => match error.as_service_error() {
-                Some(UpdateItemError::ConditionalCheckFailedException(failed)) => {
-                    failed.item().cloned()
-                }
-                _ => return Err(self.failed(Table::Main, error)),
-            },
-        };
-        // If the server returns nothing, the caller reads all places of the item.
-        if refused.is_none() {
-            return Ok((Answer::Refused(None), None));
+            // The caller reads all places of the item.
+            Err(NotApplied::Refused(None)) => Ok((Answer::Refused(None), None)),
+            Err(reason) => Ok((self.conclude(place, reason).await?, None)),
         }
-        Ok((self.conclude(place, refused).await?, None))
     }
 
     pub(super) async fn put(
@@ -184,9 +197,18 @@ impl Tables {
         condition: Expression,
         lasts: Option<LeaseLasts>,
     ) -> Result<Answer, TableError> {
-        let put = self.client.put_item().table_name(&self.config.table_name).set_item(Some(stored));
-        let refused = send!(self, put, PutItemError, condition, lasts);
-        self.conclude(at, refused).await
+        let put = self
+            .client
+            .put_item()
+            .table_name(&self.config.table_name)
+            .set_item(Some(stored))
+            .set_expression_attribute_values(Expression::some_values(condition.values))
+            .set_expression_attribute_names(Some(condition.names))
+            .condition_expression(condition.condition);
+        match send!(self, put, PutItemError, lasts) {
+            Ok(_) => Ok(Answer::Applied),
+            Err(reason) => self.conclude(at, reason).await,
+        }
     }
 
     pub(super) async fn delete(
@@ -196,27 +218,114 @@ impl Tables {
         lasts: Option<LeaseLasts>,
     ) -> Result<Answer, TableError> {
         let key = self.key(self.shard_key(at.partition_key, at.shard)?, at.sort_key);
-        let delete =
-            self.client.delete_item().table_name(&self.config.table_name).set_key(Some(key));
-        let refused = send!(self, delete, DeleteItemError, condition, lasts);
-        self.conclude(at, refused).await
+        match send!(self, self.deletion(key, condition), DeleteItemError, lasts) {
+            Ok(_) => Ok(Answer::Applied),
+            Err(reason) => self.conclude(at, reason).await,
+        }
     }
 
     /// DynamoDB returns the copy that refused a condition. Not every server that implements its
     /// protocol does, so this reads the copy if necessary.
-    async fn conclude(
-        &self,
-        at: Place<'_>,
-        refused: Option<SdkItem>,
-    ) -> Result<Answer, TableError> {
+    async fn conclude(&self, at: Place<'_>, reason: NotApplied) -> Result<Answer, TableError> {
         let Place { partition_key, sort_key, shard, .. } = at;
-        let stored = if refused.is_none() {
-            let target = GetTarget { partition_key, sort_key, consistent: true };
-            self.get_one(target, shard).await?
-        } else {
-            refused
+        let stored = match reason {
+            NotApplied::NotSent => return Ok(Answer::Rejected),
+            NotApplied::Refused(None) => {
+                let target = GetTarget { partition_key, sort_key, consistent: true };
+                self.get_one(target, shard).await?
+            }
+            NotApplied::Refused(stored) => stored,
         };
         let ours = stored.filter(|it| self.counts(it, partition_key, shard));
         Ok(Answer::Refused(ours.as_ref().map(attributes::copy_from_sdk).transpose()?))
+    }
+
+    /// The protocol's condition. An item that another program stored has no version, which is below
+    /// all versions.
+    pub(super) fn expression(&self, condition: &Condition, shard: ShardNumber) -> Expression {
+        let proof = self.proof(shard);
+        match condition {
+            Condition::AbsentOrBelow(version) => {
+                Expression::of("attribute_not_exists(#v) OR #v < :v").version(*version)
+            }
+            Condition::Buries { version, write_id: None } => {
+                let text = "(attribute_not_exists(#v) OR #v < :v) AND attribute_not_exists(#w)";
+                Expression::of(text).version(*version).name("#w", WRITE_ID)
+            }
+            Condition::Buries { version, write_id: Some(write_id) } => {
+                let text = "attribute_not_exists(#p) OR ((attribute_not_exists(#v) OR #v < :v) AND #w = :w)";
+                let buries = Expression::of(text).name("#p", proof).version(*version);
+                buries.name("#w", WRITE_ID).value(":w", AttributeValue::S(write_id.clone()))
+            }
+            Condition::Unchanged(None) => Expression::absent(proof),
+            Condition::Unchanged(Some(Version::NONE)) => {
+                Expression::of("attribute_exists(#p) AND attribute_not_exists(#v)")
+                    .names([("#p", proof), ("#v", VERSION)])
+            }
+            Condition::Unchanged(Some(version)) => Expression::of("#v = :v").version(*version),
+            Condition::AtLeast { from, once } => Expression::at_least(*from, *once),
+        }
+    }
+
+    /// An attribute that every item on a shard has, if it counts.
+    fn proof(&self, shard: ShardNumber) -> &str {
+        let has_logical_key =
+            self.config.shard_keys == ShardKeys::KeyFirst && shard != ShardNumber::FIRST;
+        if has_logical_key { LOGICAL_KEY } else { &self.config.partition_key_name }
+    }
+
+    /// Whether an item on a shard counts as one of the key.
+    pub(super) fn counts(&self, stored: &SdkItem, key: &PartitionKey, shard: ShardNumber) -> bool {
+        let is_ours = self.proof(shard) != LOGICAL_KEY
+            || stored.get(LOGICAL_KEY).and_then(|value| value.as_s().ok()).map(String::as_str)
+                == Some(key.as_str());
+        if !is_ours {
+            metrics::counter!("ShardingForeignItems").increment(1);
+        }
+        is_ours
+    }
+}
+
+impl Expression {
+    fn version(self, version: Version) -> Self {
+        self.name("#v", VERSION).value(":v", number(version))
+    }
+
+    fn and(mut self, other: Self) -> Self {
+        self.condition = format!("({}) AND ({})", self.condition, other.condition);
+        self.names.extend(other.names);
+        self.values.extend(other.values);
+        self
+    }
+
+    /// An item of at least this version that accepts the update's id.
+    fn at_least(from: Version, once: Option<Once>) -> Self {
+        let is_stored =
+            Self::of("#v >= :v AND attribute_not_exists(#d)").version(from).name("#d", DELETED);
+        let Some(once) = once else { return is_stored };
+        let taken =
+            "#o.#b > :b AND #o.#s <= :s AND NOT contains(#y, :id) AND NOT contains(#o.#i, :id)";
+        let taken = Self::of(taken)
+            .names([("#y", APPLIED), ("#o", APPLIED_BEFORE), ("#i", IDS)])
+            .names([("#b", BEGAN), ("#s", KNOWN_SINCE)])
+            .numbers([(":b", youngest_too_old(once)), (":s", once.sent_at)])
+            .value(":id", AttributeValue::B(Blob::new(once.id.0)));
+        is_stored.and(taken)
+    }
+
+    pub(super) fn absent(partition_key_name: &str) -> Self {
+        Self::of("attribute_not_exists(#p)").name("#p", partition_key_name)
+    }
+
+    /// As [`adding`](Self::adding), for an item, whose version it raises. Call it on a condition on
+    /// the version.
+    fn addition(self, once: Option<Once>, additions: &Attributes) -> Self {
+        let added = additions.iter();
+        let added = added.map(|(name, value)| (name.as_str(), attributes::to_sdk(value.clone())));
+        let mut addition = self.adding(added).value(":step", number(Version::STEP));
+        addition.update = format!("SET #v = #v + :step {}", addition.update);
+        let Some(once) = once else { return addition };
+        addition.update += ", #y :ids";
+        addition.value(":ids", AttributeValue::Bs(vec![Blob::new(once.id.0)]))
     }
 }

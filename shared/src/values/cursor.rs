@@ -17,19 +17,13 @@ use crate::values::query::{Order, PageQuery};
 const AFTER: u8 = 1;
 const BEFORE: u8 = 2;
 const CHECKSUM: usize = 8;
-/// The longest possible cursor: 1,024 bytes of sort key and its frame, in base64.
-pub const MAX_CURSOR_CHARS: usize = 1_400;
 
-/// An invalid cursor for this query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum CursorError {
-    /// The text is not a cursor, or is damaged.
+pub(crate) enum CursorError {
     #[error("it is not a cursor that this API gave out")]
     Broken,
-    /// The cursor is from an older or newer release.
     #[error("it is of another version of this API; start again without a cursor")]
     Version,
-    /// The cursor is from a query with other parameters.
     #[error(
         "it was given out for another query; partition_key, order, from, to and prefix must be the same on every page"
     )]
@@ -38,28 +32,25 @@ pub enum CursorError {
 
 /// The position of a page in its query's order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Position {
+pub(crate) struct Position {
     /// The page begins after this sort key, or ends before it. `None` for the first page, or for the
     /// last one.
-    pub place: Option<SortKey>,
+    pub(crate) place: Option<SortKey>,
     /// It ends there.
-    pub is_before: bool,
+    pub(crate) is_before: bool,
 }
 
 impl Position {
-    /// It begins after this sort key, or is the first page.
-    pub const fn after(place: Option<SortKey>) -> Self {
+    pub(crate) const fn after(place: Option<SortKey>) -> Self {
         Self { place, is_before: false }
     }
 
-    /// It ends before this sort key, or is the last page.
-    pub const fn before(place: Option<SortKey>) -> Self {
+    pub(crate) const fn before(place: Option<SortKey>) -> Self {
         Self { place, is_before: true }
     }
 }
 
-/// Encodes the cursor of a page of a query.
-pub fn encode(query: &PageQuery, position: &Position) -> String {
+pub(crate) fn encode(query: &PageQuery, position: &Position) -> String {
     let format = if position.is_before { BEFORE } else { AFTER };
     // No sort key is empty.
     let place = position.place.as_ref().map_or_else(String::new, ToString::to_string);
@@ -67,18 +58,12 @@ pub fn encode(query: &PageQuery, position: &Position) -> String {
     URL_SAFE_NO_PAD.encode([body.as_slice(), &checksum(&body)].concat())
 }
 
-/// Decodes a cursor for the same query.
-///
-/// # Errors
-/// [`CursorError`] says whether the cursor is damaged, of another version or of another query.
-pub fn decode(
+/// The position, if the cursor is of the same query.
+pub(crate) fn decode(
     query: &PageQuery,
     key_type: SortKeyType,
     cursor: &str,
 ) -> Result<Position, CursorError> {
-    if cursor.len() > MAX_CURSOR_CHARS {
-        return Err(CursorError::Broken);
-    }
     let bytes = URL_SAFE_NO_PAD.decode(cursor).map_err(|_| CursorError::Broken)?;
     let (body, sum) = bytes.split_last_chunk::<CHECKSUM>().ok_or(CursorError::Broken)?;
     if checksum(body) != *sum {
@@ -124,6 +109,9 @@ mod tests {
     use super::*;
     use crate::values::key::tests::{key, text};
     use proptest::prelude::*;
+
+    /// The documented limit: 1,024 bytes of sort key and its frame, in base64.
+    const MAX_CURSOR_CHARS: usize = 1_400;
 
     fn decoded(partition_key: &str, cursor: &str) -> Result<Position, CursorError> {
         decode(&PageQuery::new(key(partition_key)), SortKeyType::String, cursor)

@@ -57,6 +57,18 @@ impl From<Infallible> for KeyError {
     }
 }
 
+/// What converts into a key: text and keys, and integers into a sort key.
+pub trait IntoKey<K = PartitionKey> {
+    /// The key, or why it is invalid.
+    fn into_key(self) -> Result<K, KeyError>;
+}
+
+impl<K, T: TryInto<K, Error: Into<KeyError>>> IntoKey<K> for T {
+    fn into_key(self) -> Result<K, KeyError> {
+        self.try_into().map_err(Into::into)
+    }
+}
+
 /// The caller's own partition key: 1 to 2,048 bytes of UTF-8 that do not begin with `_sharding:`.
 /// With the suffix of a shard, it must still fit into 2,048 bytes, and it must not contain the
 /// character that begins such a suffix, U+001F; each request checks that.
@@ -170,8 +182,7 @@ impl SortKey {
     }
 
     /// The text that the placements hash: one text per value.
-    #[doc(hidden)]
-    pub fn canonical(&self) -> Cow<'_, str> {
+    pub(crate) fn canonical(&self) -> Cow<'_, str> {
         match self {
             Self::String(text) => Cow::Borrowed(text),
             Self::Number(number) => Cow::Owned(number.canonical()),
@@ -179,22 +190,12 @@ impl SortKey {
     }
 }
 
-impl From<Number> for SortKey {
-    fn from(number: Number) -> Self {
-        Self::Number(number)
+/// From a number, or an integer.
+impl<N: Into<Number>> From<N> for SortKey {
+    fn from(number: N) -> Self {
+        Self::Number(number.into())
     }
 }
-
-macro_rules! from_integer {
-    ($($integer:ty),*) => {
-        $(impl From<$integer> for SortKey {
-            fn from(number: $integer) -> Self {
-                Self::Number(number.into())
-            }
-        })*
-    };
-}
-from_integer!(i32, u32, i64, u64);
 
 impl fmt::Display for SortKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -305,10 +306,7 @@ pub enum ShardKeys {
 }
 
 impl ShardKeys {
-    /// The stored key of a shard.
-    ///
-    /// # Errors
-    /// As [`check`](Self::check), for this shard.
+    /// The stored key of a shard, with the errors of [`check`](Self::check).
     pub fn build(&self, key: &PartitionKey, shard: ShardNumber) -> Result<String, KeyError> {
         if self.is_key_itself(shard) {
             return Ok(key.as_str().to_owned());
@@ -326,12 +324,8 @@ impl ShardKeys {
     }
 
     /// Checks that every shard key up to a shard fits, and can be told from other keys.
-    ///
-    /// # Errors
-    /// [`KeyError::TooLong`] if a shard key would exceed 2,048 bytes; `allowed` counts the partition
-    /// key alone. [`KeyError::HasSuffixMark`].
+    /// [`KeyError::TooLong`] counts the partition key alone.
     pub fn check(&self, key: &PartitionKey, shard: u32) -> Result<(), KeyError> {
-        let bytes = key.as_str().len();
         let allowed = match self {
             Self::KeyFirst => MAX_SHARDED_KEY_BYTES,
             Self::Suffixed(separator) => {
@@ -342,7 +336,7 @@ impl ShardKeys {
         if *self == Self::KeyFirst && key.as_str().contains(SUFFIX_MARK) {
             return Err(KeyError::HasSuffixMark);
         }
-        if bytes > allowed { Err(KeyError::TooLong { bytes, allowed }) } else { Ok(()) }
+        sized(key.as_str(), allowed).map(|_| ())
     }
 
     /// The logical key and the shard of a stored key. `None` if no shard has this key.

@@ -2,7 +2,7 @@
 //! of time.
 
 pub(crate) mod content;
-pub mod cursor;
+pub(crate) mod cursor;
 #[cfg(feature = "dynamo")]
 pub mod dynamo;
 pub(crate) mod idempotency;

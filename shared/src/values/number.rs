@@ -90,8 +90,7 @@ impl Number {
     }
 
     /// One text per value, for hashing: an integer without trailing zeros and a power of ten.
-    #[doc(hidden)]
-    pub fn canonical(&self) -> String {
+    pub(crate) fn canonical(&self) -> String {
         let (mantissa, scale) = self.0.as_bigint_and_exponent();
         format!("{mantissa}e{}", -scale)
     }

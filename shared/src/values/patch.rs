@@ -59,10 +59,7 @@ pub enum PatchError {
 }
 
 impl Patch {
-    /// The attributes after the change.
-    ///
-    /// # Errors
-    /// [`PatchError`] if the added values do not fit the stored ones.
+    /// The attributes after the change, unless the added values do not fit the stored ones.
     pub(crate) fn apply(&self, mut attributes: Attributes) -> Result<Attributes, PatchError> {
         merge(&mut attributes, &self.merge);
         for (name, added) in &self.add {
@@ -109,15 +106,7 @@ fn merge(target: &mut Attributes, changes: &BTreeMap<String, Merge>) {
 }
 
 fn add(attribute: &str, stored: Option<Value>, added: &Value) -> Result<Value, PatchError> {
-    let wrong = |stored: &Value| PatchError::WrongType {
-        attribute: attribute.to_owned(),
-        stored: stored.type_name(),
-        added: added.type_name(),
-    };
-    let Some(stored) = stored else {
-        let is_summand = matches!(added, Value::N(_) | Value::Ss(_) | Value::Ns(_) | Value::Bs(_));
-        return if is_summand { Ok(added.clone()) } else { Err(wrong(&Value::Null)) };
-    };
+    let Some(stored) = stored else { return Ok(added.clone()) };
     Ok(match (stored, added) {
         (Value::N(one), Value::N(other)) => {
             let sum = |one: &str, other: &str| one.parse::<Number>()?.plus(&other.parse()?);
@@ -130,7 +119,13 @@ fn add(attribute: &str, stored: Option<Value>, added: &Value) -> Result<Value, P
             let number = |text: &String| text.parse::<Number>().ok();
             Value::Ns(union(set, more, |one, other| number(one) == number(other)))
         }
-        (stored, _) => return Err(wrong(&stored)),
+        (stored, _) => {
+            return Err(PatchError::WrongType {
+                attribute: attribute.to_owned(),
+                stored: stored.type_name(),
+                added: added.type_name(),
+            });
+        }
     })
 }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sharding::ShardNumber;
-use sharding::internal::protocol::copies::{Effect, Request};
+use sharding::internal::protocol::copies::{Condition, Effect, Request};
 use sharding::internal::protocol::drain::{
-    MayMove, Pass, Waits, copy_home, delete, is_young, may_begin_at, may_finish_at, may_move,
-    may_purge, sources,
+    MayMove, Pass, Waits, copy_home, is_young, may_begin_at, may_finish_at, may_move, may_purge,
+    sources,
 };
 use sharding::internal::protocol::metadata::{Change, ShardMetadata};
 use sharding::internal::protocol::version::Version;
@@ -295,4 +295,10 @@ impl Turn<'_> {
         self.send(place, key, Content::default(), delete(version));
         self.go_to(Step::Purging(tombstones))
     }
+}
+
+/// Deletes a copy if it is unchanged: a copy at an old place, or a tombstone at home once the key
+/// is settled.
+const fn delete(version: Version) -> Request {
+    Request::unmarked(Effect::Remove, Condition::Unchanged(Some(version)))
 }

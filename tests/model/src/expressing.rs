@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sharding::ShardNumber;
 use sharding::internal::protocol::copies::{Answer, Copy, Effect, Request};
 use sharding::internal::protocol::expressed::{
-    self, Action, Base, ExpressedWrite, NewVersion, Operation, Outcome,
+    self, Action, Base, ExpressedWrite, Operation, Outcome,
 };
 use sharding::internal::protocol::progress::{self, Under};
 use sharding::internal::protocol::version::Version;
@@ -186,12 +186,10 @@ impl Turn<'_> {
         {
             request.base = below.map_or(Base::Item, Base::AbsentOrBelow);
         }
-        if let (Base::Exactly(_), Action::Update(new @ NewVersion::Is(_))) =
+        if let (Base::Exactly(_), Action::Update { raises, .. }) =
             (request.base, &mut request.action)
-            && let NewVersion::Is(version) = *new
-            && self.weakened.expressions_leave_earlier_eras
         {
-            *new = NewVersion::StepAbove(version);
+            *raises |= self.weakened.expressions_leave_earlier_eras;
         }
         if !self.weakened.pulls_have_own_version {
             return asked;
@@ -201,7 +199,7 @@ impl Turn<'_> {
         } else if let Some(pulled) = expressed.pulled {
             match &mut request.action {
                 Action::Put(version) | Action::Bury { version, .. } => *version = pulled,
-                Action::Update(version) => *version = NewVersion::Is(pulled),
+                Action::Update { version, raises } => (*version, *raises) = (pulled, false),
                 Action::Remove | Action::Nothing | Action::Pull(..) => {}
             }
             if let Base::OfEra(_, below) = &mut request.base {
@@ -237,15 +235,15 @@ impl Turn<'_> {
                 Some(stored(*version, None, write_id.clone().filter(|_| keeps)))
             }
             Action::Remove | Action::Nothing => None,
-            Action::Update(new) => {
+            Action::Update { version, raises } => {
                 let before = cell.take().map(|stored| stored.copy);
                 let mut copy = before.unwrap_or_else(|| stored(Version::NONE, value, None).copy);
-                copy.version = match *new {
-                    NewVersion::Is(version) => version,
-                    NewVersion::StepAbove(own) if copy.version == Version::NONE => own.stepped(),
-                    NewVersion::StepAbove(_) => copy.version.stepped(),
+                copy.version = match copy.version {
+                    _ if !raises => *version,
+                    Version::NONE => version.stepped(),
+                    stored => stored.stepped(),
                 };
-                if matches!((request.base, new), (Base::Tombstone(_), NewVersion::Is(_))) {
+                if matches!(request.base, Base::Tombstone(_)) && !raises {
                     copy.is_tombstone = false;
                 }
                 let value = value.filter(|_| !copy.is_tombstone);
@@ -266,7 +264,7 @@ impl Weakened {
         match (&request.action, request.base) {
             (Action::Bury { .. } | Action::Remove, _) if self.expressed_deletions_have_base => true,
             (Action::Pull(..), _) if self.pulls_need_home_unchanged => true,
-            (Action::Update(_), Base::AbsentOrItem | Base::Item | Base::OfEra(..))
+            (Action::Update { .. }, Base::AbsentOrItem | Base::Item | Base::OfEra(..))
                 if self.expressions_refuse_tombstones =>
             {
                 let shown = stored.map(|copy| Copy { is_tombstone: false, ..copy.clone() });

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use sharding::ShardCount;
 use sharding::internal::protocol::copies::Answer;
-use sharding::internal::protocol::directory::{Publication, supersedes};
+use sharding::internal::protocol::directory::supersedes;
 use sharding::internal::protocol::layout::Layout;
 use sharding::internal::protocol::view::{Moment, View};
 
 use super::Turn;
-use super::state::{Body, Page, Step, Then};
+use super::state::{Body, Page, Publication, Step, Then};
 
 impl Turn<'_> {
     /// The view of an actor that asks at this instant: its copy of the page, or else the first one,
@@ -50,8 +50,8 @@ impl Turn<'_> {
             return self.go_on(then);
         }
         let entry = Arc::new(layout.clone());
-        let mut publication = Publication::new(layout, 0..copies);
-        (0..self.state.first_written).for_each(|copy| publication.note_written(copy));
+        let missing = (self.state.first_written..copies).collect();
+        let publication = Publication { layout, missing };
         let write = |copy: &u32| Body::Page { copy: *copy, layout: Arc::clone(&entry) };
         self.post(publication.missing.iter().map(write), self.valid_until());
         if !self.weakened.all_copies_first {
@@ -76,7 +76,7 @@ impl Turn<'_> {
     /// A copy of the page now has the entry that its actor publishes, or a later one.
     pub(crate) fn page_written(&mut self, copy: u32) -> Option<()> {
         let Step::Publishing(publication, then) = &mut self.me_mut().step else { return None };
-        publication.note_written(copy);
+        publication.missing.remove(&copy);
         if !publication.missing.is_empty() {
             return None;
         }

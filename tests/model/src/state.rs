@@ -1,16 +1,17 @@
 //! The state of the modelled world. States share the parts that a step does not change.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sharding::internal::protocol::append::Append;
+use sharding::internal::protocol::append::{Append, Placed};
 use sharding::internal::protocol::applied::{Applied, Once};
 use sharding::internal::protocol::armed::{Armed, ArmedView};
 use sharding::internal::protocol::copies::{Answer, Copy};
 use sharding::internal::protocol::view::{Moment, View};
 use sharding::internal::{
-    protocol::directory::Publication, protocol::drain::Pass, protocol::layout::Layout,
-    protocol::metadata::ShardMetadata, protocol::version::Version,
+    protocol::drain::Pass, protocol::layout::Layout, protocol::metadata::ShardMetadata,
+    protocol::version::Version,
 };
 use sharding::{ShardCount, ShardNumber};
 
@@ -48,6 +49,15 @@ pub(crate) fn count(number: u32) -> ShardCount {
 
 pub(crate) fn index(shard: ShardNumber) -> usize {
     shard.get() as usize
+}
+
+/// A layout that is being written to every copy of its page.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Publication {
+    pub(crate) layout: Layout,
+    /// The copies that are not yet known to have this layout or a later one. While there are any,
+    /// no actor may rely on the publication.
+    pub(crate) missing: BTreeSet<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -139,12 +149,11 @@ pub(crate) enum Step {
     /// A signed request of a write, and the last tick at which it is accepted.
     Prepared(Writing, Asked, u8),
     Sent(Writing, Asked),
-    /// An append was sent to a shard, under this view if any.
+    /// An append was sent.
     Appending {
         append: Append,
         attempts: u8,
-        place: ShardNumber,
-        view: Option<Arc<View>>,
+        placed: Placed,
     },
     Reading(Reading),
     /// Waits for the actor that closed this generation, first seen at `since`. A write may wait

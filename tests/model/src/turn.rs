@@ -102,7 +102,7 @@ impl<'a> Turn<'a> {
 
     fn begin(&mut self, op: Op) -> Option<()> {
         let add = |once| write::Kind::Add(Update { expects: None, once });
-        let creation = |value| write::Kind::Create(write_id(value));
+        let creation = |value| write::Kind::Create(Some(write_id(value)));
         match op {
             Op::Get(_) | Op::Query | Op::Scan => self.begin_read(0),
             Op::Look => {

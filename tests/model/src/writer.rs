@@ -301,9 +301,9 @@ impl Turn<'_> {
             .as_ref()
             .map_or(ShardNumber::FIRST, |view| self.model.places(&view.layout, key).home);
         match append.next(view.as_deref(), home, now) {
-            AppendNext::Send(place, request) => {
-                self.send(place, key, Content::of(self.op()?.value()), request);
-                self.go_to(Step::Appending { append, attempts, place, view })
+            AppendNext::Send(placed, request) => {
+                self.send(placed.0, key, Content::of(self.op()?.value()), request);
+                self.go_to(Step::Appending { append, attempts, placed })
             }
             AppendNext::Done(outcome) => self.end_write(ended(outcome)),
         }
@@ -311,12 +311,11 @@ impl Turn<'_> {
 
     /// Processes the response to an append; `None` if the sender has given up.
     fn append_answered(&mut self, answer: Option<Answer>) -> Option<()> {
-        let Step::Appending { mut append, mut attempts, place, view } = self.me().step.clone()
-        else {
+        let Step::Appending { mut append, mut attempts, placed } = self.me().step.clone() else {
             return None;
         };
         attempts -= u8::from(answer.is_none());
-        append.answered(place, view.as_deref(), &answer.unwrap_or(Answer::Unanswered));
+        append.answered(placed, &answer.unwrap_or(Answer::Unanswered));
         self.abandon();
         if attempts == 0 {
             return self.end_write(Outcome::Unknown);

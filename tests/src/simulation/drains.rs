@@ -27,7 +27,6 @@ const MINUTES_APART: u32 = 40;
 const REQUESTS: Duration = Duration::from_secs(4 + FaultRates::LATEST.as_secs() + 10);
 /// The longest time of a read: its deadline, a freeze, and the difference of the clocks.
 const READS: Duration = Duration::from_secs(6 + 4 + 10);
-const MARGIN: Duration = Duration::from_secs(1);
 
 pub(super) fn configure(of_table: &mut TableConfig, plan: Plan) {
     // The lease of appends. If it is shorter, more drains finish.
@@ -37,7 +36,6 @@ pub(super) fn configure(of_table: &mut TableConfig, plan: Plan) {
         of_table.drain = pace;
         return;
     }
-    of_table.longest_read = READS - MARGIN;
     of_table.drain = DrainPace { wait_for_requests: REQUESTS, wait_for_reads: READS, ..pace };
 }
 

@@ -14,6 +14,7 @@ use super::network::Instance;
 use super::reading::{Scanned, scan};
 use super::world::{Actor, World};
 use super::{COOLDOWN_SECONDS, KEYS, key, soon, sort_key, table, value_of};
+use crate::OneItem;
 
 /// The number of the first instance that starts at the beginning or at the end. It is above that of
 /// any other, and a part of the known seeds of broken builds.

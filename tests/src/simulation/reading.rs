@@ -14,6 +14,7 @@ use super::updating::COUNTER;
 use super::world::{Actor, World};
 use super::writing::{ONLY_CREATED, REGISTERS};
 use super::{HOT, READ_DEADLINE, key, sort_key, value_of};
+use crate::OneItem;
 
 pub(super) async fn read(actor: Actor, seed: u64) {
     let Actor { table, world, .. } = &actor;

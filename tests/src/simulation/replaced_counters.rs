@@ -17,7 +17,7 @@ use super::updating::{COUNTER, add_one};
 use super::world::{Actor, World};
 use super::writing::outcome;
 use super::{HOT, KEYS, READ_DEADLINE, WRITE_DEADLINE, key, locked, sort_key, value_of};
-use crate::valued_item;
+use crate::{OneItem, valued_item};
 
 /// The number of such counters of each key.
 const COUNTERS: u32 = 2;

@@ -20,7 +20,7 @@ use super::registers::Outcome;
 use super::world::{Actor, World};
 use super::writing::{PointWrite, outcome, write_point};
 use super::{READ_DEADLINE, WRITE_DEADLINE, WRITERS, key, locked, soon, sort_key, value_of};
-use crate::valued_item;
+use crate::{OneItem, valued_item};
 
 /// The first character of the sort keys of counters.
 pub(super) const COUNTER: char = '+';

@@ -14,7 +14,7 @@ use super::linearizability::Kind;
 use super::registers::{Outcome, Sent};
 use super::world::{Actor, World};
 use super::{WRITE_DEADLINE, WRITERS, key, value_of};
-use crate::valued_item;
+use crate::{OneItem, valued_item};
 
 /// The number of concurrent registers that are only created.
 pub(super) const ONLY_CREATED: u32 = 8;

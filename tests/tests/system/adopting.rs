@@ -7,7 +7,7 @@ use sharding::internal::{PageQuery, Separator, ShardKeys, TableEngine};
 use sharding::maintenance::Rebuilt;
 use sharding::{Conditions, ETag, ETags, Placement, TableConfig, WriteErrorKind};
 use system_tests::metadata::{self, number};
-use system_tests::{count, numbered, scan_stored, soon, sort_key, store_plainly, survey};
+use system_tests::{OneItem, count, numbered, scan_stored, soon, sort_key, store_plainly, survey};
 use tokio::time::sleep;
 
 use crate::one_key::{Expected, Fixture, KEY, assert_finds, fixture, get, item, key, shards};

@@ -7,7 +7,7 @@ use embedded_dynamodb::PartitionLimits;
 use sharding::internal::{Clock, Deadline, PageQuery, TableEngine};
 use sharding::maintenance::Drained;
 use sharding::{Item, Placement};
-use system_tests::{UNLIMITED, config, count, filled_item, large_or, large_tests, soon};
+use system_tests::{OneItem, UNLIMITED, config, count, filled_item, large_or, large_tests, soon};
 use tokio::time::{Instant, sleep};
 
 use crate::documented::documented;

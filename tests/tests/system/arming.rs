@@ -12,8 +12,8 @@ use sharding::maintenance::{
 use sharding::{ReadError, TableError, WriteError, WriteErrorKind, Written};
 use system_tests::metadata::{self, TABLE_ITEM};
 use system_tests::{
-    Fate, Tables, config, count, numbered, partition_key as key, soon, sort_key, store_plainly,
-    survey, valued_item,
+    Fate, OneItem, Tables, config, count, numbered, partition_key as key, soon, sort_key,
+    store_plainly, survey, valued_item,
 };
 use tokio::time::sleep;
 

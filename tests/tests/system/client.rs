@@ -44,7 +44,7 @@ async fn table() -> ShardedTable {
 #[tokio::test(start_paused = true)]
 async fn an_item_comes_back_as_stored_and_a_wrong_type_is_named() {
     let table = table().await;
-    table.put("day", "order-1", &order(i64::MIN)).await.expect("stored");
+    table.put("day", "order-1", order(i64::MIN)).await.expect("stored");
     let get = || table.get::<Order>("day", "order-1").consistent(true);
     let read = get().await.expect("read").expect("it is there");
     assert_eq!(read.value, order(i64::MIN), "integers keep all digits");

@@ -11,8 +11,8 @@ use sharding::internal::{PageQuery, TableEngine, protocol::directory::PAGES};
 use sharding::{Attributes, Conditions, ETags, Item, Merge, Patch, Value};
 use system_tests::pages::{Keys, PageBench, WIDTHS, starts};
 use system_tests::{
-    Fate, Tables, Wire, config, count, filled_item, large_or, partition_key, soon, sort_key,
-    warm_write,
+    Fate, OneItem, Tables, Wire, config, count, filled_item, large_or, partition_key, soon,
+    sort_key, warm_write,
 };
 use tokio::time::{Instant, sleep};
 

@@ -5,7 +5,7 @@ use std::process::Command;
 use sharding::Item;
 use sharding::internal::{Environment, TableEngine};
 use system_tests::at_once::{self, StandingClock};
-use system_tests::{config, large_or, partition_key, peak_kilobytes, soon, valued_item};
+use system_tests::{OneItem, config, large_or, partition_key, peak_kilobytes, soon, valued_item};
 
 /// The environment variable that starts this program as the instance, with the number of keys.
 const KEYS: &str = "MEMORY_KEYS";

@@ -7,8 +7,8 @@ use sharding::internal::{Deadline, TableEngine};
 use sharding::maintenance::{Drained, ScaleOutcome, ShardMetadata};
 use sharding::{Item, PartitionKey, TableConfig};
 use system_tests::{
-    Call, Fate, Tables, Wire, config, count, numbers, partition_key, read_items, scan_stored, soon,
-    sort_key, valued_item,
+    Call, Fate, OneItem, Tables, Wire, config, count, numbers, partition_key, read_items,
+    scan_stored, soon, sort_key, valued_item,
 };
 use tokio::time::sleep;
 

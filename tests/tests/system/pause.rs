@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sharding::Item;
 use sharding::internal::{Deadline, PageQuery, TableEngine};
-use system_tests::{Tables, config, count, large_or, partition_key, soon, valued_item};
+use system_tests::{OneItem, Tables, config, count, large_or, partition_key, soon, valued_item};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 

@@ -10,7 +10,7 @@ use sharding::internal::TableEngine;
 use sharding::maintenance::Drained;
 use sharding::{Item, ScalingActors, WriteError, WriteErrorKind, Written};
 use system_tests::{
-    Call, Fate, Tables, UNLIMITED, Wire, config, count, filled_item, large_or, soon,
+    Call, Fate, OneItem, Tables, UNLIMITED, Wire, config, count, filled_item, large_or, soon,
 };
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};

@@ -11,7 +11,9 @@ use local::clients_over;
 use sharding::WriteErrorKind;
 use sharding::internal::{Deadline, Environment, TableEngine};
 use sharding::maintenance::Drained;
-use system_tests::{Call, Fate, TestClock, Wire, config, count, partition_key, soon, valued_item};
+use system_tests::{
+    Call, Fate, OneItem, TestClock, Wire, config, count, partition_key, soon, valued_item,
+};
 
 use crate::one_key::{Fixture, fixture, fixture_over, item, key};
 

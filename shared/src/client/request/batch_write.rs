@@ -1,20 +1,19 @@
 //! Storing or deleting many items.
 
 use std::fmt;
-use std::pin::Pin;
 
+use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, Stream, StreamExt};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
 use crate::client::ShardedTable;
 use crate::client::entry::BatchOutcome;
-use crate::client::request::{Target, Within, span, within};
+use crate::client::request::{BATCH_CONCURRENCY, Target, Within, span, within};
 use crate::engine::error::{InvalidRequest, WriteError, WriteErrorKind};
 use crate::engine::write::Written;
+use crate::protocol::tag::Conditions;
 use crate::values::value::Item;
-
-const CONCURRENCY: usize = 64;
 
 #[derive(Debug)]
 pub(crate) enum Single {
@@ -100,7 +99,8 @@ impl<'a> BatchWrite<'a> {
                         Err(InvalidRequest::of("once", "only puts can be made once").into())
                     }
                     Single::Delete(Target { partition_key, sort_key }) => {
-                        engine.delete(&partition_key, &sort_key, deadline).await
+                        let conditions = Conditions::default();
+                        engine.delete_if(&partition_key, &sort_key, &conditions, deadline).await
                     }
                 }
             };
@@ -112,13 +112,13 @@ impl<'a> BatchWrite<'a> {
                 (position, task.await.map_err(died).and_then(|outcome| outcome))
             }
         };
-        writes.enumerate().map(begin).buffer_unordered(CONCURRENCY)
+        writes.enumerate().map(begin).buffer_unordered(BATCH_CONCURRENCY)
     }
 }
 
 impl<'a> IntoFuture for BatchWrite<'a> {
     type Output = BatchOutcome;
-    type IntoFuture = Pin<Box<dyn Future<Output = BatchOutcome> + Send + 'a>>;
+    type IntoFuture = BoxFuture<'a, BatchOutcome>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {

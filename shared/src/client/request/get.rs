@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
 
+use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use tracing::Instrument;
 
 use crate::client::ShardedTable;
 use crate::client::content::{FromValue, allowed};
-use crate::client::entry::Versioned;
-use crate::client::request::{Sent, Target, Within, sent_as, span, within};
+use crate::client::entry::{Versioned, decode};
+use crate::client::request::{BATCH_CONCURRENCY, Target, Within, sent_as, span, within};
 use crate::engine::Deadline;
 use crate::engine::error::{InvalidRequest, ReadError};
-
-const BATCH_CONCURRENCY: usize = 64;
+use crate::values::value::Item;
 
 /// See [`ShardedTable::get`].
 #[derive(Debug)]
@@ -58,11 +58,11 @@ impl<T: FromValue> Get<T> {
         let Target { partition_key, sort_key } = self.target?;
         let engine = self.table.engine();
         let found = engine.get_tagged(&partition_key, &sort_key, self.consistent, deadline).await?;
-        let Some((mut item, tag)) = found else { return Ok(None) };
+        let Some((Item { mut attributes, .. }, tag)) = found else { return Ok(None) };
         if let Some(fields) = self.fields {
-            item.attributes.retain(|name, _| fields.contains(name));
+            attributes.retain(|name, _| fields.contains(name));
         }
-        Versioned::of((item, tag)).map(Some)
+        Ok(Some(Versioned { value: decode(&partition_key, &sort_key, attributes)?, tag }))
     }
 }
 
@@ -91,18 +91,17 @@ impl<T> BatchGet<T> {
 
 impl<T: FromValue + Send + 'static> IntoFuture for BatchGet<T> {
     type Output = Vec<Result<Option<Versioned<T>>, ReadError>>;
-    type IntoFuture = Sent<Self::Output>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
         let Self { table, gets, within } = self;
         Box::pin(async move {
             let deadline = within.deadline(table.config());
             let reads = gets.into_iter().map(|get| {
-                let span = span("batch_get", &table);
                 // Boxed, because the SDK's futures nest so deeply that the compiler fails on
                 // futures that contain them.
-                let read = Box::pin(get.send(deadline).instrument(span));
-                read as Sent<Result<Option<Versioned<T>>, ReadError>>
+                let read = get.send(deadline).instrument(span("batch_get", &table));
+                Box::pin(read) as BoxFuture<'static, Result<Option<Versioned<T>>, ReadError>>
             });
             stream::iter(reads).buffered(BATCH_CONCURRENCY).collect().await
         })

@@ -24,8 +24,7 @@ mod get;
 mod query;
 mod write;
 
-use std::pin::Pin;
-
+use futures_util::future::BoxFuture;
 use tracing::Span;
 
 pub use crate::client::content::{FromValue, IntoValue};
@@ -38,32 +37,30 @@ pub use write::{Append, Create, Delete, Put, Update};
 use crate::client::ShardedTable;
 use crate::client::content::item_attributes;
 use crate::config::TableConfig;
+use crate::engine::Within;
 use crate::engine::error::InvalidRequest;
-use crate::engine::maintenance::Within;
-use crate::values::key::{KeyError, PartitionKey, SortKey, SortKeyType};
+use crate::values::key::{IntoKey, KeyError, PartitionKey, SortKey, SortKeyType};
 use crate::values::value::Item;
 
-type Sent<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+const BATCH_CONCURRENCY: usize = 64;
 
-/// The span of a request. It has no key, and nothing of an item.
 fn span(operation: &'static str, table: &ShardedTable) -> Span {
     tracing::info_span!("sharding_request", operation, table = table.config().table_name.as_str())
 }
 
-/// The time limits that every request has.
 macro_rules! within {
     ($request:ident $(<$of:tt>)?) => {
         impl $(<$of>)? $request $(<$of>)? {
             /// The time limit of the request, from the `.await` on. The default is
             /// [`TableConfig::timeout`](crate::TableConfig::timeout).
             pub fn timeout(mut self, timeout: std::time::Duration) -> Self {
-                self.within = crate::engine::maintenance::Within::Timeout(timeout);
+                self.within = crate::engine::Within::Timeout(timeout);
                 self
             }
 
             /// The instant by which the request must have ended, from `std` or from tokio.
             pub fn deadline(mut self, deadline: impl Into<tokio::time::Instant>) -> Self {
-                self.within = crate::engine::maintenance::Within::Deadline(deadline.into());
+                self.within = crate::engine::Within::Deadline(deadline.into());
                 self
             }
         }
@@ -81,7 +78,7 @@ macro_rules! sent_as {
             for $request $(<$of>)?
         {
             type Output = $output;
-            type IntoFuture = crate::client::request::Sent<Self::Output>;
+            type IntoFuture = crate::client::request::BoxFuture<'static, Self::Output>;
 
             fn into_future(self) -> Self::IntoFuture {
                 let span = crate::client::request::span($operation, &self.table);
@@ -96,39 +93,6 @@ macro_rules! sent_as {
 }
 pub(in crate::client) use sent_as;
 
-macro_rules! conditional {
-    ($request:ident) => {
-        impl $request {
-            /// Only if the item is still in this state. Otherwise the error is of kind
-            /// `Precondition` and has the present tag.
-            ///
-            /// ```
-            /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
-            /// # in_process::with_table(async |table| {
-            /// use dynamodb_write_sharding::{Attributes, WriteErrorKind};
-            ///
-            /// let free = table.put("seats", "14C", Attributes::new()).await?;
-            /// let tag = free.tag.expect("it was stored by this request");
-            /// table.update("seats", "14C").set("taken", true).if_match(&tag).await?;
-            /// let refused = table.delete("seats", "14C").if_match(&tag).await.unwrap_err();
-            /// assert!(matches!(refused.kind, WriteErrorKind::Precondition));
-            /// # Ok(()) });
-            /// ```
-            pub fn if_match(mut self, tag: &crate::protocol::tag::ETag) -> Self {
-                self.conditions = crate::protocol::tag::Conditions::unchanged_since(tag);
-                self
-            }
-
-            /// Only under these conditions. They replace those of [`if_match`](Self::if_match).
-            pub fn conditions(mut self, conditions: crate::protocol::tag::Conditions) -> Self {
-                self.conditions = conditions;
-                self
-            }
-        }
-    };
-}
-pub(in crate::client) use conditional;
-
 /// The keys of one item, checked against the table's configuration.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
@@ -136,33 +100,28 @@ pub(crate) struct Target {
     sort_key: SortKey,
 }
 
-impl Target {
-    pub(crate) fn new(
-        config: &TableConfig,
-        key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
-        sort_key: impl TryInto<SortKey, Error: Into<KeyError>>,
-    ) -> Result<Self, InvalidRequest> {
-        Ok(Self {
-            partition_key: partition_key(config, key)?,
-            sort_key: own_sort_key("sort key", config, sort_key)?,
-        })
-    }
+pub(crate) fn target(
+    config: &TableConfig,
+    key: impl IntoKey,
+    sort_key: impl IntoKey<SortKey>,
+) -> Result<Target, InvalidRequest> {
+    let partition_key = partition_key(config, key)?;
+    Ok(Target { partition_key, sort_key: own_sort_key("sort key", config, sort_key)? })
+}
 
-    pub(crate) fn with(
-        self,
-        config: &TableConfig,
-        item: impl IntoValue,
-    ) -> Result<Item, InvalidRequest> {
-        let attributes = item_attributes(config, item)?;
-        Ok(Item { partition_key: self.partition_key, sort_key: self.sort_key, attributes })
-    }
+/// An item to store, with its keys.
+pub(crate) fn item(
+    config: &TableConfig,
+    key: impl IntoKey,
+    sort_key: impl IntoKey<SortKey>,
+    item: impl IntoValue,
+) -> Result<Item, InvalidRequest> {
+    let Target { partition_key, sort_key } = target(config, key, sort_key)?;
+    Ok(Item { partition_key, sort_key, attributes: item_attributes(config, item)? })
 }
 
 /// A key whose longest shard key also fits.
-fn partition_key(
-    config: &TableConfig,
-    key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
-) -> Result<PartitionKey, InvalidRequest> {
+fn partition_key(config: &TableConfig, key: impl IntoKey) -> Result<PartitionKey, InvalidRequest> {
     config.partition_key(key).map_err(|error| InvalidRequest::of("partition key", error))
 }
 
@@ -170,15 +129,12 @@ fn partition_key(
 fn own_sort_key(
     what: &str,
     config: &TableConfig,
-    key: impl TryInto<SortKey, Error: Into<KeyError>>,
+    key: impl IntoKey<SortKey>,
 ) -> Result<SortKey, InvalidRequest> {
-    let own =
-        key.try_into().map_err(Into::into).and_then(|key| match (config.sort_key_type, key) {
-            (SortKeyType::Number, SortKey::String(text)) => {
-                SortKey::parse(SortKeyType::Number, &text)
-            }
-            (SortKeyType::String, SortKey::Number(_)) => Err(KeyError::NotAString),
-            (SortKeyType::String | SortKeyType::Number, key) => Ok(key),
-        });
+    let own = key.into_key().and_then(|key| match (config.sort_key_type, key) {
+        (SortKeyType::Number, SortKey::String(text)) => SortKey::parse(SortKeyType::Number, &text),
+        (SortKeyType::String, SortKey::Number(_)) => Err(KeyError::NotAString),
+        (SortKeyType::String | SortKeyType::Number, key) => Ok(key),
+    });
     own.map_err(|error| InvalidRequest::of(what, error))
 }

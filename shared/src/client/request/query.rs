@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::marker::PhantomData;
-use std::pin::Pin;
 
+use futures_util::future::BoxFuture;
 use futures_util::stream::{self, Stream};
 use tracing::Instrument;
 
@@ -15,7 +15,7 @@ use crate::engine::Deadline;
 use crate::engine::error::{InvalidRequest, ReadError};
 use crate::engine::read;
 use crate::values::cursor::{self, Position};
-use crate::values::key::{KeyError, PartitionKey, SortKey, SortKeyType};
+use crate::values::key::{IntoKey, SortKey, SortKeyType};
 use crate::values::query::{Order, PageQuery};
 
 const MAX_COUNTED_ITEMS: usize = 10_000;
@@ -53,10 +53,7 @@ pub struct Query<T> {
 sent_as!(Query<T>, "query", Result<Page<T>, ReadError>);
 
 impl<T> Query<T> {
-    pub(crate) fn new(
-        table: ShardedTable,
-        key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
-    ) -> Self {
+    pub(crate) fn new(table: ShardedTable, key: impl IntoKey) -> Self {
         let query = partition_key(table.config(), key).map(PageQuery::new);
         let within = Within::default();
         Self { table, query, cursor: None, limit: None, tags: true, within, of: PhantomData }
@@ -72,7 +69,7 @@ impl<T> Query<T> {
     }
 
     /// Only sort keys from this one on, inclusive.
-    pub fn from(self, lowest: impl TryInto<SortKey, Error: Into<KeyError>>) -> Self {
+    pub fn from(self, lowest: impl IntoKey<SortKey>) -> Self {
         self.try_to(|query, table| {
             query.from = Some(own_sort_key("from", table.config(), lowest)?);
             Ok(())
@@ -80,7 +77,7 @@ impl<T> Query<T> {
     }
 
     /// Only sort keys up to this one, inclusive.
-    pub fn to(self, highest: impl TryInto<SortKey, Error: Into<KeyError>>) -> Self {
+    pub fn to(self, highest: impl IntoKey<SortKey>) -> Self {
         self.try_to(|query, table| {
             query.to = Some(own_sort_key("to", table.config(), highest)?);
             Ok(())
@@ -103,7 +100,7 @@ impl<T> Query<T> {
 
     /// Only sort keys after this one in the query's order, exclusive: where an earlier reader
     /// stopped.
-    pub fn after(self, sort_key: impl TryInto<SortKey, Error: Into<KeyError>>) -> Self {
+    pub fn after(self, sort_key: impl IntoKey<SortKey>) -> Self {
         self.try_to(|query, table| {
             query.after = Some(own_sort_key("after", table.config(), sort_key)?);
             Ok(())
@@ -174,30 +171,27 @@ impl<T> Query<T> {
         if query.from.as_ref().zip(query.to.as_ref()).is_some_and(|(from, to)| from > to) {
             return Err(InvalidRequest::of("from", "it is above to"));
         }
-        let position = self.cursor.map(|cursor| {
-            cursor::decode(&query, self.table.config().sort_key_type, &cursor)
-                .map_err(|error| InvalidRequest::of("cursor", error))
-        });
+        let at = match self.cursor {
+            None => Position::after(query.after.clone()),
+            Some(cursor) => cursor::decode(&query, self.table.config().sort_key_type, &cursor)
+                .map_err(|error| InvalidRequest::of("cursor", error))?,
+        };
         let tags = match &query.fields {
             _ if !self.tags => EntryTags::None,
             Some(_) => EntryTags::OfVersions,
             None => EntryTags::All,
         };
-        let (table, within) = (self.table, self.within);
-        Ok(Checked { table, query, position: position.transpose()?, tags, within })
+        Ok(Checked { table: self.table, query, at, tags, within: self.within })
     }
 
     /// As [`checked`](Self::checked), for requests that only go forwards.
     fn forwards(self) -> Result<Checked, InvalidRequest> {
         let mut checked = self.checked()?;
-        match checked.position.take() {
-            None => {}
-            Some(Position { place, is_before: false }) => checked.query.after = place,
-            Some(Position { is_before: true, .. }) => {
-                let why = "it is of a previous page, and this request goes forwards";
-                return Err(InvalidRequest::of("cursor", why));
-            }
+        if checked.at.is_before {
+            let why = "it is of a previous page, and this request goes forwards";
+            return Err(InvalidRequest::of("cursor", why));
         }
+        checked.query.after = checked.at.place.take();
         Ok(checked)
     }
 }
@@ -205,7 +199,7 @@ impl<T> Query<T> {
 struct Checked {
     table: ShardedTable,
     query: PageQuery,
-    position: Option<Position>,
+    at: Position,
     tags: EntryTags,
     within: Within,
 }
@@ -294,15 +288,14 @@ fn read_page<'a>(
     table: &'a ShardedTable,
     query: &'a PageQuery,
     within: Within,
-) -> Pin<Box<dyn Future<Output = Result<read::Page, ReadError>> + Send + 'a>> {
+) -> BoxFuture<'a, Result<read::Page, ReadError>> {
     let page = async move { table.engine().query(query, within.deadline(table.config())).await };
     Box::pin(page.instrument(span("query", table)))
 }
 
 impl<T: FromValue> Query<T> {
     async fn send(self, deadline: Deadline) -> Result<Page<T>, ReadError> {
-        let Checked { table, query, position, tags, .. } = self.checked()?;
-        let at = position.unwrap_or_else(|| Position::after(query.after.clone()));
+        let Checked { table, query, at, tags, .. } = self.checked()?;
         let page = table.engine().page_at(&query, &at, deadline).await?;
         let (next, previous) = page.neighbours(&at);
         let entries = page.items.into_iter().zip(page.versions);

@@ -2,15 +2,47 @@
 
 use crate::client::ShardedTable;
 use crate::client::content::{IntoValue, allowed, check_numbers, item_attributes, map, value};
-use crate::client::request::{Target, Within, conditional, partition_key, sent_as};
+use crate::client::request::{Target, Within, partition_key, sent_as};
 use crate::engine::Deadline;
 use crate::engine::error::{InvalidRequest, WriteError};
 use crate::engine::write::{Updated, Written};
-use crate::protocol::tag::Conditions;
+use crate::protocol::tag::{Conditions, ETag};
 use crate::values::idempotency::IdempotencyKey;
-use crate::values::key::{KeyError, PartitionKey, SortKey, SortKeyType};
+use crate::values::key::{IntoKey, PartitionKey, SortKey, SortKeyType};
 use crate::values::patch::{Merge, Patch};
 use crate::values::value::{Attributes, Item, Value};
+
+macro_rules! conditional {
+    ($request:ident) => {
+        impl $request {
+            /// Only if the item is still in this state. Otherwise the error is of kind
+            /// `Precondition` and has the present tag.
+            ///
+            /// ```
+            /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+            /// # in_process::with_table(async |table| {
+            /// use dynamodb_write_sharding::{Attributes, WriteErrorKind};
+            ///
+            /// let free = table.put("seats", "14C", Attributes::new()).await?;
+            /// let tag = free.tag.expect("it was stored by this request");
+            /// table.update("seats", "14C").set("taken", true).if_match(&tag).await?;
+            /// let refused = table.delete("seats", "14C").if_match(&tag).await.unwrap_err();
+            /// assert!(matches!(refused.kind, WriteErrorKind::Precondition));
+            /// # Ok(()) });
+            /// ```
+            pub fn if_match(mut self, tag: &ETag) -> Self {
+                self.conditions = Conditions::unchanged_since(tag);
+                self
+            }
+
+            /// Only under these conditions. They replace those of [`if_match`](Self::if_match).
+            pub fn conditions(mut self, conditions: Conditions) -> Self {
+                self.conditions = conditions;
+                self
+            }
+        }
+    };
+}
 
 /// See [`ShardedTable::put`].
 #[derive(Debug)]
@@ -114,11 +146,7 @@ pub struct Append {
 sent_as!(Append, "append", Result<Written, WriteError>);
 
 impl Append {
-    pub(crate) fn new(
-        table: ShardedTable,
-        key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
-        item: impl IntoValue,
-    ) -> Self {
+    pub(crate) fn new(table: ShardedTable, key: impl IntoKey, item: impl IntoValue) -> Self {
         let config = table.config();
         let item =
             partition_key(config, key).and_then(|key| Ok((key, item_attributes(config, item)?)));
@@ -152,9 +180,7 @@ impl Append {
         let Some(key) = &once else {
             return engine.append(partition_key, attributes, deadline).await;
         };
-        let text = key.sort_key(&partition_key, &attributes, 0);
-        let sort_key = SortKey::parse(SortKeyType::String, &text)
-            .map_err(|error| InvalidRequest::of("sort key", error))?;
+        let sort_key = SortKey::String(key.sort_key(&partition_key, &attributes, 0).into());
         engine.put_once(&Item { partition_key, sort_key, attributes }, deadline).await
     }
 }
@@ -176,14 +202,9 @@ conditional!(Update);
 
 impl Update {
     pub(crate) fn new(table: ShardedTable, target: Result<Target, InvalidRequest>) -> Self {
-        Self {
-            table,
-            target,
-            patch: Patch::default(),
-            conditions: Conditions::default(),
-            idempotency_key: None,
-            within: Within::default(),
-        }
+        let (conditions, within) = (Conditions::default(), Within::default());
+        let patch = Patch::default();
+        Self { table, target, patch, conditions, idempotency_key: None, within }
     }
 
     fn try_to(mut self, change: impl FnOnce(&mut Self) -> Result<(), InvalidRequest>) -> Self {
@@ -193,7 +214,6 @@ impl Update {
         self
     }
 
-    /// Makes a change of an attribute, unless the name is not allowed.
     fn insert(
         &mut self,
         name: &str,
@@ -204,7 +224,6 @@ impl Update {
         Ok(())
     }
 
-    /// Adds to an attribute, unless the name or the value is not allowed.
     fn insert_summand(&mut self, name: &str, added: impl IntoValue) -> Result<(), InvalidRequest> {
         allowed(self.table.config(), name)?;
         let added = value(name, added)?;
@@ -349,18 +368,9 @@ fn check_merged_numbers(name: &str, change: &Merge) -> Result<(), InvalidRequest
 }
 
 fn merge(value: Value) -> Merge {
-    match value {
-        Value::Null => Merge::Remove,
-        Value::M(members) => {
-            Merge::Into(members.into_iter().map(|(name, value)| (name, merge(value))).collect())
-        }
-        Value::S(_)
-        | Value::N(_)
-        | Value::B(_)
-        | Value::Bool(_)
-        | Value::L(_)
-        | Value::Ss(_)
-        | Value::Ns(_)
-        | Value::Bs(_) => Merge::Set(value),
+    if value == Value::Null {
+        return Merge::Remove;
     }
+    let Value::M(members) = value else { return Merge::Set(value) };
+    Merge::Into(members.into_iter().map(|(name, value)| (name, merge(value))).collect())
 }

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use crate::config::{TableConfig, Writes};
-use crate::engine::Inner;
-use crate::engine::maintenance::Maintenance;
 use crate::engine::width::{ScaleOutcome, ScalingReason};
+use crate::engine::{Inner, Maintenance};
 use crate::policy::decision::ScalingDecision;
 use crate::protocol::drain::may_purge;
 use crate::protocol::growth::GrowthRecord;
@@ -67,40 +66,6 @@ pub struct ShrinkAndSettle {
 }
 
 impl ShrinkAndSettle {
-    /// What is due for a key. Only a calm one shrinks.
-    pub(crate) fn due(
-        &self,
-        table: &TableConfig,
-        metadata: &ShardMetadata,
-        is_calm: bool,
-        now_seconds: u64,
-    ) -> Option<Due> {
-        let shrink_after = self.shrink_after.as_secs();
-        if metadata.closing().is_some() {
-            return Some(Due::Open);
-        }
-        if may_purge(metadata, &table.waits(), now_seconds) {
-            return Some(Due::Purge);
-        }
-        // A caller's own request can try it again.
-        if metadata.has_unmovable() {
-            return None;
-        }
-        // Writers do not record the load of a key that the directory does not list.
-        if is_calm
-            && shrink_after > 0
-            && metadata.layout().is_listed(table.adopt_shards)
-            && let Some(to) = table.policy.decide_shrink(metadata, shrink_after, now_seconds)
-        {
-            return Some(Due::Shrink(to));
-        }
-        let since = metadata.last_change().unwrap_or_default();
-        let is_due = self
-            .settles_after(metadata, table)
-            .is_some_and(|after| now_seconds >= since.saturating_add(after));
-        (is_due && metadata.wants_settling()).then_some(Due::Settle)
-    }
-
     /// How many seconds a key keeps its width before it is settled. `None` if it is not settled
     /// automatically.
     fn settles_after(&self, metadata: &ShardMetadata, table: &TableConfig) -> Option<u64> {
@@ -129,7 +94,30 @@ impl Maintenance {
         plan: &ShrinkAndSettle,
         is_calm: bool,
     ) -> Option<Due> {
-        plan.due(self.engine.config(), metadata, is_calm, self.engine.now().epoch_seconds())
+        let (table, now) = (self.engine.config(), self.engine.now().epoch_seconds());
+        let shrink_after = plan.shrink_after.as_secs();
+        if metadata.closing().is_some() {
+            return Some(Due::Open);
+        }
+        if may_purge(metadata, &table.waits(), now) {
+            return Some(Due::Purge);
+        }
+        // A caller's own request can try it again.
+        if metadata.has_unmovable() {
+            return None;
+        }
+        // Writers do not record the load of a key that the directory does not list.
+        if is_calm
+            && shrink_after > 0
+            && metadata.layout().is_listed(table.adopt_shards)
+            && let Some(to) = table.policy.decide_shrink(metadata, shrink_after, now)
+        {
+            return Some(Due::Shrink(to));
+        }
+        let since = metadata.last_change().unwrap_or_default();
+        let after = plan.settles_after(metadata, table)?;
+        let is_due = now >= since.saturating_add(after) && metadata.wants_settling();
+        is_due.then_some(Due::Settle)
     }
 
     /// Begins what is due for a key. [`drain`](Self::drain) does the rest.

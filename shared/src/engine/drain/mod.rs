@@ -16,11 +16,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::engine::environment::Backoff;
 use crate::engine::job::KeyJob;
-use crate::engine::maintenance::Maintenance;
-use crate::engine::views::Record;
-use crate::engine::views::keys::OwnDrain;
+use crate::engine::views::keys::{OwnDrain, Record};
 use crate::engine::width::{ScalingReason, ScalingStep};
-use crate::engine::{Deadline, Inner, locked};
+use crate::engine::{Deadline, Inner, Maintenance, locked};
 use crate::protocol::copies::Answer;
 use crate::protocol::drain::{
     MayMove, is_young, may_begin_at, may_finish_at, may_move, may_purge, sources,
@@ -33,7 +31,7 @@ use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::values::placement::Placement;
 
 const MOVE_CONCURRENCY: usize = 16;
-const PAGE_ITEMS: u32 = 200;
+const PAGE_ITEMS: usize = 200;
 /// The pause between two pages. Reading takes no write units, but must leave read units to others.
 const PAGE_PAUSE: Duration = Duration::from_millis(20);
 /// With less time than this left, a call begins no new page.
@@ -89,17 +87,22 @@ impl Maintenance {
             return Ok(Drained::Waiting { until: self.engine.now().epoch_seconds() + 1 });
         };
         let mut run = DrainRun { job: &job, budgets, pace: HashMap::new(), items: 0 };
-        match run.run(&mut own).await {
-            Err(error @ (TableError::Rejected(_) | TableError::Damaged(_))) => {
-                *own = None;
-                // Every later call would find the same item. If the metadata is damaged, this
-                // reports it again.
-                let record = job.record_from_now().await?;
-                job.step(&record, &Change::StopDrain { unmovable: true }).await?;
-                Err(error)
+        let error = loop {
+            match run.go_on(&mut own).await {
+                Ok(drained) => return Ok(drained),
+                Err(Stop::Again) => {}
+                Err(Stop::Interrupted) => return Ok(Drained::Working { items: run.items }),
+                Err(Stop::Failed(error)) => break error,
             }
-            done => done,
+        };
+        if let TableError::Rejected(_) | TableError::Damaged(_) = error {
+            *own = None;
+            // Every later call would find the same item. If the metadata is damaged, this reports
+            // it again.
+            let record = job.record_from_now().await?;
+            job.step(&record, &Change::StopDrain { unmovable: true }).await?;
         }
+        Err(error)
     }
 }
 
@@ -144,8 +147,8 @@ struct Move {
 enum Stop {
     /// The time is up.
     Interrupted,
-    /// Another actor has changed the metadata.
-    Over,
+    /// The metadata must be read again: another actor, or this one, has changed it.
+    Again,
     Failed(TableError),
 }
 
@@ -166,19 +169,8 @@ struct DrainRun<'a> {
 }
 
 impl DrainRun<'_> {
-    async fn run(&mut self, own: &mut Option<OwnDrain>) -> Result<Drained, TableError> {
-        loop {
-            match self.go_on(own).await {
-                Ok(Some(drained)) => return Ok(drained),
-                Ok(None) | Err(Stop::Over) => {}
-                Err(Stop::Interrupted) => return Ok(Drained::Working { items: self.items }),
-                Err(Stop::Failed(error)) => return Err(error),
-            }
-        }
-    }
-
-    /// The next step by the metadata. `None` if the metadata must be read again.
-    async fn go_on(&mut self, own: &mut Option<OwnDrain>) -> Result<Option<Drained>, Stop> {
+    /// The next step by the metadata.
+    async fn go_on(&mut self, own: &mut Option<OwnDrain>) -> Result<Drained, Stop> {
         let job = self.job;
         let record = job.record_from_now().await?;
         let metadata = &record.metadata;
@@ -186,18 +178,18 @@ impl DrainRun<'_> {
         let Some(drain) = metadata.draining() else {
             *own = None;
             if !may_purge(metadata, &waits, now) {
-                return Ok(Some(Drained::Nothing));
+                return Ok(Drained::Nothing);
             }
             job.step(&record, &Change::BeginPurge).await?;
-            return Ok(None);
+            return Err(Stop::Again);
         };
         own.take_if(|own| own.pass.generation != metadata.generation);
         if own.is_none() && !job.is_in_step(&record).await? {
-            return Ok(None);
+            return Err(Stop::Again);
         }
         let finishes_at = may_finish_at(&drain, &waits);
         if let Some(until) = finishes_at.filter(|until| now < *until) {
-            return Ok(Some(Drained::Waiting { until }));
+            return Ok(Drained::Waiting { until });
         }
         // Long enough for the next check of this view's age, and for the wait for reads.
         let own_time = waits.reads.max(MIN_OWNERSHIP_PERIOD).as_secs();
@@ -206,7 +198,7 @@ impl DrainRun<'_> {
             // Any actor may do the purge or the last scan: they need no claim.
             None if metadata.settled || finishes_at.is_some() => {
                 *own = Some(OwnDrain::begin(metadata, job.inner, now));
-                return Ok(None);
+                return Err(Stop::Again);
             }
             // Something has arrived late, so another pass begins.
             Some(own) if finishes_at.is_some() && own.found => Change::BeginDrain { busy_until },
@@ -214,7 +206,7 @@ impl DrainRun<'_> {
                 let begins_at = may_begin_at(&metadata.layout(), &waits);
                 let until = drain.busy_until.max(begins_at).unwrap_or_default();
                 if now < until {
-                    return Ok(Some(Drained::Waiting { until }));
+                    return Ok(Drained::Waiting { until });
                 }
                 Change::BeginDrain { busy_until }
             }
@@ -236,7 +228,7 @@ impl DrainRun<'_> {
                 _ => *own = Some(OwnDrain::begin(&marked, job.inner, now)),
             }
         }
-        Ok(None)
+        Err(Stop::Again)
     }
 
     /// Copies and deletes until a round finds nothing and the drain ends, or until a wait. For a
@@ -246,7 +238,7 @@ impl DrainRun<'_> {
         own: &mut OwnDrain,
         metadata: &ShardMetadata,
         drain: Drain,
-    ) -> Result<Option<Drained>, Stop> {
+    ) -> Result<Drained, Stop> {
         let job = self.job;
         let shards: Vec<ShardNumber> =
             sources(metadata, job.inner.always_first().is_some()).collect();
@@ -259,7 +251,7 @@ impl DrainRun<'_> {
                 let now = self.now();
                 let wait = own.pass.wait_for_reads(&job.inner.config.waits(), now);
                 if !wait.is_zero() {
-                    return Ok(Some(Drained::Waiting { until: (now.wall + wait).as_secs() + 1 }));
+                    return Ok(Drained::Waiting { until: (now.wall + wait).as_secs() + 1 });
                 }
                 let part = own.pass.take(MOVE_CONCURRENCY * 4);
                 own.deletes = !part.is_empty();
@@ -270,7 +262,7 @@ impl DrainRun<'_> {
                 let after = after.clone().filter(|_| shard == *from);
                 let (moves, next) = self.look_at(own, metadata, shard, after).await?;
                 if own.found && drain.emptied_at.is_some() {
-                    return Ok(None);
+                    return Err(Stop::Again);
                 }
                 self.carry_out(own, moves).await?;
                 own.next = next.map_or((shard.next(), None), |next| (shard, Some(next)));
@@ -283,30 +275,20 @@ impl DrainRun<'_> {
                     continue;
                 }
                 if let Some(until) = own.expiring_until.take() {
-                    return Ok(Some(Drained::Waiting { until }));
+                    return Ok(Drained::Waiting { until });
                 }
                 break;
             }
         }
-        self.finish(own, metadata, &drain).await
-    }
-
-    /// Records that a round found nothing. `None` if the drain goes on.
-    async fn finish(
-        &self,
-        own: &OwnDrain,
-        metadata: &ShardMetadata,
-        drain: &Drain,
-    ) -> Result<Option<Drained>, Stop> {
-        let job = self.job;
+        // This round found nothing.
         let end = if metadata.settled {
             Change::Purged
         } else {
-            own.pass.end(drain, job.inner.always_first().is_some())
+            own.pass.end(&drain, job.inner.always_first().is_some())
         };
         let known = job.record_from_now().await?;
         if known.metadata.generation != own.pass.generation {
-            return Ok(None);
+            return Err(Stop::Again);
         }
         match job.step(&known, &end).await? {
             Some(done) if done.settled => {
@@ -315,9 +297,9 @@ impl DrainRun<'_> {
                     tracing::info!(%from, %to, "drained");
                     job.report(from, ScalingStep::Drained(to), ScalingReason::Asked);
                 }
-                Ok(Some(Drained::Done { from, to, items: self.items }))
+                Ok(Drained::Done { from, to, items: self.items })
             }
-            Some(_) | None => Ok(None),
+            Some(_) | None => Err(Stop::Again),
         }
     }
 
@@ -392,7 +374,7 @@ impl DrainRun<'_> {
                 && let Some(next) = moves.next()
             {
                 let shard = next.home.unwrap_or(next.at);
-                if !self.take_turn(shard, next.copy.write_units()).await {
+                if !self.take_turn(shard, next.copy.units).await {
                     stop = Some(Stop::Interrupted);
                 } else if let Some(lasts) = self.lease(own.pass.generation).await? {
                     own.pass.in_doubt += 1;
@@ -400,7 +382,7 @@ impl DrainRun<'_> {
                         (Arc::clone(self.job.inner), self.job.key.clone(), self.job.deadline);
                     sending.spawn(async move { next.send(&inner, &key, &lasts, deadline).await });
                 } else {
-                    stop = Some(Stop::Over);
+                    stop = Some(Stop::Again);
                 }
             }
             let Some(done) = sending.join_next().await else { return stop.map_or(Ok(()), Err) };

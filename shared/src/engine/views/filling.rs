@@ -5,16 +5,15 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::engine::job::KeyJob;
-use crate::engine::maintenance::Maintenance;
 use crate::engine::width::ScalingReason;
-use crate::engine::{Deadline, Inner};
+use crate::engine::{Deadline, Inner, Maintenance};
 use crate::protocol::directory::{KeyDigest, MAX_COPIES, SPLIT_PAGE_BYTES, supersedes};
 use crate::protocol::history::ShardHistory;
 use crate::protocol::layout::Layout;
 use crate::protocol::metadata::{Change, ShardMetadata};
 use crate::protocol::survey::Survey;
 use crate::table::error::{TableError, unless_refused};
-use crate::table::{PageCopy, RawMetadata, StoredPage, TABLE_KEY, TableItem};
+use crate::table::{PageCopy, RawMetadata, StoredPage, TableItem};
 use crate::values::key::{PartitionKey, ShardCount};
 
 /// Which missing pages are created.
@@ -40,15 +39,7 @@ pub(crate) struct Filled {
 
 type Missing = BTreeMap<PageCopy, Vec<(KeyDigest, Layout)>>;
 
-pub(crate) fn table_item_gone() -> TableError {
-    TableError::Lost(format!("the item {TABLE_KEY} is gone"))
-}
-
 impl Inner {
-    pub(crate) async fn table_item(&self, deadline: Deadline) -> Result<TableItem, TableError> {
-        self.retrying(deadline, || self.tables.get_table_item()).await?.ok_or_else(table_item_gone)
-    }
-
     async fn stored_pages(
         &self,
         table: &TableItem,

@@ -2,11 +2,10 @@
 //! shards.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use crate::engine::views::Record;
 use crate::engine::{Inner, locked};
 use crate::policy::pressure::PressureTracker;
 use crate::protocol::directory::KeyDigest;
@@ -33,6 +32,9 @@ const MAX_CHECKED_DELETIONS_PER_SECOND: u64 = 20;
 /// How often the pause of an actor that completes the work of another one doubles.
 const MAX_DOUBLINGS: u32 = 3;
 
+/// Held while a background task of its kind is running.
+pub(crate) type Running = Arc<tokio::sync::Mutex<()>>;
+
 #[derive(Debug, Default)]
 pub(crate) struct KeyState {
     /// The key in the directory, once it was needed.
@@ -40,13 +42,12 @@ pub(crate) struct KeyState {
     known: Mutex<Known>,
     /// Held while the key's item is read, so that concurrent requests share one read.
     pub(crate) flight: tokio::sync::Mutex<()>,
-    /// A background task of this kind is running.
-    pub(crate) is_registering: Arc<AtomicBool>,
-    pub(crate) is_repairing: Arc<AtomicBool>,
-    pub(crate) is_renewing: Arc<AtomicBool>,
-    pub(crate) is_taking_over: Arc<AtomicBool>,
-    pub(crate) is_scaling: Arc<AtomicBool>,
-    pub(crate) is_watching: Arc<AtomicBool>,
+    pub(crate) is_registering: Running,
+    pub(crate) is_repairing: Running,
+    pub(crate) is_renewing: Running,
+    pub(crate) is_taking_over: Running,
+    pub(crate) is_scaling: Running,
+    pub(crate) is_watching: Running,
     /// Held while a closing is waited for, so that concurrent writers poll once.
     pub(crate) opening_turn: tokio::sync::Mutex<()>,
     pub(crate) drain: tokio::sync::Mutex<Option<OwnDrain>>,
@@ -76,7 +77,7 @@ pub(crate) struct Known {
     /// The mean size in bytes of the items on the last pages.
     pub(crate) item_bytes: Option<f64>,
     pub(crate) spacing: Spacing,
-    throttled_at: HashMap<ShardNumber, Moment>,
+    pub(super) throttled_at: HashMap<ShardNumber, Moment>,
     /// When this instance makes its next scaling decision.
     pub(crate) quiet: Option<Quiet>,
     /// The back-off from the work of other actors on this key.
@@ -85,6 +86,26 @@ pub(crate) struct Known {
     pub(crate) crowded_since: Option<Moment>,
     /// The pool of observations that has this instance's rate: when it began.
     pub(crate) pool: u64,
+}
+
+/// A key's item, as it was read or written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// The metadata. A key without an item has the default.
+    pub(crate) metadata: ShardMetadata,
+    pub(crate) exists: bool,
+    /// Taken before the request was sent.
+    pub(crate) asked_at: Moment,
+}
+
+impl Record {
+    pub(crate) fn view(&self) -> View {
+        View { layout: self.metadata.layout(), asked_at: self.asked_at }
+    }
+
+    pub(crate) fn stored_metadata(&self) -> Option<&ShardMetadata> {
+        self.exists.then_some(&self.metadata)
+    }
 }
 
 /// Why a throttled instance makes no scaling decision.
@@ -120,41 +141,12 @@ impl Known {
 
 impl KeyState {
     pub(crate) fn is_changing(&self) -> bool {
-        self.is_scaling.load(Ordering::Acquire) || self.is_taking_over.load(Ordering::Acquire)
+        // A task has its own reference. Locking here could keep one from starting.
+        [&self.is_scaling, &self.is_taking_over].into_iter().any(|it| Arc::strong_count(it) > 1)
     }
 
     pub(crate) fn known(&self) -> MutexGuard<'_, Known> {
         locked(&self.known)
-    }
-
-    pub(crate) fn view(&self) -> Option<Arc<View>> {
-        self.known().view.clone()
-    }
-
-    pub(crate) fn learn(&self, view: Arc<View>) -> Arc<View> {
-        let mut known = self.known();
-        let view = match &known.view {
-            Some(old)
-                if old.layout.generation >= view.layout.generation
-                    && old.asked_at >= view.asked_at =>
-            {
-                return Arc::clone(old);
-            }
-            Some(old) if old.layout.generation > view.layout.generation => {
-                Arc::new(view.joined(old))
-            }
-            Some(old) => {
-                if view.layout.number_of_shards != old.layout.number_of_shards {
-                    known.throttled_at.clear();
-                    known.quiet = None;
-                }
-                view
-            }
-            None => view,
-        };
-        known.pressure.observe_width(view.layout.number_of_shards, view.asked_at.monotonic);
-        known.view = Some(Arc::clone(&view));
-        view
     }
 
     /// Learns from a page the size of the key's items, and their distances.

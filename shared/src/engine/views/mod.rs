@@ -1,52 +1,105 @@
-//! Gets views: from the page of a key, or if the page cannot be relied on, from the key's item.
+//! Views: from the page of a key, as this instance has read it, or if the page cannot be relied on,
+//! from the key's item. [docs/protocol.md, The directory]
+//!
+//! The pages also have the table's warm throughput. The shard-scaler reads it from DynamoDB. All
+//! other instances get it with the pages that they read anyway. It is no part of the protocol: if
+//! it is not known, decisions are made without it.
 
-pub(in crate::engine) mod directory;
 pub(in crate::engine) mod filling;
 pub(in crate::engine) mod keys;
 pub(in crate::engine) mod mode;
+mod record;
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use metrics::counter;
-use tokio::time::{Instant, sleep, timeout_at};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use metrics::{counter, histogram};
+use tokio::time::{Instant, timeout_at};
 
 use crate::config::Writes;
 use crate::engine::job::KeyJob;
 use crate::engine::views::keys::CHANGE_TIMEOUT;
-use crate::engine::{Deadline, Inner};
+use crate::engine::{Deadline, Inner, Maintenance, locked};
+use crate::protocol::directory::{
+    Division, FULL_PAGE_BYTES, KeyDigest, MAX_PAGE_BYTES, REPORTED_SHARE,
+};
 use crate::protocol::layout::{Layout, Places};
-use crate::protocol::metadata::ShardMetadata;
 use crate::protocol::view::{Moment, View};
 use crate::table::error::TableError;
-use crate::values::key::{ShardNumber, SortKey};
+use crate::table::{PageCopy, StoredPage, TABLE_KEY, TableItem};
+use crate::values::key::{PartitionKey, ShardNumber, SortKey};
+use crate::values::throughput::WarmThroughput;
 
+/// The largest number of reads of a page or an item, in a row, that show an older state than the
+/// known one.
 const MAX_STALE_READS: u32 = 3;
 /// The share of the lease after which a page is renewed early.
 pub(crate) const RENEWAL_SHARE: f64 = 0.8;
-const LOSS_CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 /// A page that is behind the known state of a key for this long is repaired, because the actor that
 /// changed the key has died.
 const PAGE_REPAIR_PERIOD: Duration = Duration::from_secs(3);
+const COMPARISON_CONCURRENCY: usize = 16;
 
-/// A key's item, as it was read or written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Record {
-    /// The metadata. A key without an item has the default.
-    pub(crate) metadata: ShardMetadata,
-    pub(crate) exists: bool,
-    /// Taken before the request was sent.
-    pub(crate) asked_at: Moment,
+pub(super) fn table_item_gone() -> TableError {
+    TableError::Lost(format!("the item {TABLE_KEY} is gone"))
 }
 
-impl Record {
-    pub(crate) fn view(&self) -> View {
-        View { layout: self.metadata.layout(), asked_at: self.asked_at }
+/// This instance's state of the directory: the pages of one division.
+#[derive(Debug)]
+pub(crate) struct KnownPages {
+    division: Division,
+    states: Vec<Arc<PageState>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct PageState {
+    division: Division,
+    number: u32,
+    known: Mutex<Option<Arc<PageView>>>,
+    /// When no tried copy was complete. For a lease from then on, the page is not requested again.
+    incomplete_at: Mutex<Option<Moment>>,
+    /// Held while the page is read, so that concurrent requests share one read.
+    flight: tokio::sync::Mutex<()>,
+    /// The copy that this instance reads, and the number of copies.
+    copy: AtomicU32,
+    copies: AtomicU32,
+}
+
+/// A complete page. Its views have the instant before it was requested.
+#[derive(Debug)]
+pub(crate) struct PageView {
+    /// `None` for an entry that cannot be parsed: then the key's item is read instead.
+    listed: HashMap<KeyDigest, Option<Arc<View>>>,
+    unlisted: Arc<View>,
+    /// The lowest of the main table and its indexes. `None` if it is not known.
+    pub(crate) warm: Option<WarmThroughput>,
+    bytes: usize,
+}
+
+impl PageView {
+    pub(crate) fn view_of(&self, key: KeyDigest) -> Option<Arc<View>> {
+        match self.listed.get(&key) {
+            Some(listed) => listed.clone(),
+            None => Some(Arc::clone(&self.unlisted)),
+        }
     }
 
-    pub(crate) fn stored_metadata(&self) -> Option<&ShardMetadata> {
-        self.exists.then_some(&self.metadata)
+    pub(crate) fn is_valid(&self, now: Moment, lease: Duration) -> bool {
+        self.unlisted.is_valid(now, lease)
+    }
+
+    /// Whether a further key may be listed, or a listed key may change its width.
+    pub(crate) const fn has_room(&self, is_listed: bool) -> bool {
+        self.bytes < if is_listed { MAX_PAGE_BYTES } else { FULL_PAGE_BYTES }
+    }
+}
+
+impl PageState {
+    pub(crate) fn known(&self) -> Option<Arc<PageView>> {
+        locked(&self.known).clone()
     }
 }
 
@@ -54,6 +107,134 @@ impl Inner {
     /// Shard 1, if writers without a view write to it.
     pub(crate) fn always_first(&self) -> Option<ShardNumber> {
         (self.config.writes() == Writes::Appends).then_some(ShardNumber::FIRST)
+    }
+
+    fn known_pages(&self) -> Option<Arc<KnownPages>> {
+        self.pages.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn known_page(&self, key: KeyDigest) -> Option<Arc<PageState>> {
+        let known = self.known_pages()?;
+        known.states.get(known.division.page_of(key) as usize).cloned()
+    }
+
+    pub(crate) async fn table_item(&self, deadline: Deadline) -> Result<TableItem, TableError> {
+        self.retrying(deadline, || self.tables.get_table_item()).await?.ok_or_else(table_item_gone)
+    }
+
+    /// Reads the table item. Returns whether this instance has learned of other pages.
+    async fn learn_division(&self, deadline: Deadline) -> Result<bool, TableError> {
+        let division = || self.known_pages().map(|known| known.division);
+        let before = division();
+        self.read_table_item(deadline).await?;
+        Ok(division() != before)
+    }
+
+    /// An instance never goes back to fewer pages: nobody writes them any more.
+    pub(crate) fn know_division(&self, division: Division, copies: u32) {
+        let mut known = self.pages.write().unwrap_or_else(PoisonError::into_inner);
+        let is_new = known.as_ref().is_none_or(|known| {
+            known.division.seed != division.seed || known.division.pages < division.pages
+        });
+        if is_new {
+            let page = |number| PageState {
+                division,
+                number,
+                known: Mutex::default(),
+                incomplete_at: Mutex::default(),
+                flight: tokio::sync::Mutex::default(),
+                copy: AtomicU32::new(self.environment.below(copies)),
+                copies: AtomicU32::new(copies),
+            };
+            let states = (0..division.pages).map(|number| Arc::new(page(number))).collect();
+            *known = Some(Arc::new(KnownPages { division, states }));
+        }
+    }
+
+    /// Reads the page of a key, unless `good` accepts the known one. `None` if neither this
+    /// instance's copy nor a second one is complete, or if the table has no directory yet.
+    pub(crate) async fn read_page(
+        &self,
+        key: KeyDigest,
+        good: impl Fn(&PageView) -> bool,
+        deadline: Deadline,
+    ) -> Result<Option<Arc<PageView>>, TableError> {
+        if self.known_pages().is_none() {
+            self.learn_division(deadline).await?;
+        }
+        // Again each time that this instance has learned of more pages, or of another directory.
+        'pages: loop {
+            let Some(page) = self.known_page(key) else { return Ok(None) };
+            let Ok(_flight) = timeout_at(deadline, page.flight.lock()).await else {
+                let why = "a page of the directory did not come before the deadline";
+                return Err(TableError::Transient(why.into()));
+            };
+            if let Some(known) = page.known().filter(|known| good(known)) {
+                return Ok(Some(known));
+            }
+            let (now, incomplete_at) = (self.environment.now(), *locked(&page.incomplete_at));
+            let incomplete_for = incomplete_at.and_then(|at| now.since(at));
+            if incomplete_for.is_some_and(|time| time < self.config.lease()) {
+                return Ok(None);
+            }
+            let (copies, own) =
+                (page.copies.load(Ordering::Relaxed), page.copy.load(Ordering::Relaxed));
+            // The first copy is older than all others. An instance that reads it may try any other
+            // copy.
+            let second =
+                if own == 0 { 1 + self.environment.below(copies.saturating_sub(1)) } else { 0 };
+            for mut copy in std::iter::once(own).chain((copies > 1).then_some(second)) {
+                let mut read = || {
+                    let at = PageCopy { pages: page.division.pages, page: page.number, copy };
+                    // If one copy does not respond, another may.
+                    copy = self.environment.below(copies);
+                    async move {
+                        let asked_at = self.environment.now();
+                        counter!("ShardingLeaseRefreshes").increment(1);
+                        Ok((asked_at, self.tables.get_page(at).await?))
+                    }
+                };
+                let (asked_at, stored) = self.retrying(deadline, &mut read).await?;
+                let Some(stored) = stored else { continue };
+                if let Some(pages) = stored.moved_to {
+                    self.know_division(Division { pages, ..page.division }, copies);
+                    continue 'pages;
+                }
+                // A page of another directory, which was made anew, lists other keys.
+                if stored.seed != Some(page.division.seed) {
+                    continue;
+                }
+                if let Some(copies) = stored.copies {
+                    if page.copies.swap(copies, Ordering::Relaxed) != copies {
+                        page.copy.store(self.environment.below(copies), Ordering::Relaxed);
+                    }
+                    let view = Arc::new(self.page_view(stored, asked_at));
+                    *locked(&page.known) = Some(Arc::clone(&view));
+                    return Ok(Some(view));
+                }
+            }
+            if self.learn_division(deadline).await? {
+                continue 'pages;
+            }
+            tracing::error!(
+                page = page.number,
+                "a page of the directory is missing or incomplete, so the item of each key is read: rebuild it"
+            );
+            counter!("ShardingDirectoryIncomplete").increment(1);
+            *locked(&page.incomplete_at) = Some(self.environment.now());
+            return Ok(None);
+        }
+    }
+
+    fn page_view(&self, stored: StoredPage, asked_at: Moment) -> PageView {
+        let StoredPage { entries, warm, bytes, .. } = stored;
+        let fill = bytes as f64 / FULL_PAGE_BYTES as f64;
+        if fill >= REPORTED_SHARE {
+            histogram!("ShardingDirectoryFill").record(fill * 100.0);
+        }
+        let view = |layout| Arc::new(View { layout, asked_at });
+        let listed = entries.into_iter().map(|(key, layout)| (key, layout.map(view))).collect();
+        PageView { listed, unlisted: view(Layout::unlisted(self.config.adopt_shards)), warm, bytes }
     }
 }
 
@@ -80,26 +261,45 @@ impl KeyJob<'_> {
             || self.places(sort_key, view).contains(shard)
     }
 
-    /// The view of a record. If the directory does not list the key, this is the view of a key that
-    /// never grew, with generation 0.
-    pub(crate) fn view_of(&self, record: &Record) -> Arc<View> {
-        let (view, unlisted) = (record.view(), self.inner.config.adopt_shards);
-        let is_listed = view.layout.is_listed(unlisted);
-        Arc::new(if is_listed { view } else { View { layout: Layout::unlisted(unlisted), ..view } })
-    }
-
     /// The known layout of the key. `None` if its page was never read.
     pub(crate) fn known_view(&self) -> Option<Arc<View>> {
-        let known = self.state.view();
+        let known = self.state.known().view.clone();
         let page = self.inner.known_page(self.digest()).and_then(|page| page.known());
         let Some(page) = page.and_then(|page| page.view_of(self.digest())) else { return known };
         if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &page)) {
             return known;
         }
         let generation = page.layout.generation;
-        let view = self.state.learn(page);
+        let view = self.learn(page);
         self.note_behind(&view, generation);
         Some(view)
+    }
+
+    /// Takes a view, unless the known one is at least as new. Returns the newest.
+    pub(crate) fn learn(&self, view: Arc<View>) -> Arc<View> {
+        let mut known = self.state.known();
+        let view = match &known.view {
+            Some(old)
+                if old.layout.generation >= view.layout.generation
+                    && old.asked_at >= view.asked_at =>
+            {
+                return Arc::clone(old);
+            }
+            Some(old) if old.layout.generation > view.layout.generation => {
+                Arc::new(view.joined(old))
+            }
+            Some(old) => {
+                if view.layout.number_of_shards != old.layout.number_of_shards {
+                    known.throttled_at.clear();
+                    known.quiet = None;
+                }
+                view
+            }
+            None => view,
+        };
+        known.pressure.observe_width(view.layout.number_of_shards, view.asked_at.monotonic);
+        known.view = Some(Arc::clone(&view));
+        view
     }
 
     /// If a page stays behind the known state of the key, the key's item decides, and the page is
@@ -126,21 +326,6 @@ impl KeyJob<'_> {
         }
     }
 
-    /// Writes the layout of the key's item to the copies of its page that are behind.
-    pub(crate) async fn repair(&self) -> Result<(), TableError> {
-        let record = self.record_from_now().await?;
-        self.state.learn(self.view_of(&record));
-        self.publish_if_behind(record.metadata.layout()).await
-    }
-
-    /// As [`repair`](Self::repair), after a random pause: of many instances that notice the same,
-    /// the first to wake repairs.
-    pub(crate) async fn repair_later(&self) -> Result<(), TableError> {
-        let longest = self.state.known().conflicts.note_behind();
-        sleep(self.inner.environment.jitter(longest)).await;
-        self.repair().await
-    }
-
     /// A view that `good` accepts: the known one, or one that is read now. Concurrent callers share
     /// one read.
     async fn view_where(
@@ -165,7 +350,7 @@ impl KeyJob<'_> {
         // Without a reliable page, the key's item decides, and this checks whether the item is
         // lost.
         let record = self.record(|record, now| good(&record.view(), now)).await?;
-        Ok(self.state.learn(self.view_of(&record)))
+        Ok(self.learn(self.view_of(&record)))
     }
 
     /// A view that was requested at or after this instant.
@@ -186,12 +371,10 @@ impl KeyJob<'_> {
 
     /// The view within its lease, or a new one.
     pub async fn view(&self) -> Result<Arc<View>, TableError> {
-        match self.leased_view() {
-            Some(view) => Ok(view),
-            None => {
-                self.view_where(|view, now| view.is_valid(now, self.inner.config.lease())).await
-            }
+        if let Some(view) = self.leased_view() {
+            return Ok(view);
         }
+        self.view_where(|view, now| view.is_valid(now, self.inner.config.lease())).await
     }
 
     /// The view, if its lease is still valid. When little of the lease is left, its page is renewed
@@ -216,97 +399,39 @@ impl KeyJob<'_> {
             }
         });
     }
+}
 
-    /// The key's item as it was last read or written, if `good` accepts it, or as it is now.
-    /// Concurrent callers share one read. [`TableError::Lost`] if it is older than the known state.
-    pub(crate) async fn record(
+impl Maintenance {
+    /// Publishes the table's warm throughput to all its processes: the lowest of the main table and
+    /// its indexes. Writers then know the table's partitions, and how many shards help.
+    pub async fn publish_warm_throughput(&self, warm: WarmThroughput) -> Result<(), TableError> {
+        let (inner, deadline) = (&self.engine.inner, self.until());
+        inner.claim_once(deadline).await?;
+        let table = inner.table_item(deadline).await?;
+        let publish = |at| async move {
+            // Read first, because a refused condition costs the write units of the whole page, and
+            // a page may be large.
+            let stored = inner.retrying(deadline, || inner.tables.get_page(at)).await?;
+            // A copy that is missing or not complete gets the value with its mark.
+            if stored.is_none_or(|page| page.copies.is_none() || page.warm == Some(warm)) {
+                return Ok(());
+            }
+            inner.retrying(deadline, || inner.tables.put_warm_throughput(at, warm)).await
+        };
+        let publishing: Vec<_> = table.all_copies().into_iter().map(publish).collect();
+        stream::iter(publishing).buffer_unordered(COMPARISON_CONCURRENCY).try_collect().await
+    }
+
+    /// The table's warm throughput, from the key's page of the directory. `None` if it was not
+    /// published, or if no copy of the page is complete.
+    pub async fn warm_throughput(
         &self,
-        good: impl Fn(&Record, Moment) -> bool,
-    ) -> Result<Arc<Record>, TableError> {
-        let known = || {
-            let record = self.state.known().record.clone();
-            record.filter(|record| good(record, self.inner.environment.now()))
-        };
-        if let Some(record) = known() {
-            return Ok(record);
-        }
-        let Ok(_flight) = timeout_at(self.deadline, self.state.flight.lock()).await else {
-            let why = "the metadata did not come before the deadline";
-            return Err(TableError::Transient(why.into()));
-        };
-        if let Some(record) = known() {
-            return Ok(record);
-        }
-        for _ in 0..MAX_STALE_READS {
-            // Another request of this instance may register or change the key meanwhile.
-            let (was_registered, at_least) = {
-                let known = self.state.known();
-                (known.was_registered, known.view.as_ref().map_or(0, |view| view.layout.generation))
-            };
-            let record = Arc::new(self.read_record().await?);
-            if !record.exists {
-                if was_registered || at_least > 0 {
-                    return Err(TableError::Lost("its item was there and is gone".into()));
-                }
-                let soon = Instant::now() + LOSS_CHECK_TIMEOUT.min(self.inner.config.lease() / 4);
-                match self.check_is_new(soon.min(self.deadline)).await {
-                    // No result. The next check repeats the question.
-                    Err(error) if error.is_retryable() => {
-                        tracing::warn!(%error, "whether the metadata of a key is lost is not known");
-                    }
-                    checked => checked?,
-                }
-            }
-            if record.metadata.generation >= at_least {
-                self.learn_record(&record);
-                return Ok(record);
-            }
-        }
-        Err(TableError::Lost("its generation went back".into()))
-    }
-
-    pub(crate) fn learn_record(&self, record: &Arc<Record>) {
-        let mut known = self.state.known();
-        known.was_registered |= record.exists;
-        let old = known.record.as_ref();
-        if old.is_none_or(|old| old.metadata.generation <= record.metadata.generation) {
-            known.record = Some(Arc::clone(record));
-        }
-    }
-
-    pub(crate) async fn record_from_now(&self) -> Result<Arc<Record>, TableError> {
-        let began = self.inner.environment.now();
-        self.record(|record, now| record.view().is_asked_since(began, now)).await
-    }
-
-    /// Before metadata is created for a key: fails if its metadata is lost. Every key that grew
-    /// under load has items where a key without metadata has none.
-    pub(crate) async fn check_is_new(&self, deadline: Deadline) -> Result<(), TableError> {
-        if self.state.known().is_new {
-            return Ok(());
-        }
-        let KeyJob { inner, key, .. } = self;
-        let beyond = ShardNumber::from_index(inner.config.adopt_shards.get());
-        let found = inner.retrying(deadline, || inner.tables.has_items(key, beyond)).await?;
-        // It may have grown since its metadata was read.
-        if found && inner.retrying(deadline, || inner.tables.get_metadata(key)).await?.is_none() {
-            let why = format!("it has no item, yet items stand on shard {beyond}");
-            return Err(TableError::Lost(why));
-        }
-        self.state.known().is_new = true;
-        Ok(())
-    }
-
-    async fn read_record(&self) -> Result<Record, TableError> {
-        let inner = self.inner;
-        let read = || async {
-            let asked_at = inner.environment.now();
-            counter!("ShardingLeaseRefreshes").increment(1);
-            let found = inner.tables.get_metadata(self.key).await?;
-            let exists = found.is_some();
-            let nothing = || ShardMetadata::unregistered_with(inner.config.adopt_shards);
-            Ok(Record { metadata: found.unwrap_or_else(nothing), exists, asked_at })
-        };
-        inner.retrying(self.deadline, read).await
+        key: &PartitionKey,
+    ) -> Result<Option<WarmThroughput>, TableError> {
+        let inner = &self.engine.inner;
+        let lease = inner.config.lease();
+        let is_valid = |page: &PageView| page.is_valid(inner.environment.now(), lease);
+        let page = inner.read_page(KeyDigest::of(key), is_valid, self.until()).await?;
+        Ok(page.and_then(|page| page.warm))
     }
 }

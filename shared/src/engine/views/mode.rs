@@ -2,14 +2,14 @@
 //! directory. It is stored in the metadata table.
 
 use crate::config::Writes;
-use crate::engine::maintenance::Maintenance;
-use crate::engine::views::filling::{Pages, table_item_gone};
-use crate::engine::{Deadline, Inner};
+use crate::engine::views::filling::Pages;
+use crate::engine::views::table_item_gone;
+use crate::engine::{Deadline, Inner, Maintenance};
 use crate::protocol::armed::Armed;
 use crate::protocol::directory::{Division, PAGES};
 use crate::protocol::version::Version;
 use crate::table::error::{TableError, unless_refused};
-use crate::table::{Mode, SHARED_SETTINGS, TABLE_KEY, Table, TableItem};
+use crate::table::{SHARED_SETTINGS, TABLE_KEY, Table, TableItem};
 use crate::values::key::{ShardKeys, SortKeyType};
 use crate::values::placement::Placement;
 
@@ -100,7 +100,8 @@ impl Inner {
             let new =
                 || Division { pages: PAGES, seed: u64::from_be_bytes(self.environment.bytes()) };
             let own = TableItem {
-                mode: self.own_mode(),
+                protocol: PROTOCOL,
+                settings: self.own_settings(),
                 armed: self.first_patterns(how, is_empty),
                 division: found.and_then(|found| found.division).unwrap_or_else(new),
                 next_pages: found.and_then(|found| found.next_pages),
@@ -180,18 +181,18 @@ impl Inner {
         if let Err(error) = self.config.check_placement("placement") {
             return Err(self.tables.unusable(Table::Main, error.to_string()));
         }
-        let (stored, own) = (&table.mode, self.own_mode());
         let table_of = &self.config.metadata_table_name;
-        if stored.protocol != own.protocol {
+        if table.protocol != PROTOCOL {
             let why = format!(
-                "it is of protocol {}, as the item {TABLE_KEY} of {table_of} says; this process uses protocol {}: \
+                "it is of protocol {}, as the item {TABLE_KEY} of {table_of} says; this process uses protocol {PROTOCOL}: \
                  run the release that made it, or copy its items to a new table with new metadata \
                  (docs/operations.md, \"A table of an earlier version\")",
-                stored.protocol, own.protocol
+                table.protocol
             );
             return Err(self.tables.unusable(Table::Main, why));
         }
-        let mut compared = SHARED_SETTINGS.iter().zip(stored.settings.iter().zip(&own.settings));
+        let own = self.own_settings();
+        let mut compared = SHARED_SETTINGS.iter().zip(table.settings.iter().zip(&own));
         let differing = compared.find(|(_, (stored, own))| stored != own);
         if let Some(((_, settings), (stored, own))) = differing {
             let why = format!(
@@ -208,7 +209,8 @@ impl Inner {
         Ok(())
     }
 
-    fn own_mode(&self) -> Mode {
+    /// The values of [`SHARED_SETTINGS`] of this process.
+    fn own_settings(&self) -> [String; 4] {
         let config = &self.config;
         let layout = match &config.shard_keys {
             ShardKeys::KeyFirst => "key first".to_owned(),
@@ -223,7 +225,7 @@ impl Inner {
         let keys = format!("{} S, {} {kind}", config.partition_key_name, config.sort_key_name);
         let writes = name_of(&Writes::NAMES, config.writes());
         let placement = name_of(&Placement::NAMES, config.placement);
-        Mode { protocol: PROTOCOL, settings: [writes, placement, layout, keys] }
+        [writes, placement, layout, keys]
     }
 }
 

@@ -1,36 +1,35 @@
-//! Changing a key's width: docs/protocol.md, "Changing the width: close, wait, open". Each change
-//! of this instance is an event, for programs that show them.
+//! Changing a key's width, for an operator or by the policy: a throttled writer gathers
+//! observations, pools them with those of the other writers of the key, and decides. Each change of
+//! this instance is an event, for programs that show them.
 
-pub(crate) mod by_policy;
+pub(crate) mod change;
 
-use std::sync::Arc;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
-use metrics::{counter, histogram};
 use tokio::sync::broadcast;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep};
 
 use crate::config::width_history::WidthHistory;
 use crate::engine::environment::Backoff;
 use crate::engine::job::KeyJob;
-use crate::engine::maintenance::Maintenance;
-use crate::engine::views::Record;
-use crate::engine::views::keys::CHANGE_TIMEOUT;
-use crate::policy::decision::ScalingDecision;
-use crate::policy::pressure::Pressure;
+use crate::engine::views::keys::{CHANGE_TIMEOUT, Quiet};
+use crate::engine::{Deadline, Maintenance};
+use crate::policy::decision::{RECHECK_PERIOD, ScalingDecision};
+use crate::policy::pressure::{MAX_SAMPLING_PERIOD, OBSERVATION_PERIOD, Pressure, Seen};
 use crate::protocol::growth::GrowthRecord;
 use crate::protocol::layout::Layout;
 use crate::protocol::metadata::{Change, ShardMetadata};
-use crate::table::error::{TableError, unless_refused};
-use crate::table::{ATTEMPT_TIMEOUT, RawMetadata};
+use crate::protocol::view::{CROWD_BACKOFF, Moment};
+use crate::table::error::TableError;
+use crate::table::{Pool, Together};
 use crate::values::key::{PartitionKey, ShardCount};
+use crate::values::throughput::WarmThroughput;
 
-/// The time that an actor allows for its requests between a close and its open.
-const OPENING_TIME: Duration = Duration::from_millis(20);
-/// How often writers that wait for an open check for it, and the longest random pause on top.
-const POLL_PERIOD: Duration = Duration::from_millis(100);
 /// The number of events that are kept for a slow receiver. It misses older ones.
 pub(in crate::engine) const MAX_KEPT_EVENTS: usize = 256;
+/// The longest that one report of a shortage keeps other instances from deciding themselves.
+const MAX_SHORTAGE_PERIOD: Duration = Duration::from_secs(5);
 
 /// One step of a change, or a decision against a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,8 +145,10 @@ impl Maintenance {
     /// As [`metadata`](Self::metadata).
     pub async fn width_history(&self, key: &PartitionKey) -> Result<WidthHistory, TableError> {
         let read_at = self.engine.now().epoch_seconds();
-        let metadata = self.metadata(key).await?;
-        Ok(WidthHistory::of(metadata.as_ref(), self.engine.config(), read_at))
+        Ok(match self.metadata(key).await? {
+            Some(metadata) => WidthHistory::of(&metadata, read_at),
+            None => WidthHistory::never_grown(self.engine.config(), read_at),
+        })
     }
 
     /// Raises a key to this number of shards ahead of a known peak, and says what was done. Writers
@@ -191,18 +192,15 @@ impl Maintenance {
                 job.wait_out(&record).await?;
             } else if to > now {
                 let growth = Change::Close { to, growth: GrowthRecord::default() };
-                match job.change_width(&record, growth, ScalingReason::Asked).await {
-                    Ok(ScaleOutcome::Unchanged(decision)) => {
-                        return Ok(ScaleOutcome::Unchanged(decision));
-                    }
-                    Ok(_) => {}
-                    // The next round reads how far it came.
-                    Err(error) if error.is_retryable() => {
-                        if !backoff.pause(&inner.environment, deadline).await {
-                            return Err(error.into());
-                        }
-                    }
-                    Err(error) => return Err(error.into()),
+                let changed = job.change_width(&record, growth, ScalingReason::Asked).await;
+                if let Ok(unchanged @ ScaleOutcome::Unchanged(_)) = changed {
+                    return Ok(unchanged);
+                }
+                // After a failure, the next round reads how far it came.
+                if let Err(error) = changed
+                    && !(error.is_retryable() && backoff.pause(&inner.environment, deadline).await)
+                {
+                    return Err(error.into());
                 }
             } else if from < now {
                 return Ok(ScaleOutcome::Scaled { from, to: now });
@@ -241,19 +239,14 @@ impl Maintenance {
     ) -> Result<(Vec<(PartitionKey, ShardMetadata)>, Option<PartitionKey>), TableError> {
         let (inner, deadline) = (&self.engine.inner, self.until());
         let (keys, next) = inner.retrying(deadline, || inner.tables.list_metadata(after)).await?;
-        let readable = keys.into_iter().filter_map(|(key, raw)| match raw.parse() {
-            Ok(metadata) => Some((key, metadata)),
-            Err(error) => {
+        let readable = keys.into_iter().filter_map(|(key, raw)| {
+            let metadata = raw.parse().inspect_err(|error| {
                 tracing::error!(key = key.as_str(), %error, "the metadata of a key is left out; rebuild it");
-                None
-            }
+            });
+            Some((key, metadata.ok()?))
         });
         Ok((readable.collect(), next))
     }
-}
-
-fn still_changing() -> TableError {
-    TableError::Transient("the key's width was changing until the deadline".into())
 }
 
 pub(crate) fn millis(duration: Duration) -> u64 {
@@ -261,227 +254,238 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 }
 
 impl KeyJob<'_> {
-    pub(crate) async fn change_width(
-        &self,
-        record: &Record,
-        close: Change,
-        reason: ScalingReason,
-    ) -> Result<ScaleOutcome, TableError> {
-        if !record.exists {
-            self.check_is_new(self.deadline).await?;
-        }
-        if let Some(from) = self.not_armed_before().await? {
-            return Ok(self.unchanged(record, ScalingDecision::NotArmed { from }, reason));
-        }
-        if !self.is_in_step(record).await? {
-            return Ok(ScaleOutcome::Superseded);
-        }
-        let is_listed = record.metadata.layout().is_listed(self.inner.config.adopt_shards);
-        let known_page = || self.inner.known_page(self.digest())?.known();
-        if known_page().is_some_and(|page| !page.has_room(is_listed)) {
-            tracing::error!(
-                key = self.key.as_str(),
-                "the key's page of the directory is full: the key cannot grow"
-            );
-            return Ok(self.unchanged(record, ScalingDecision::DirectoryFull, reason));
-        }
-        let Some(closed) = self.step(record, &close).await? else {
-            return Ok(ScaleOutcome::Superseded);
+    /// Starts to relieve a throttled key in the background, unless this instance is doing so
+    /// already.
+    pub(in crate::engine) fn relieve(&self) {
+        let (warm, now) = (self.warm(), self.inner.environment.now());
+        let is_quiet = {
+            let mut known = self.state.known();
+            known.observe_partitions(warm.map(WarmThroughput::partitions), now.monotonic);
+            known.quiet.is_some_and(|quiet| quiet.holds(warm, now))
         };
-        if let Some(to) = closed.closing() {
-            self.report(closed.number_of_shards, ScalingStep::Closed(to), reason);
+        if is_quiet || !self.inner.config.scaling.includes_writer() {
+            return;
         }
-        self.open(&closed, reason).await
-    }
-
-    pub(crate) fn report(&self, from: ShardCount, step: ScalingStep, reason: ScalingReason) {
-        let events = &self.inner.scaling_events;
-        if events.receiver_count() > 0 {
-            let partition_key = self.key.clone();
-            // The last receiver may be gone meanwhile.
-            let _ = events.send(ScalingEvent { partition_key, from, step, reason });
-        }
-    }
-
-    fn unchanged(
-        &self,
-        record: &Record,
-        decision: ScalingDecision,
-        reason: ScalingReason,
-    ) -> ScaleOutcome {
-        let from = record.metadata.number_of_shards;
-        self.report(from, ScalingStep::Unchanged(decision), reason);
-        ScaleOutcome::Unchanged(decision)
-    }
-
-    /// Waits until a key's next era has begun and this job has a view of it. If that takes too
-    /// long, a background task takes the closing over. Concurrent jobs share one check.
-    pub(crate) async fn wait_until_open(&self) -> Result<(), TableError> {
-        let Ok(_turn) = timeout_at(self.deadline, self.state.opening_turn.lock()).await else {
-            return Err(still_changing());
-        };
-        let environment = &self.inner.environment;
-        let mut watched: Option<(u64, Instant)> = None;
-        loop {
-            let view = match self.known_view() {
-                // Another request may have observed the open while this one waited for its turn.
-                Some(view) if watched.is_none() => view,
-                _ => self.view_from_now().await?,
-            };
-            let layout = &view.layout;
-            if layout.closing.is_none() {
-                return Ok(());
-            }
-            // The wait counts from when this closing was first observed.
-            watched.take_if(|(generation, _)| *generation != layout.generation);
-            let seen = (layout.era, layout.generation);
-            let (_, ends) =
-                *watched.get_or_insert_with(|| (layout.generation, self.patience(seen)));
-            if Instant::now() >= ends {
-                // If the item is lost, the waiting request must fail.
-                let record = self.record_from_now().await?;
-                let is_ahead = record.metadata.generation > layout.generation;
-                // Not within this request, which may end before the wait does.
-                self.in_background(&self.state.is_taking_over, move |inner, key| async move {
-                    let job = inner.job(&key, Instant::now() + CHANGE_TIMEOUT);
-                    // If the key's item is further on, its actor may have died before it wrote the
-                    // page.
-                    let done = if is_ahead {
-                        job.repair_later().await
-                    } else {
-                        job.take_over(&record).await.map(drop)
-                    };
-                    if let Err(error) = done {
-                        tracing::warn!(%error, "could not take over the closing; a waiting writer tries again");
+        self.in_background(&self.state.is_scaling, |inner, key| async move {
+            let mut job = inner.job(&key, Instant::now());
+            job.gather().await;
+            job.deadline = Instant::now() + CHANGE_TIMEOUT;
+            match job.relieve_now().await {
+                Ok(ScaleOutcome::Scaled { from, to }) => tracing::info!(%from, %to, "scaled out"),
+                Ok(ScaleOutcome::Unchanged(
+                    ScalingDecision::AtMaximum
+                    | ScalingDecision::DirectoryFull
+                    | ScalingDecision::NotArmed { .. },
+                )) => {
+                    let again = inner.environment.now().wall + RECHECK_PERIOD;
+                    job.be_quiet(again.as_secs(), false);
+                }
+                Ok(ScaleOutcome::Unchanged(decision)) => {
+                    let is_short = matches!(decision, ScalingDecision::ShortOfPartitions { .. });
+                    if let Some(until) = decision.until() {
+                        job.be_quiet(until, is_short);
                     }
-                });
-                watched = Some((layout.generation, self.patience(seen)));
-                continue;
+                }
+                Ok(ScaleOutcome::Superseded) => {}
+                Err(error) => {
+                    tracing::warn!(
+                        %error,
+                        "could not scale out; the next throttled write tries again"
+                    );
+                }
             }
-            // The closing does not open before that. A wrong clock must not make this wait long.
-            let now = environment.now().epoch_millis();
-            let left = layout.opens_at.map_or(0, |at| at.saturating_sub(now));
-            let left = Duration::from_millis(left).min(environment.opening_wait);
-            let next =
-                ends.min(Instant::now() + left.max(POLL_PERIOD) + environment.jitter(POLL_PERIOD));
-            if next >= self.deadline {
-                return Err(still_changing());
-            }
-            sleep_until(next).await;
-        }
+        });
     }
 
-    /// As [`wait_until_open`](Self::wait_until_open), for a closing that was read in the key's item
-    /// and may be missing in its page.
-    pub(crate) async fn wait_out(&self, record: &Record) -> Result<ScaleOutcome, TableError> {
-        let ends = self.patience((record.metadata.era, record.metadata.generation));
-        if ends >= self.deadline {
-            return Err(still_changing());
-        }
-        sleep_until(ends).await;
-        let now = self.record_from_now().await?;
-        if now.metadata.generation == record.metadata.generation {
-            return self.take_over(&now).await;
-        }
-        Ok(ScaleOutcome::Superseded)
-    }
-
-    /// The instant from which on an observer of this closing, by its era and generation, takes it
-    /// over.
-    fn patience(&self, (era, generation): (u64, u64)) -> Instant {
+    /// Waits a random pause, and again until there are enough observations to decide.
+    async fn gather(&self) {
         let environment = &self.inner.environment;
-        let pause = self.state.known().conflicts.observe(era, generation);
-        Instant::now() + environment.opening_wait + pause + environment.jitter(pause)
-    }
-
-    /// Takes over a closing whose actor may have died: closes again, so that only one actor opens,
-    /// waits and opens.
-    async fn take_over(&self, record: &Record) -> Result<ScaleOutcome, TableError> {
-        if !self.is_in_step(record).await? {
-            return Ok(ScaleOutcome::Superseded);
-        }
-        let Some(closed) = self.step(record, &Change::CloseAgain).await? else {
-            return Ok(ScaleOutcome::Superseded);
-        };
-        self.open(&closed, ScalingReason::TakenOver).await
-    }
-
-    /// Before a change that uses the key's item: whether the key's page is not ahead of the item.
-    /// `false` if another actor is changing the key. [`TableError::Lost`] if the item is missing,
-    /// or older than the page's entry.
-    pub(crate) async fn is_in_step(&self, record: &Record) -> Result<bool, TableError> {
-        let listed = self.view_from_now().await?.layout.generation;
-        if listed <= record.metadata.generation {
-            return Ok(true);
-        }
-        if self.record_from_now().await?.metadata.generation < listed {
-            let why = "its item is gone, or older than its page of the directory";
-            return Err(TableError::Lost(why.to_owned()));
-        }
-        Ok(false)
-    }
-
-    /// Opens a key, once all views from before its closing have expired. Every copy of its page has
-    /// the closing.
-    pub(crate) async fn open(
-        &self,
-        closed: &ShardMetadata,
-        reason: ScalingReason,
-    ) -> Result<ScaleOutcome, TableError> {
-        sleep(self.inner.environment.opening_wait).await;
-        let (from, open) = (closed.number_of_shards, Change::Open);
-        let change = || self.change_from(closed, (Some(closed), None), &open);
-        // The actor that closed it tries to open it, even if its time is over.
-        let deadline = self.deadline.max(Instant::now() + ATTEMPT_TIMEOUT);
-        if let Some(opened) = self.inner.retrying(deadline, change).await? {
-            let to = opened.number_of_shards;
-            if to > from {
-                counter!("ShardingScaleOuts").increment(1);
-                histogram!("ShardingWidth").record(f64::from(to.get()));
+        let first_throttle = environment.now();
+        loop {
+            sleep(environment.jitter(CROWD_BACKOFF)).await;
+            let now = environment.now();
+            let waited = now.since(first_throttle).unwrap_or(MAX_SAMPLING_PERIOD);
+            if waited >= MAX_SAMPLING_PERIOD
+                || self.state.known().pressure.seen(now.monotonic).pressure.is_sure()
+            {
+                return;
             }
-            self.report(from, ScalingStep::Opened(to), reason);
-            return Ok(ScaleOutcome::Scaled { from, to });
         }
-        // Another actor opened it, or an earlier attempt of this one that got no response.
-        let now = &self.record_from_now().await?.metadata;
-        let to = now.number_of_shards;
-        let is_opened = now.era == closed.era + 1 && closed.closing() == Some(to);
-        self.publish_if_behind(now.layout()).await?;
-        Ok(if is_opened { ScaleOutcome::Scaled { from, to } } else { ScaleOutcome::Superseded })
     }
 
-    /// One change of a key's item, if it is unchanged since it was read. `None` if another actor
-    /// was first.
-    pub(crate) async fn step(
-        &self,
-        record: &Record,
-        change: &Change,
-    ) -> Result<Option<ShardMetadata>, TableError> {
-        self.change_from(&record.metadata, (record.stored_metadata(), None), change).await
+    async fn relieve_now(&self) -> Result<ScaleOutcome, TableError> {
+        let (partitions, at) = (self.partitions(), self.inner.environment.now());
+        let mut seen = {
+            let mut known = self.state.known();
+            known.observe_partitions(partitions, at.monotonic);
+            Seen { partitions, ..known.pressure.seen(at.monotonic) }
+        };
+        if seen.pressure.is_calm() {
+            return Ok(ScaleOutcome::Unchanged(ScalingDecision::Calm));
+        }
+        // The page first: of many instances, most find that another one has closed already, and
+        // leave the key's items alone.
+        let view = self.view_from_now().await?;
+        if view.layout.closing.is_some() {
+            self.wait_until_open().await?;
+            return Ok(ScaleOutcome::Superseded);
+        }
+        if self.is_out_of_date(seen, at) {
+            return Ok(ScaleOutcome::Superseded);
+        }
+        // The rate of one instance may be a small part of the key's.
+        if !self.inner.config.policy.is_sure(view.layout.number_of_shards, seen) {
+            seen = match self.seen_together(seen, &view.layout).await? {
+                ControlFlow::Continue(together) => together,
+                ControlFlow::Break(outcome) => return Ok(outcome),
+            };
+            if seen.pressure.is_calm() {
+                self.be_quiet(
+                    self.inner.environment.now().epoch_seconds() + OBSERVATION_PERIOD.as_secs(),
+                    false,
+                );
+                return Ok(ScaleOutcome::Unchanged(ScalingDecision::Calm));
+            }
+        }
+        let record = self.record_from_now().await?;
+        if self.is_out_of_date(seen, at) {
+            return Ok(ScaleOutcome::Superseded);
+        }
+        let (policy, now) = (&self.inner.config.policy, self.inner.environment.now());
+        let seconds = now.epoch_seconds();
+        let mut decision = policy.decide(&record.metadata, seen, seconds);
+        if let ScalingDecision::Crowded { until, write_units } = decision {
+            // A neighbour may be relieved soon. If not, the table is short.
+            let since = *self.state.known().crowded_since.get_or_insert(now);
+            if now.since(since).is_some_and(|time| time >= RECHECK_PERIOD) {
+                decision = ScalingDecision::ShortOfPartitions { until, write_units };
+            }
+        } else {
+            self.state.known().crowded_since = None;
+        }
+        let growth = policy.record(&record.metadata, seen, seconds);
+        let (partitions, reason) = (seen.partitions, ScalingReason::Throttled(seen.pressure));
+        if matches!(decision, ScalingDecision::ScaleOut(_))
+            && let Some(short) = policy.lacking(record.metadata.number_of_shards, seen, seconds)
+        {
+            self.carry_out(&record, (short, partitions), growth, reason).await?;
+        }
+        self.carry_out(&record, (decision, partitions), growth, reason).await
     }
 
-    /// As [`step`](Self::step), from metadata that may differ from the stored one. On return every
-    /// copy of the key's page has the new layout.
-    pub(crate) async fn change_from(
+    /// Whether the observations of an instant are outdated: too old, because the process was
+    /// suspended since, or from a table with another number of partitions.
+    fn is_out_of_date(&self, seen: Seen, at: Moment) -> bool {
+        let is_late = self.inner.environment.now().since(at).is_none_or(|age| age > RECHECK_PERIOD);
+        is_late || self.partitions() != seen.partitions
+    }
+
+    fn partitions(&self) -> Option<u32> {
+        self.warm().map(WarmThroughput::partitions)
+    }
+
+    /// The table's warm throughput, from the key's page of the directory.
+    fn warm(&self) -> Option<WarmThroughput> {
+        self.inner.known_page(self.digest())?.known()?.warm
+    }
+
+    fn be_quiet(&self, until: u64, is_short: bool) {
+        let since = self.inner.environment.now();
+        let lasts = Duration::from_secs(until).saturating_sub(since.wall);
+        let quiet = Quiet { since, lasts, warm: self.warm(), is_short };
+        self.state.known().quiet = Some(quiet);
+    }
+
+    /// The pooled observations of the key. An instance with few attempts knows little by itself,
+    /// but ten thousand such instances know the demand. It breaks off if another instance has
+    /// closed the key, or has reported that the table is short of partitions.
+    async fn seen_together(
         &self,
-        before: &ShardMetadata,
-        (seen, damaged): (Option<&ShardMetadata>, Option<&RawMetadata>),
-        change: &Change,
-    ) -> Result<Option<ShardMetadata>, TableError> {
-        let asked_at = self.inner.environment.now();
-        let Some(next) = before.apply(change, asked_at.epoch_seconds()) else { return Ok(None) };
-        let written = self.inner.tables.write_metadata(self.key, seen, damaged, &next).await;
-        if unless_refused(written)?.is_none() {
-            return Ok(None);
+        seen: Seen,
+        layout: &Layout,
+    ) -> Result<ControlFlow<ScaleOutcome, Seen>, TableError> {
+        let now = self.inner.environment.now().epoch_millis();
+        let (generation, partitions) = (layout.generation, seen.partitions);
+        let pool = Pool { key: self.key, generation, partitions };
+        // A report that is valid for longer than possible was written by a wrong clock.
+        let possible = now + 1..=now + 2 * millis(MAX_SHORTAGE_PERIOD);
+        let pooled = |together: &Together| {
+            let short_until = together.short_until.filter(|until| possible.contains(until));
+            match short_until.map(|until| until.div_ceil(1_000)) {
+                Some(until) => ControlFlow::Break(ScaleOutcome::Unchanged(
+                    ScalingDecision::ShortOfPartitions { until, write_units: None },
+                )),
+                None => ControlFlow::Continue(seen.with(together)),
+            }
+        };
+        // If many instances find their table short again, each reads, but only one writes.
+        let was_short = self.state.known().quiet.is_some_and(|quiet| quiet.is_short);
+        if was_short
+            && let Ok(together) = self.read_evidence(pool).await
+            && let short @ ControlFlow::Break(_) = pooled(&together)
+        {
+            return Ok(short);
         }
-        // The result is newer than the instant before the request was sent.
-        let record = Arc::new(Record { metadata: next.clone(), exists: true, asked_at });
-        self.learn_record(&record);
-        self.state.learn(self.view_of(&record));
-        let opens_at = asked_at.wall + self.inner.environment.opening_wait + OPENING_TIME;
-        let opens_at = next.closing().map(|_| millis(opens_at));
-        let layout = Layout { opens_at, ..next.layout() };
-        self.publish(layout).await?;
-        Ok(Some(next))
+        match self.add_evidence(pool, now).await {
+            Ok(together) => {
+                let found = pooled(&together);
+                let is_sure =
+                    |seen| self.inner.config.policy.is_sure(layout.number_of_shards, seen);
+                if found.continue_value().is_none_or(is_sure) {
+                    return Ok(found);
+                }
+            }
+            // Enough instances add their observations without this one.
+            Err(error) if error.is_retryable() => {
+                return Ok(ControlFlow::Continue(Seen::default()));
+            }
+            Err(error) => return Err(error),
+        }
+        // The other instances need a moment for theirs.
+        sleep(MAX_SAMPLING_PERIOD / 2).await;
+        if self.view_from_now().await?.layout.closing.is_some() {
+            self.wait_until_open().await?;
+            return Ok(ControlFlow::Break(ScaleOutcome::Superseded));
+        }
+        Ok(pooled(&self.read_evidence(pool).await.unwrap_or_default()))
+    }
+
+    async fn read_evidence(&self, pool: Pool<'_>) -> Result<Together, TableError> {
+        let read = || self.inner.tables.get_evidence(pool);
+        self.inner.retrying(self.soon(), read).await
+    }
+
+    /// Adds this instance's unreported observations to the pool, and reads it.
+    async fn add_evidence(&self, pool: Pool<'_>, now: u64) -> Result<Together, TableError> {
+        let at = self.inner.environment.now().monotonic;
+        let oldest = now.saturating_sub(millis(OBSERVATION_PERIOD));
+        let (seen, rate) = {
+            let mut known = self.state.known();
+            let rate = known.pressure.seen(at).rate as u64;
+            // Each instance counts once.
+            let rate = if known.pool < oldest { rate } else { 0 };
+            (known.pressure.take_unreported(at), rate)
+        };
+        let add = || self.inner.tables.add_evidence(pool, seen, rate, (now, oldest));
+        let together = self.inner.retrying(self.soon(), add).await?;
+        self.state.known().pool = together.begun;
+        Ok(together)
+    }
+
+    fn soon(&self) -> Deadline {
+        self.deadline.min(Instant::now() + MAX_SAMPLING_PERIOD / 2)
+    }
+}
+
+impl Seen {
+    /// These observations of one instance, or those of all if they are more.
+    fn with(self, together: &Together) -> Self {
+        let is_more = together.seen.writes > self.pressure.writes;
+        Self {
+            pressure: if is_more { together.seen } else { self.pressure },
+            rate: self.rate.max(together.rate as f64),
+            partitions: self.partitions,
+            hot_items: self.hot_items.or(together.hot_items),
+        }
     }
 }

@@ -1,70 +1,60 @@
 //! An append in an append-only table: a loop of its own, which needs no view.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::engine::error::WriteError;
 use crate::engine::job::KeyJob;
 use crate::engine::write::Written;
 use crate::engine::write::run::{Attempts, End};
-use crate::protocol::append::{Append, AppendNext};
+use crate::protocol::append::{Append, AppendNext, Placed};
 use crate::protocol::copies::Answer;
 use crate::protocol::view::View;
 use crate::protocol::write::Outcome;
+use crate::table::LeaseLasts;
 use crate::table::error::TableError;
-use crate::table::{Content, LeaseLasts};
 use crate::values::key::{ShardCount, ShardNumber};
-use crate::values::value::Item;
 
 /// One append in an append-only table, with its attempts.
 pub(super) struct AppendRun<'a> {
     attempts: Attempts<'a>,
-    item: Cow<'a, Item>,
     append: Append,
 }
 
 impl<'a> AppendRun<'a> {
-    pub(super) fn new(attempts: Attempts<'a>, item: &'a Item, once: bool) -> Self {
+    pub(super) fn new(attempts: Attempts<'a>, once: bool) -> Self {
         let (inner, tie_breaker) = (attempts.job.inner, attempts.job.tie_breaker());
         let append =
             Append::new(inner.config.write_lease(), tie_breaker, once, inner.environment.now());
-        Self { attempts, item: Cow::Borrowed(item), append }
+        Self { attempts, append }
     }
 
     pub(super) async fn run(mut self) -> Result<Written, WriteError> {
         let end = self.steps().await;
-        self.attempts.job.end().await;
-        self.attempts.end(end)
+        self.attempts.end(end).await
     }
 
     async fn steps(&mut self) -> Result<End, Option<TableError>> {
         let inner = self.attempts.job.inner;
         loop {
             let view = self.usable_view();
-            let view = view.as_deref();
-            let width = view.map_or(ShardCount::ONE, |view| view.layout.number_of_shards);
-            if let Some(sort_key) = self.attempts.calmer_key(width) {
-                self.item.to_mut().sort_key = sort_key.clone();
-                self.attempts.sort_key = sort_key;
-            }
+            let width = view.as_ref().map_or(ShardCount::ONE, |view| view.layout.number_of_shards);
+            self.attempts.avoid_throttled_shards(width);
             let home = if view.is_none() { ShardNumber::FIRST } else { self.home(width) };
-            let (shard, request) = match self.append.next(view, home, inner.environment.now()) {
-                AppendNext::Done(outcome) => return Ok((outcome, (home, width))),
-                AppendNext::Send(shard, request) => (shard, request),
+            let now = inner.environment.now();
+            let (placed, request) = match self.append.next(view.as_deref(), home, now) {
+                AppendNext::Done(outcome) => return Ok((outcome, home, view)),
+                AppendNext::Send(placed, request) => (placed, request),
             };
+            let (shard, _) = placed;
             if !self.attempts.may_go_on() {
                 return Err(None);
             }
-            let content = Content { item: &self.item, applied: None };
-            let lasts = self.lease(shard, view);
-            let sent = self.attempts.send((shard, width), &request, Some(content), lasts);
-            let answer = sent.await?;
-            self.append.answered(shard, view, &answer);
+            let lasts = self.lease(placed);
+            let answer = self.attempts.send((shard, width), &request, lasts).await?;
+            self.append.answered(placed, &answer);
             if matches!(answer, Answer::Applied | Answer::Refused(_)) {
                 self.attempts.version = (answer == Answer::Applied).then_some(self.append.version);
-                self.attempts.job.note_load(view, || self.item.write_units());
-                self.attempts.job.after_write();
-                return Ok((Outcome::Done, (shard, width)));
+                return Ok((Outcome::Done, shard, view));
             }
             if !self.attempts.pause(width).await {
                 return Err(None);
@@ -84,9 +74,9 @@ impl<'a> AppendRun<'a> {
         known
     }
 
-    /// The view of a put on this shard. `None` on shard 1, which remains a place of every item.
-    fn lease(&self, shard: ShardNumber, view: Option<&View>) -> Option<LeaseLasts> {
-        let asked_at = self.append.placed_by(view).filter(|_| shard != ShardNumber::FIRST)?;
+    /// The lease of an attempt. `None` on shard 1, which remains a place of every item.
+    fn lease(&self, (shard, asked_at): Placed) -> Option<LeaseLasts> {
+        let asked_at = asked_at.filter(|_| shard != ShardNumber::FIRST)?;
         let inner = Arc::clone(self.attempts.job.inner);
         Some(Arc::new(move || {
             let age = inner.environment.now().since(asked_at);

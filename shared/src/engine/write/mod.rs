@@ -5,26 +5,18 @@ mod append;
 mod run;
 
 use std::borrow::Cow;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
-use tokio::time::Instant;
 
 use crate::config::Writes;
 use crate::engine::error::{WriteError, WriteErrorKind};
 use crate::engine::job::KeyJob;
 use crate::engine::{Deadline, Inner, TableEngine};
 use crate::protocol::applied::{Once, UpdateId};
-use crate::protocol::metadata::Change;
 use crate::protocol::tag::{Conditions, ETag};
 use crate::protocol::version::Version;
-use crate::protocol::view::View;
 use crate::protocol::write::{Kind, Update};
 use crate::protocol::write_id::WriteId;
-use crate::table::ATTEMPT_TIMEOUT;
-use crate::table::error::TableError;
 use crate::values::idempotency::IdempotencyKey;
-use crate::values::key::{PartitionKey, ShardCount, SortKey};
+use crate::values::key::{PartitionKey, SortKey};
 use crate::values::patch::Patch;
 use crate::values::value::{Attributes, Item};
 use append::AppendRun;
@@ -95,14 +87,12 @@ impl Updated {
 }
 
 impl TableEngine {
-    /// Stores or replaces an item. Of two writes of one item, the one that is acknowledged later
-    /// wins; in an append-only table, the later one by its writer's clock.
+    /// See [`ShardedTable::put`](crate::ShardedTable::put).
     pub async fn put(&self, item: &Item, deadline: Deadline) -> Result<Written, WriteError> {
-        self.inner.store(item, Origin::Caller, deadline).await
+        self.store(item, Origin::Caller, deadline).await
     }
 
-    /// Stores an item under a sort key that it makes. Until an attempt may have stored the item, it
-    /// may make another one, to avoid throttled shards.
+    /// See [`ShardedTable::append`](crate::ShardedTable::append).
     pub async fn append(
         &self,
         partition_key: PartitionKey,
@@ -110,14 +100,12 @@ impl TableEngine {
         deadline: Deadline,
     ) -> Result<Written, WriteError> {
         let item = Item { partition_key, sort_key: self.make_sort_key(), attributes };
-        self.inner.store(&item, Origin::Engine, deadline).await
+        self.store(&item, Origin::Engine, deadline).await
     }
 
-    /// Stores an item whose sort key an idempotency key has generated
-    /// ([`IdempotencyKey::sort_key`]). A repetition succeeds and changes nothing, even if the item
-    /// was replaced in between. If the item was deleted, a repetition may store it again.
+    /// See [`Put::once`](crate::request::Put::once).
     pub async fn put_once(&self, item: &Item, deadline: Deadline) -> Result<Written, WriteError> {
-        self.inner.store(item, Origin::IdempotencyKey, deadline).await
+        self.store(item, Origin::IdempotencyKey, deadline).await
     }
 
     /// A time-ordered unique sort key for an item that came without one: a UUID of version 7.
@@ -137,19 +125,9 @@ impl TableEngine {
             Some(key) => WriteId::of_request(key, item),
             None => WriteId::random(self.inner.environment.bytes()),
         };
-        let job = self.inner.begin_write(&item.partition_key, Writes::Items, deadline).await?;
-        let attempts = Attempts::new(job, &item.sort_key);
-        WriteRun::new(attempts, Kind::Create(write_id), Input::put(item)).run().await.0
-    }
-
-    /// Deletes an item. It is no error if there is none.
-    pub async fn delete(
-        &self,
-        key: &PartitionKey,
-        sort_key: &SortKey,
-        deadline: Deadline,
-    ) -> Result<Written, WriteError> {
-        self.delete_if(key, sort_key, &Conditions::default(), deadline).await
+        let job = self.begin_write(&item.partition_key, Writes::Items, deadline).await?;
+        let attempts = Attempts::new(job, &item.sort_key, Input::put(item));
+        Ok(WriteRun::new(attempts, Kind::Create(Some(write_id))).run().await?.0)
     }
 
     /// [`put`](Self::put), if the conditions hold for the stored item.
@@ -160,21 +138,21 @@ impl TableEngine {
         deadline: Deadline,
     ) -> Result<Written, WriteError> {
         if conditions.are_none() {
-            return self.put(item, deadline).await;
+            return self.store(item, Origin::Caller, deadline).await;
         }
         if conditions.only_absent() {
-            let created = self.create(item, None, deadline).await;
-            let exists = |kind: &WriteErrorKind| matches!(kind, WriteErrorKind::Exists);
-            return created.map_err(|error| WriteError {
-                kind: if exists(&error.kind) { WriteErrorKind::Precondition } else { error.kind },
-                ..error
+            return self.create(item, None, deadline).await.map_err(|mut error| {
+                if matches!(error.kind, WriteErrorKind::Exists) {
+                    error.kind = WriteErrorKind::Precondition;
+                }
+                error
             });
         }
         let changing = Input { conditions: Some(conditions), ..Input::put(item) };
         Ok(self.change(&item.partition_key, &item.sort_key, changing, deadline).await?.0)
     }
 
-    /// [`delete`](Self::delete), if the conditions hold for the stored item.
+    /// Deletes an item, if the conditions hold for it. It is no error if there is none.
     pub async fn delete_if(
         &self,
         key: &PartitionKey,
@@ -209,15 +187,13 @@ impl TableEngine {
             return Ok(Updated::of(item, tag, written));
         }
         // An earlier request made the change. The stored item is the result.
-        let (attempts, throttled) = (written.attempts, written.throttled);
-        match self.get_tagged(key, sort_key, true, deadline).await {
-            Ok(Some((item, tag))) => Ok(Updated::of(item, tag, written)),
-            Ok(None) => Err(WriteErrorKind::Absent.after(attempts, throttled)),
-            Err(error) => Err(WriteError {
-                sort_key: Some(Box::new(sort_key.clone())),
-                ..WriteErrorKind::unread(error).after(attempts, throttled)
-            }),
-        }
+        let kind = match self.get_tagged(key, sort_key, true, deadline).await {
+            Ok(Some((item, tag))) => return Ok(Updated::of(item, tag, written)),
+            Ok(None) => WriteErrorKind::Absent,
+            Err(error) => WriteErrorKind::unread(error),
+        };
+        let error = kind.after(written.attempts, written.throttled);
+        Err(WriteError { sort_key: Some(Box::new(written.sort_key)), ..error })
     }
 
     async fn change<'a>(
@@ -227,7 +203,7 @@ impl TableEngine {
         input: Input<'a>,
         deadline: Deadline,
     ) -> Result<(Written, Input<'a>), WriteError> {
-        let job = self.inner.begin_write(key, Writes::Items, deadline).await?;
+        let job = self.begin_write(key, Writes::Items, deadline).await?;
         let conditions = input.conditions.filter(|conditions| !conditions.are_none());
         // A patch needs the item anyway.
         let without_item = conditions.filter(|_| input.patch.is_none());
@@ -244,10 +220,44 @@ impl TableEngine {
             }
             Some(_) | None => Kind::Replace(update),
         };
-        let (written, input) = WriteRun::new(Attempts::new(job, sort_key), kind, input).run().await;
-        match written {
-            Ok(written) => Ok((written, input)),
-            Err(error) => Err(WriteError { current: input.current, ..error }),
+        WriteRun::new(Attempts::new(job, sort_key, input), kind).run().await
+    }
+
+    /// Begins a write in a table of these writes: it accepts this process, and the key is armed.
+    async fn begin_write<'a>(
+        &'a self,
+        key: &'a PartitionKey,
+        writes: Writes,
+        deadline: Deadline,
+    ) -> Result<KeyJob<'a>, WriteErrorKind> {
+        if self.inner.config.writes() != writes {
+            return Err(WriteErrorKind::AppendOnly);
+        }
+        self.inner.claim_once(deadline).await.map_err(WriteErrorKind::unchanged)?;
+        let job = self.inner.job(key, deadline);
+        match job.not_armed_before().await.map_err(WriteErrorKind::unchanged)? {
+            None => Ok(job),
+            Some(from) => Err(WriteErrorKind::NotArmed { from }),
+        }
+    }
+
+    async fn store(
+        &self,
+        item: &Item,
+        origin: Origin,
+        deadline: Deadline,
+    ) -> Result<Written, WriteError> {
+        let writes = self.inner.config.writes();
+        let job = self.begin_write(&item.partition_key, writes, deadline).await?;
+        let mut attempts = Attempts::new(job, &item.sort_key, Input::put(item));
+        attempts.makes_keys = origin == Origin::Engine;
+        let once = origin == Origin::IdempotencyKey;
+        match writes {
+            Writes::Items => {
+                let kind = if once { Kind::Create(None) } else { Kind::Put };
+                Ok(WriteRun::new(attempts, kind).run().await?.0)
+            }
+            Writes::Appends => AppendRun::new(attempts, once).run().await,
         }
     }
 }
@@ -265,102 +275,5 @@ impl Inner {
         let millis = self.environment.now().epoch_millis();
         let uuid = uuid::Builder::from_unix_timestamp_millis(millis, &self.environment.bytes());
         SortKey::String(uuid.into_uuid().to_string().into())
-    }
-
-    /// Begins a write in a table of these writes: it accepts this process, and the key is armed.
-    async fn begin_write<'a>(
-        self: &'a Arc<Self>,
-        key: &'a PartitionKey,
-        writes: Writes,
-        deadline: Deadline,
-    ) -> Result<KeyJob<'a>, WriteErrorKind> {
-        if self.config.writes() != writes {
-            return Err(WriteErrorKind::AppendOnly);
-        }
-        self.claim_once(deadline).await.map_err(WriteErrorKind::unchanged)?;
-        let job = self.job(key, deadline);
-        match job.not_armed_before().await.map_err(WriteErrorKind::unchanged)? {
-            None => Ok(job),
-            Some(from) => Err(WriteErrorKind::NotArmed { from }),
-        }
-    }
-
-    async fn store(
-        self: &Arc<Self>,
-        item: &Item,
-        origin: Origin,
-        deadline: Deadline,
-    ) -> Result<Written, WriteError> {
-        let writes = self.config.writes();
-        let job = self.begin_write(&item.partition_key, writes, deadline).await?;
-        let mut attempts = Attempts::new(job, &item.sort_key);
-        attempts.makes_keys = origin == Origin::Engine;
-        let once = origin == Origin::IdempotencyKey;
-        match writes {
-            Writes::Items => {
-                let kind = if once { Kind::CreateOnce } else { Kind::Put };
-                WriteRun::new(attempts, kind, Input::put(item)).run().await.0
-            }
-            Writes::Appends => AppendRun::new(attempts, item, once).run().await,
-        }
-    }
-}
-
-impl KeyJob<'_> {
-    /// With `REGISTER_KEYS`, the first write of a key creates its metadata item.
-    pub(super) fn after_write(&self) {
-        if !self.inner.config.register_keys || self.state.known().was_registered {
-            return;
-        }
-        self.beside(&self.state.is_registering, move |inner, key| async move {
-            let job = inner.job(&key, Instant::now() + ATTEMPT_TIMEOUT);
-            if let Err(error) = job.register().await {
-                tracing::warn!(%error, "could not register a key; the next write of it tries again");
-            }
-        });
-    }
-
-    /// Creates a key's metadata item. Another instance may be first.
-    pub(super) async fn register(&self) -> Result<(), TableError> {
-        let record = self.record(|record, _| record.exists).await?;
-        if !record.exists {
-            self.check_is_new(self.deadline).await?;
-            if self.step(&record, &Change::Register).await?.is_none() {
-                self.record(|record, _| record.exists).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Counts a write of a key with several shards, and records the count once a minute. Shrinking
-    /// is decided by these records.
-    pub(super) fn note_load(&self, view: Option<&View>, units: impl FnOnce() -> u64) {
-        let state = &self.state;
-        // Without a view, the number of shards is unknown. The next write that has a view counts.
-        if view.is_some_and(|view| {
-            view.layout.generation == 0 || view.layout.number_of_shards == ShardCount::ONE
-        }) {
-            state.units.store(0, Ordering::Relaxed);
-            return;
-        }
-        state.units.fetch_add(units(), Ordering::Relaxed);
-        let minute = self.inner.environment.now().epoch_seconds() / 60;
-        let last = state.units_noted.load(Ordering::Relaxed);
-        let may_note = || {
-            let noted = &state.units_noted;
-            noted.compare_exchange(last, minute, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-        };
-        if view.is_none() || last >= minute || !may_note() || last == 0 {
-            return;
-        }
-        let units = state.units.swap(0, Ordering::Relaxed);
-        let (inner, key) = (Arc::clone(self.inner), self.key.clone());
-        self.inner.background.spawn(async move {
-            // The process may have been suspended until now.
-            let minute = inner.environment.now().epoch_seconds() / 60;
-            if let Err(error) = inner.tables.note_load(&key, minute, units).await {
-                tracing::warn!(%error, units, "the load of a key could not be noted: it looks calmer than it is");
-            }
-        });
     }
 }

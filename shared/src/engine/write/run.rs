@@ -2,27 +2,26 @@
 
 use std::borrow::Cow;
 use std::iter::repeat_with;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use crate::config::Writes;
 use crate::engine::error::{WriteError, WriteErrorKind};
 use crate::engine::job::{FailedWrite, KeyJob};
 use crate::engine::write::Written;
 use crate::protocol::applied::{Applied, Once};
 use crate::protocol::copies::{Answer, Copy, Effect, Request};
-use crate::protocol::layout::Places;
 use crate::protocol::merge::Stored;
 use crate::protocol::tag::{Conditions, ETag};
 use crate::protocol::version::Version;
-use crate::protocol::view::Moment;
+use crate::protocol::view::{Moment, View};
 use crate::protocol::write::{Kind, Next, Outcome, Write};
 use crate::table::error::{Cause, TableError};
 use crate::table::{Content, GetTarget, LeaseLasts, Place, RawItem};
 use crate::values::key::{ShardCount, ShardNumber, SortKey};
 use crate::values::patch::{Patch, PatchError};
-use crate::values::value::{Attributes, Item, MAX_ITEM_BYTES};
+use crate::values::value::{Item, MAX_ITEM_BYTES};
 
 /// A repetition that the deadline would cut off is not sent. Its outcome would be unknown, while
 /// all earlier attempts were refused.
@@ -36,23 +35,22 @@ const MAX_DRAWN_KEYS: usize = 4;
 pub(super) struct WriteRun<'a> {
     attempts: Attempts<'a>,
     write: Write,
-    input: Input<'a>,
 }
 
 impl<'a> WriteRun<'a> {
-    pub(super) fn new(attempts: Attempts<'a>, kind: Kind, input: Input<'a>) -> Self {
+    pub(super) fn new(attempts: Attempts<'a>, kind: Kind) -> Self {
         let write = Write::new(kind, attempts.job.waits(), attempts.job.tie_breaker());
-        Self { attempts, write, input }
+        Self { attempts, write }
     }
 
     /// Carries the write out. Returns its input, too, with what became of it.
-    pub(super) async fn run(mut self) -> (Result<Written, WriteError>, Input<'a>) {
+    pub(super) async fn run(mut self) -> Result<(Written, Input<'a>), WriteError> {
         let end = self.steps().await;
-        self.attempts.job.end().await;
         // It may have been applied, and no newer view has confirmed it.
         self.attempts.job.in_doubt |= end.is_err() && self.write.is_over();
         self.attempts.version = self.write.stored;
-        (self.attempts.end(end), self.input)
+        let written = self.attempts.end(end).await?;
+        Ok((written, self.attempts.input))
     }
 
     async fn steps(&mut self) -> Result<End, Option<TableError>> {
@@ -61,26 +59,19 @@ impl<'a> WriteRun<'a> {
         let mut places = self.attempts.job.places(&self.attempts.sort_key, &view);
         let mut placed_by = view.identity();
         loop {
-            let is_moved = self.avoid_throttled_shards(view.layout.number_of_shards);
+            let width = view.layout.number_of_shards;
+            let is_moved = self.attempts.avoid_throttled_shards(width);
+            if is_moved {
+                // Under another sort key, it is another write.
+                let job = &self.attempts.job;
+                self.write = Write::new(Kind::Put, job.waits(), job.tie_breaker());
+            }
             if is_moved || view.identity() != placed_by {
                 places = self.attempts.job.places(&self.attempts.sort_key, &view);
                 placed_by = view.identity();
             }
-            let place = (places.home, view.layout.number_of_shards);
             match self.write.next((&view, &places, inner.environment.now())) {
-                Next::Done(outcome) => {
-                    let job = &self.attempts.job;
-                    if outcome == Outcome::Done {
-                        let content = self.input.content();
-                        job.note_load(Some(&view), || {
-                            content.map_or(1, |content| content.item.write_units())
-                        });
-                        if content.is_some() {
-                            job.after_write();
-                        }
-                    }
-                    return Ok((outcome, place));
-                }
+                Next::Done(outcome) => return Ok((outcome, places.home, Some(view))),
                 Next::Look(None) => view = self.attempts.job.view().await?,
                 Next::Look(Some(since)) => view = self.attempts.job.view_since(since).await?,
                 Next::Verify(since) => view = self.attempts.job.verify(since).await?,
@@ -89,7 +80,9 @@ impl<'a> WriteRun<'a> {
                     view = self.attempts.job.view().await?;
                 }
                 Next::Read => {
-                    let stored = self.read(&places).await?;
+                    let Attempts { job, sort_key, .. } = &self.attempts;
+                    let target = GetTarget { partition_key: key, sort_key, consistent: true };
+                    let stored = job.read_every(target, places.all().into_iter().collect()).await?;
                     let copies =
                         stored.iter().map(|(shard, raw)| raw.copy().map(|copy| (*shard, copy)));
                     let copies = copies.collect::<Result<Vec<_>, TableError>>()?;
@@ -99,7 +92,8 @@ impl<'a> WriteRun<'a> {
                         let newest = newest(&copies, stored, |raw| inner.tables.as_item(key, raw))?;
                         let own_bytes =
                             inner.tables.own_bytes(key) + self.attempts.sort_key.to_string().len();
-                        if let Err(declined) = self.input.derive(newest, own_bytes, now) {
+                        let input = &mut self.attempts.input;
+                        if let Err(declined) = input.derive(newest, own_bytes, now) {
                             self.attempts.declined = declined;
                             self.write.declined(&view, now);
                         }
@@ -111,23 +105,8 @@ impl<'a> WriteRun<'a> {
                     }
                     // Not checked between signing and sending: a late write is acknowledged only
                     // under a newer view.
-                    let sent = match (&request.effect, self.input.additions()) {
-                        (Effect::Add { .. }, Some(additions)) => {
-                            let added = &mut self.input.added;
-                            self.attempts.add(place, &request, additions, added).await
-                        }
-                        (effect, _) => {
-                            if let Effect::Put { version, .. } = effect {
-                                self.input.sent = Some(*version);
-                            }
-                            let content = self.input.content();
-                            self.attempts.send(place, &request, content, None).await
-                        }
-                    };
-                    let answer = sent?;
-                    // A throttled attempt has renewed the view.
-                    let may_be_newer = answer == Answer::Rejected;
-                    let newer = if may_be_newer { self.attempts.job.state.view() } else { None };
+                    let place = (places.home, width);
+                    let answer = self.attempts.send(place, &request, None).await?;
                     // After a refusal, the stored copy is known, and the next attempt is sent at
                     // once. All other attempts wait a little.
                     let waits = match &answer {
@@ -135,33 +114,18 @@ impl<'a> WriteRun<'a> {
                         Answer::Refused(_) => self.attempts.job.count > 2,
                         Answer::Rejected | Answer::Unanswered => true,
                     };
-                    let under = (&*view, &places, inner.environment.now());
-                    self.write.answered(&request, answer, under);
-                    let waits = waits && !self.write.is_over();
-                    if waits && !self.attempts.pause(place.1).await {
+                    let (now, is_rejected) = (inner.environment.now(), answer == Answer::Rejected);
+                    self.write.answered(&request, answer, (&view, &places, now));
+                    if waits && !self.write.is_over() && !self.attempts.pause(width).await {
                         return Err(None);
                     }
-                    view = newer.unwrap_or(view);
+                    // There may be new shards. What was found counts under its own view only.
+                    if is_rejected {
+                        view = self.attempts.job.view().await?;
+                    }
                 }
             }
         }
-    }
-
-    /// Begins the write again under another sort key if the home of the present one is throttled.
-    fn avoid_throttled_shards(&mut self, width: ShardCount) -> bool {
-        let Some(sort_key) = self.attempts.calmer_key(width) else { return false };
-        let Some(item) = &mut self.input.item else { return false };
-        item.to_mut().sort_key = sort_key.clone();
-        self.attempts.sort_key = sort_key;
-        let job = &self.attempts.job;
-        self.write = Write::new(Kind::Put, job.waits(), job.tie_breaker());
-        true
-    }
-
-    async fn read(&self, places: &Places) -> Result<Vec<(ShardNumber, RawItem)>, TableError> {
-        let Attempts { job, sort_key, .. } = &self.attempts;
-        let target = GetTarget { partition_key: job.key, sort_key, consistent: true };
-        job.read_every(target, places.all().into_iter().collect()).await
     }
 }
 
@@ -193,21 +157,14 @@ impl<'a> Input<'a> {
         self.item.as_deref().map(|item| Content { item, applied: self.applied.as_ref() })
     }
 
-    /// What DynamoDB may add in place.
-    fn additions(&self) -> Option<&'a Attributes> {
-        self.patch.filter(|patch| patch.only_adds()).map(|patch| &patch.add)
-    }
-
     /// Derives the item to put from the stored one. If there is none to put, the write is declined:
     /// for a reason, or because there is nothing to do.
     fn derive(
         &mut self,
-        newest: Option<Newest>,
+        newest: Option<(Version, Item, Option<Applied>)>,
         own_bytes: usize,
         now: Moment,
     ) -> Result<(), Option<WriteErrorKind>> {
-        let newest =
-            newest.and_then(|(stored, applied)| Some((stored.version, stored.item?, applied)));
         self.current =
             newest.as_ref().map(|(version, item, _)| ETag::of(*version, &item.attributes));
         if newest.is_none() && self.patch.is_some() {
@@ -235,30 +192,28 @@ impl<'a> Input<'a> {
     }
 }
 
-/// The newest copy of an item, with the updates that it remembers.
-type Newest = (Stored<Item>, Option<Applied>);
-
 /// The newest item among the copies at its places, with the updates that it remembers.
 fn newest(
     copies: &[(ShardNumber, Copy)],
     stored: Vec<(ShardNumber, RawItem)>,
     as_item: impl FnOnce(RawItem) -> Result<Stored<Item>, TableError>,
-) -> Result<Option<Newest>, TableError> {
+) -> Result<Option<(Version, Item, Option<Applied>)>, TableError> {
     let newest = copies.iter().zip(stored).max_by_key(|((_, copy), _)| copy.version);
     let Some(((_, copy), (_, raw))) = newest.filter(|((_, copy), _)| !copy.is_tombstone) else {
         return Ok(None);
     };
-    let applied = copy.applied.as_deref().cloned();
-    Ok(Some((as_item(raw)?, applied)))
+    let Stored { version, item, .. } = as_item(raw)?;
+    Ok(item.map(|item| (version, item, copy.applied.as_deref().cloned())))
 }
 
-/// The result of a write, with the shard of the item and the width under which it was placed.
-pub(super) type End = (Outcome, (ShardNumber, ShardCount));
+/// The result of a write, with the shard of the item and the view by which it was placed.
+pub(super) type End = (Outcome, ShardNumber, Option<Arc<View>>);
 
 /// The state that all attempts of one write share.
 pub(super) struct Attempts<'a> {
     pub(super) job: KeyJob<'a>,
     pub(super) sort_key: SortKey,
+    pub(super) input: Input<'a>,
     /// The engine made the sort key, and may make another one.
     pub(super) makes_keys: bool,
     /// The version that a write has stored, or that refused it.
@@ -269,10 +224,11 @@ pub(super) struct Attempts<'a> {
 }
 
 impl<'a> Attempts<'a> {
-    pub(super) fn new(job: KeyJob<'a>, sort_key: &SortKey) -> Self {
+    pub(super) fn new(job: KeyJob<'a>, sort_key: &SortKey, input: Input<'a>) -> Self {
         Self {
             job,
             sort_key: sort_key.clone(),
+            input,
             makes_keys: false,
             version: None,
             declined: None,
@@ -286,46 +242,89 @@ impl<'a> Attempts<'a> {
         Instant::now() + least < self.job.deadline
     }
 
-    /// One attempt to store or remove a copy on a shard, placed under this width. With a lease, the
-    /// request is sent only while the lease is valid.
+    /// One attempt on a shard, placed under this width: stores or removes the copy, or adds to it
+    /// in place. With a lease, the request is sent only while the lease is valid.
     pub(super) async fn send(
         &mut self,
         at: (ShardNumber, ShardCount),
         request: &Request,
-        content: Option<Content<'_>>,
         lasts: Option<LeaseLasts>,
     ) -> Result<Answer, TableError> {
-        let units = content.map_or(1, |content| content.item.write_units());
-        let (tables, sort_key, (shard, width)) =
-            (&self.job.inner.tables, self.sort_key.clone(), at);
-        let place = Place { partition_key: self.job.key, sort_key: &sort_key, shard, width };
-        let sent = tables.send(place, request, content, lasts);
-        self.attempt(at, request, units, sent).await
-    }
-
-    /// One attempt to add to the copy on a shard in place. Notes the resulting item.
-    pub(super) async fn add(
-        &mut self,
-        at: (ShardNumber, ShardCount),
-        request: &Request,
-        additions: &Attributes,
-        added: &mut Option<Stored<Item>>,
-    ) -> Result<Answer, TableError> {
-        let (tables, sort_key, (shard, width)) =
-            (&self.job.inner.tables, self.sort_key.clone(), at);
-        let place = Place { partition_key: self.job.key, sort_key: &sort_key, shard, width };
+        let (tables, (shard, width)) = (&self.job.inner.tables, at);
+        let place = Place { partition_key: self.job.key, sort_key: &self.sort_key, shard, width };
+        let is_addition = matches!(request.effect, Effect::Add { .. });
+        let additions = self.input.patch.filter(|_| is_addition).map(|patch| &patch.add);
+        let content = self.input.content();
         let sent = async {
-            let (sent, item) = tables.add(place, request, additions).await?;
-            *added = item;
-            Ok(sent)
+            match additions {
+                Some(additions) => tables.add(place, request, additions).await,
+                None => {
+                    let sent = tables.send(place, request, content, lasts).await;
+                    sent.map(|answer| (answer, None))
+                }
+            }
         };
-        self.attempt(at, request, 1, sent).await
+        let sent = timeout_at(self.job.deadline, sent).await;
+        let mut units = 1;
+        if let Effect::Put { version, .. } = request.effect {
+            self.input.sent = Some(version);
+            units = self.units();
+        }
+        let failed = match sent {
+            // The lease was over before it was sent.
+            Ok(Ok((Answer::Rejected, _))) => return Ok(Answer::Rejected),
+            Ok(Ok((answer, added))) => {
+                self.job.attempted(at, &self.sort_key, units, None);
+                self.input.added = added;
+                if answer != Answer::Applied {
+                    // Another writer is changing the same item.
+                    self.last = Some(TableError::Conflict);
+                }
+                return Ok(answer);
+            }
+            Ok(Err(TableError::Capacity(scope))) => {
+                self.job.attempted(at, &self.sort_key, units, Some(scope));
+                self.last = Some(TableError::Capacity(scope));
+                return Ok(Answer::Rejected);
+            }
+            Ok(Err(error)) => Some(error),
+            Err(_) => None,
+        };
+        self.job.count += 1;
+        match failed {
+            Some(TableError::Conflict) => {
+                self.last = failed;
+                Ok(Answer::Rejected)
+            }
+            // The addition does not fit the stored item. The item is read to report why.
+            Some(TableError::Rejected(_)) if is_addition => Ok(Answer::Refused(None)),
+            None | Some(TableError::Transient(_)) => {
+                self.job.in_doubt = true;
+                self.last = failed.or(self.last.take());
+                Ok(Answer::Unanswered)
+            }
+            Some(error) => Err(error),
+        }
     }
 
-    /// Another sort key for the item, of a calmer shard, if the home of the present one was
-    /// throttled a moment ago. Until an attempt had another end than a throttle, nothing is stored
-    /// under the present one.
-    pub(super) fn calmer_key(&self, width: ShardCount) -> Option<SortKey> {
+    /// The write units of the item of a put, otherwise 1.
+    fn units(&self) -> u64 {
+        self.input.item.as_deref().map_or(1, Item::write_units)
+    }
+
+    /// Takes another sort key for the item, of a calmer shard, if the home of the present one was
+    /// throttled a moment ago. Returns whether it has.
+    pub(super) fn avoid_throttled_shards(&mut self, width: ShardCount) -> bool {
+        let Some(sort_key) = self.calmer_key(width) else { return false };
+        let Some(item) = &mut self.input.item else { return false };
+        item.to_mut().sort_key = sort_key.clone();
+        self.sort_key = sort_key;
+        true
+    }
+
+    /// Another sort key. Until an attempt had another end than a throttle, nothing is stored under
+    /// the present one.
+    fn calmer_key(&self, width: ShardCount) -> Option<SortKey> {
         let KeyJob { inner, key, state, count, throttled, .. } = &self.job;
         if !self.makes_keys || count > throttled || width == ShardCount::ONE {
             return None;
@@ -355,65 +354,6 @@ impl<'a> Attempts<'a> {
             && width > ShardCount::ONE
     }
 
-    /// Counts an attempt of this many write units, and derives the answer from what came of it.
-    async fn attempt(
-        &mut self,
-        at: (ShardNumber, ShardCount),
-        request: &Request,
-        units: u64,
-        sent: impl Future<Output = Result<Answer, TableError>>,
-    ) -> Result<Answer, TableError> {
-        let sent = timeout_at(self.job.deadline, sent).await;
-        match &sent {
-            // The lease was over before it was sent.
-            Ok(Ok(Answer::Rejected)) => {}
-            Ok(Ok(_)) => self.job.attempted(at, &self.sort_key, units, None),
-            Ok(Err(TableError::Capacity(scope))) => {
-                self.job.attempted(at, &self.sort_key, units, Some(*scope));
-            }
-            Ok(Err(_)) | Err(_) => self.job.count += 1,
-        }
-        Ok(match sent {
-            Ok(Ok(answer)) => {
-                if !matches!(answer, Answer::Applied | Answer::Rejected) {
-                    // Another writer is changing the same item.
-                    self.last = Some(TableError::Conflict);
-                }
-                answer
-            }
-            Ok(Err(TableError::Conflict)) => {
-                self.last = Some(TableError::Conflict);
-                Answer::Rejected
-            }
-            Ok(Err(TableError::Capacity(scope))) => {
-                self.last = Some(TableError::Capacity(scope));
-                // A throttled writer refreshes its view, so that it notices new shards. Without
-                // metadata, the old view is used.
-                if self.job.inner.config.writes() == Writes::Items
-                    && let Err(error) = self.job.view().await
-                    && !error.is_retryable()
-                {
-                    return Err(error);
-                }
-                Answer::Rejected
-            }
-            // The addition does not fit the stored item. The item is read to report why.
-            Ok(Err(TableError::Rejected(_))) if matches!(request.effect, Effect::Add { .. }) => {
-                Answer::Refused(None)
-            }
-            Ok(Err(error @ TableError::Transient(_))) => {
-                self.job.in_doubt = true;
-                self.last = Some(error);
-                Answer::Unanswered
-            }
-            Ok(Err(error)) => return Err(error),
-            Err(_) => {
-                self.job.in_doubt = true;
-                Answer::Unanswered
-            }
-        })
-    }
-
     /// Waits before the next attempt of a write that was placed under this width. `false` if there
     /// is none.
     pub(super) async fn pause(&mut self, width: ShardCount) -> bool {
@@ -423,12 +363,17 @@ impl<'a> Attempts<'a> {
         self.job.pause().await
     }
 
-    /// Counts the write, and returns its result: of an outcome, or of a final error; `None` at the
-    /// deadline.
-    pub(super) fn end(
+    /// Notes what came of the write, ends its job, and returns its result: of an outcome, or of a
+    /// final error; `None` at the deadline.
+    pub(super) async fn end(
         &mut self,
         end: Result<End, Option<TableError>>,
     ) -> Result<Written, WriteError> {
+        if let Ok((Outcome::Done, _, view)) = &end {
+            let (view, is_put) = (view.as_deref(), self.input.item.is_some());
+            self.job.note_applied(view, &self.sort_key, is_put, || self.units());
+        }
+        self.job.end().await;
         let (attempts, throttled) = (self.job.count, self.job.throttled);
         // What a write waited for after a throttle is not the reason.
         let (end, last) = match (end, self.last.take()) {
@@ -437,8 +382,9 @@ impl<'a> Attempts<'a> {
             }
             ended => ended,
         };
-        let written =
-            |(shard, width): (ShardNumber, ShardCount), version: Option<Version>| Written {
+        let written = |shard: ShardNumber, view: Option<Arc<View>>, version: Option<Version>| {
+            let width = view.map_or(ShardCount::ONE, |view| view.layout.number_of_shards);
+            Written {
                 sort_key: self.sort_key.clone(),
                 tag: version.and_then(ETag::of_version),
                 shard: shard.get(),
@@ -446,19 +392,17 @@ impl<'a> Attempts<'a> {
                 attempts,
                 throttled,
                 version,
-            };
+            }
+        };
         let result = match end {
-            Ok((Outcome::Done, place)) => {
-                self.job.note_written(&self.sort_key);
-                Ok(written(place, self.version))
+            Ok((Outcome::Done, shard, view)) => Ok(written(shard, view, self.version)),
+            Ok((Outcome::Declined, shard, view)) => {
+                self.declined.take().map_or_else(|| Ok(written(shard, view, None)), Err)
             }
-            Ok((Outcome::Declined, place)) => {
-                self.declined.take().map_or_else(|| Ok(written(place, None)), Err)
-            }
-            Ok((Outcome::Exists, _)) => Err(WriteErrorKind::Exists),
-            Ok((Outcome::KeyReused, _)) => Err(WriteErrorKind::IdempotencyKeyReused),
-            Ok((Outcome::Unknown(why), _)) => Err(WriteErrorKind::Unknown(why.into())),
-            Ok((Outcome::Lost, _)) => {
+            Ok((Outcome::Exists, ..)) => Err(WriteErrorKind::Exists),
+            Ok((Outcome::KeyReused, ..)) => Err(WriteErrorKind::IdempotencyKeyReused),
+            Ok((Outcome::Unknown(why), ..)) => Err(WriteErrorKind::Unknown(why.into())),
+            Ok((Outcome::Lost, ..)) => {
                 Err(WriteErrorKind::Table(TableError::Lost("an item is of a later era".into())))
             }
             Err(error) => Err(match error.or(last) {
@@ -477,13 +421,13 @@ impl<'a> Attempts<'a> {
             }),
         };
         self.job.count_write(result.as_ref().map(|_| ()).map_err(failed_write));
-        result.map_err(|kind| WriteError {
-            sort_key: Some(Box::new(self.sort_key.clone())),
-            current: self
-                .version
-                .filter(|_| matches!(kind, WriteErrorKind::Exists))
-                .and_then(ETag::of_version),
-            ..kind.after(attempts, throttled)
+        result.map_err(|kind| {
+            let found = self.version.filter(|_| matches!(kind, WriteErrorKind::Exists));
+            WriteError {
+                sort_key: Some(Box::new(self.sort_key.clone())),
+                current: found.and_then(ETag::of_version).or(self.input.current.take()),
+                ..kind.after(attempts, throttled)
+            }
         })
     }
 }

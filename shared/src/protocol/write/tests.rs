@@ -148,7 +148,7 @@ fn a_late_response_counts_only_where_the_era_certainly_lasts() {
 /// have it.
 #[test]
 fn what_one_view_found_says_nothing_under_another_as_old() {
-    let mut run = Run::new(Kind::CreateOnce, two_places());
+    let mut run = Run::new(Kind::Create(None), two_places());
     run.view.layout.generation = 1;
     run.reads(&[]);
     run.sends();

@@ -9,7 +9,7 @@ use sharding::internal::{Clock, PageQuery, protocol::layout::Layout};
 use sharding::maintenance::Rebuilt;
 use sharding::{Placement, TableError, WriteErrorKind};
 use system_tests::metadata::{self, entry_name, number, page_key};
-use system_tests::{Tables, count, numbered, report_throttles, soon, sort_key, survey};
+use system_tests::{OneItem, Tables, count, numbered, report_throttles, soon, sort_key, survey};
 use tokio::time::sleep;
 
 use super::{Expected, KEY, assert_finds, entry_in, grown, item, key, list, shards, store};

@@ -9,7 +9,7 @@ use sharding::internal::Deadline;
 use sharding::maintenance::Survey;
 use sharding::{ReadError, WriteErrorKind, Writes};
 use system_tests::metadata::{self, page_key};
-use system_tests::{Call, Fate, Tables, config, count, numbered, soon, sort_key};
+use system_tests::{Call, Fate, OneItem, Tables, config, count, numbered, soon, sort_key};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sharding::{Conditions, ETags, Merge, Patch, TableConfig, Value};
-use system_tests::{Call, Fate, numbered, scan_stored, soon, sort_key};
+use system_tests::{Call, Fate, OneItem, numbered, scan_stored, soon, sort_key};
 use tokio::time::sleep;
 
 use crate::one_key::{fixture, fixture_over, get, item, key};

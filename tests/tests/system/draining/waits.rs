@@ -13,7 +13,6 @@ use crate::one_key::{Fixture, fixture, fixture_over, item, key};
 /// The local edition's settings: leases and bounds end one second before the waits.
 fn short_waits(of_table: &mut TableConfig) {
     of_table.append_lease = Duration::from_secs(4);
-    of_table.longest_read = Duration::from_secs(4);
     of_table.drain.wait_for_requests = Duration::from_secs(5);
     of_table.drain.wait_for_reads = Duration::from_secs(5);
 }

@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sharding::internal::{Clock, TableEngine};
 use sharding_stream::{Change, Decoded, StreamDecoder, StreamError, WidthHistory};
-use system_tests::{soon, value_of};
+use system_tests::{OneItem, soon, value_of};
 use tokio::time::sleep;
 
 use super::Run;
@@ -108,9 +108,7 @@ impl Consumer {
                 Some(widths) => widths,
                 None => {
                     let read_at = self.stream.clock.now().wall.as_secs();
-                    let metadata =
-                        self.table.until(soon()).metadata(&key()).await.expect("metadata");
-                    WidthHistory::of(metadata.as_ref(), self.table.config(), read_at)
+                    widths(&self.table, read_at).await
                 }
             };
             match self.decoder.decode(record, self.widths.insert(widths)) {
@@ -153,6 +151,14 @@ fn note(taken: &mut Taken, change: &Change) {
     taken.entry(change.sort_key.to_string()).or_default().push(one);
 }
 
+/// As of an epoch second by the clock of the stream.
+async fn widths(table: &TableEngine, read_at: u64) -> WidthHistory {
+    match table.until(soon()).metadata(&key()).await.expect("metadata") {
+        Some(metadata) => WidthHistory::of(&metadata, read_at),
+        None => WidthHistory::never_grown(table.config(), read_at),
+    }
+}
+
 fn identity(made: &Made) -> String {
     made.json["dynamodb"]["SequenceNumber"].as_str().expect("a number").to_owned()
 }
@@ -160,9 +166,7 @@ fn identity(made: &Made) -> String {
 /// Checks that a consumer that is hours behind makes the same decisions, or reports that it cannot.
 pub(super) async fn is_never_wrong_behind(run: &Run, consumer: &Consumer) {
     let (decoder, table) = (run.decoder(), run.instance(91, 0.0));
-    let metadata = table.until(soon()).metadata(&key()).await.expect("metadata");
-    let now = run.stream.clock.now().wall.as_secs();
-    let widths = WidthHistory::of(metadata.as_ref(), table.config(), now);
+    let widths = widths(&table, run.stream.clock.now().wall.as_secs()).await;
     for made in run.stream.records() {
         let Ok(Some(record)) = decoder.read(&made.json) else { continue };
         let now = decoder.decode(record, &widths).expect("widths of now");

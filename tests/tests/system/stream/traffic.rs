@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 use sharding::internal::{Clock, Deadline, TableEngine};
 use sharding::maintenance::Drained;
 use sharding::{Attributes, Item, Value, WriteErrorKind};
-use system_tests::{TestClock, count, soon, sort_key};
+use system_tests::{OneItem, TestClock, count, soon, sort_key};
 use tokio::time::{Instant, sleep};
 
 use super::log::{Asked, Heard, Log};
