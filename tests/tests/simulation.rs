@@ -110,7 +110,7 @@ fn shrinking_endpoints(seed: u64) -> Plan {
 /// Clients race with `If-Match`, and add to counters under keys that they repeat.
 fn updates_enough(count: u64, totals: &Totals) -> bool {
     totals.changed > 5 * count
-        && totals.differed > count
+        && totals.differed >= count
         && totals.added > 10 * count
         && totals.repeated_additions > 0
 }

@@ -9,8 +9,8 @@
 //! One exception is documented: writes without a response may arrive late, at an old place, between
 //! another creation's read and its put. They may be read and then lose to that creation, or to the
 //! pull of a write with an expression. So both may find what was there when they were sent, or
-//! later, before such a write. Another exception is a put whose item is deleted between two of its
-//! attempts: it may be stored again until its response.
+//! later, before such a write. Another exception is a put or a creation whose item is deleted between
+//! two of its attempts: it may be stored again until its response.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -153,14 +153,14 @@ pub(super) fn check(operations: &[Operation]) -> Result<bool, usize> {
     Ok(true)
 }
 
-/// The puts with a response during which a whole deletion takes place.
+/// The puts and creations with a response during which a whole deletion takes place.
 fn repeated_puts(operations: &[Operation]) -> Vec<Operation> {
     let is_deletion = |operation: &&Operation| {
         matches!(operation.kind, Kind::Set(None) | Kind::Swap(_, None) | Kind::Over(None))
     };
     let deletions: Vec<&Operation> = operations.iter().filter(is_deletion).collect();
     let is_repeated = |put: &&Operation| {
-        matches!(put.kind, Kind::Set(Some(_)))
+        matches!(put.kind, Kind::Set(Some(_)) | Kind::Create(_))
             && deletions.iter().any(|deletion| {
                 put.sent < deletion.sent && deletion.ended.is_some() && deletion.ended < put.ended
             })
@@ -386,14 +386,16 @@ mod tests {
             (read(7), 7, 8),
             (read(5), 9, 10),
         ]);
-        // A put whose item is deleted meanwhile may be stored again until its response.
-        passes(&[
-            (put(1), 0, 7),
-            (read(1), 1, 2),
-            (Swap(Some(1), None), 3, 4),
-            (Read(None), 5, 6),
-            (read(1), 8, 9),
-        ]);
+        // A put or a creation whose item is deleted meanwhile may be stored again until its response.
+        for write in [put(1), Create(1)] {
+            passes(&[
+                (write, 0, 7),
+                (read(1), 1, 2),
+                (Swap(Some(1), None), 3, 4),
+                (Read(None), 5, 6),
+                (read(1), 8, 9),
+            ]);
+        }
         // A write without a response may take effect late.
         passes(&[(put(1), 0, NEVER), (Read(None), 1, 2), (put(2), 3, 4), (read(1), 5, 6)]);
         // A repeated creation recognizes its own item.
@@ -436,14 +438,16 @@ mod tests {
         fails(&[(put(4), 0, 1), (Add(1), 2, NEVER), (swap(4, 5), 3, 4), (swap(4, 5), 5, 6)]);
         // A read does not return the write before the last.
         fails(&[(put(1), 0, 1), (put(2), 2, 3), (read(1), 4, 5)]);
-        // A put is not stored again after its response.
-        fails(&[
-            (put(1), 0, 5),
-            (read(1), 1, 2),
-            (Swap(Some(1), None), 3, 4),
-            (Read(None), 6, 7),
-            (read(1), 8, 9),
-        ]);
+        // Neither is stored again after its response.
+        for write in [put(1), Create(1)] {
+            fails(&[
+                (write, 0, 5),
+                (read(1), 1, 2),
+                (Swap(Some(1), None), 3, 4),
+                (Read(None), 6, 7),
+                (read(1), 8, 9),
+            ]);
+        }
         // A put is not stored again after a deletion that follows its response.
         fails(&[(put(1), 0, 3), (Set(None), 2, 4), (Set(None), 5, 6), (read(1), 7, 8)]);
         // All reads agree on the last of two concurrent writes.
