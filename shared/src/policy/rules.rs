@@ -44,7 +44,7 @@ impl Default for ScalingPolicy {
 
 /// Clients that wait may hide this many times the demand that is observed, if all of their first
 /// attempts are throttled.
-const MAX_HIDDEN_FACTOR: f64 = 7.0;
+const MAX_HIDDEN_FACTOR: f64 = 20.0;
 /// An earlier growth says nothing about the present demand.
 const GROWTH_MEMORY_SECONDS: u64 = 3_600;
 /// A key that grew soon after a shrink keeps its width for this many times as long, because
@@ -91,7 +91,9 @@ impl ScalingPolicy {
         let sizing = sizing::size(demand, partitions, self.max_shards);
         // A growth is worth the pause of its writers from the room on that every growth makes.
         let least = (f64::from(width.get()) * HEADROOM).ceil() as u32;
-        let gain = |shards| sizing::gain(demand, partitions, (width, shards));
+        // What clients that wait would lose shows in their throttles, and nothing is rejected.
+        let hidden = collisions::demand(waiting_share(seen), width, partitions).max(demand);
+        let gain = |shards| sizing::gain(hidden, partitions, (width, shards));
         let is_short = matches!(sizing, Sizing::Short(shards) if gain(shards) < NEGLIGIBLE_SHARE);
         if is_short || width >= self.max_shards {
             return self.short_of_partitions(width, seen, now_seconds);
@@ -199,11 +201,12 @@ impl ScalingPolicy {
     }
 
     /// The largest demand of a key with these observations, in partitions. Clients that wait hide
-    /// demand, but only as far as the key's own writes fill its partitions.
+    /// demand. A key that fills its partitions only in part causes a part of its throttles, and its
+    /// clients hide as little as that.
     fn most_demand(&self, width: ShardCount, seen: Seen) -> f64 {
         let own = seen.rate / self.partition_write_units;
-        own * (1.0
-            + MAX_HIDDEN_FACTOR * waiting_share(seen) * (own / f64::from(width.get())).min(1.0))
+        let filled = (own / f64::from(width.get())).min(1.0);
+        own * (1.0 + MAX_HIDDEN_FACTOR * waiting_share(seen) * filled.powi(2))
     }
 
     /// Decides about a key that a report names, which says neither the demand nor its throttled
@@ -234,14 +237,16 @@ impl ScalingPolicy {
         to.map_or(ScalingDecision::AtMaximum, ScalingDecision::ScaleOut)
     }
 
-    /// Until when a key that changed recently keeps its width. Each growth in vain doubles the wait.
+    /// Until when a key that changed recently keeps its width. Each growth in vain after a first one
+    /// doubles the wait.
     fn waits_until(
         &self,
         metadata: &ShardMetadata,
         fruitless: u32,
         now_seconds: u64,
     ) -> Option<u64> {
-        let wait = self.cooldown_seconds.saturating_mul(1 << fruitless.min(16));
+        let doublings = fruitless.saturating_sub(1).min(16);
+        let wait = self.cooldown_seconds.saturating_mul(1 << doublings);
         let wait = wait.min(GROWTH_MEMORY_SECONDS.max(self.cooldown_seconds));
         let until = metadata.last_change()?.saturating_add(wait);
         (now_seconds < until).then_some(until)
@@ -384,9 +389,9 @@ mod tests {
         let at = |width, throttled| {
             decide(&settled(width, 1), waiting(1_000, throttled, 1_000.0 * f64::from(width)))
         };
-        assert_grows(at(1, 100), 8..=8);
-        assert_grows(at(1, 20), 3..=3);
-        assert_grows(at(10, 30), 30..=32);
+        assert_grows(at(1, 100), 21..=21);
+        assert_grows(at(1, 20), 5..=5);
+        assert_grows(at(10, 30), 65..=70);
         assert_eq!(at(10, 0), Calm);
     }
 
@@ -472,22 +477,22 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_grows_a_key_once_and_growths_in_vain_become_rare() {
+    fn growths_in_vain_become_rare() {
         let after = |fruitless, since: u64| {
             let growth = GrowthRecord { rejected_percent: 60, fruitless };
             let metadata = ShardMetadata { growth, ..settled(8, 1_000 - since) };
             decide(&metadata, waiting(1_000, 50, 8_000.0))
         };
         // 150 of 250 attempts are throttled, as before.
-        assert_eq!(after(0, 1), CoolingDown { until: 1_001 });
-        assert_grows(after(0, 4), 30..=40);
-        assert_eq!(after(1, 3), ShortOfPartitions { until: 1_001, write_units: None });
-        assert_grows(after(1, 8), 30..=40);
-        assert_eq!(after(5, 50), ShortOfPartitions { until: 1_014, write_units: None });
+        assert_eq!(after(0, 0), CoolingDown { until: 1_001 });
+        assert_grows(after(0, 1), 80..=90);
+        assert_eq!(after(1, 1), ShortOfPartitions { until: 1_001, write_units: None });
+        assert_grows(after(1, 2), 80..=90);
+        assert_eq!(after(5, 20), ShortOfPartitions { until: 1_012, write_units: None });
         // A growth that helped does not delay the next one.
         let helped = GrowthRecord { rejected_percent: 90, fruitless: 3 };
         let metadata = ShardMetadata { growth: helped, ..settled(8, 996) };
-        assert_grows(decide(&metadata, waiting(1_000, 50, 8_000.0)), 30..=40);
+        assert_grows(decide(&metadata, waiting(1_000, 50, 8_000.0)), 80..=90);
     }
 
     #[test]
