@@ -14,6 +14,7 @@ mod response;
 mod survey;
 mod warm_throughput;
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
@@ -68,22 +69,24 @@ impl Scaler {
     /// # Errors
     /// [`Failed`] if a part of the event failed temporarily: throttled, or without a response from
     /// AWS. It contains the response.
-    pub async fn handle(
-        &self,
-        event: &Value,
+    pub fn handle<'a>(
+        &'a self,
+        event: &'a Value,
         now_seconds: u64,
         deadline: Deadline,
-    ) -> Result<Value, Failed> {
-        let response = match ScalerEvent::parse(event) {
-            Ok(ScalerEvent::Direct(event)) => self.direct(event, now_seconds, deadline).await,
-            Ok(ScalerEvent::Alarms(alarms)) => {
-                Ok(respond("alarm", &self.alarms(&alarms, now_seconds, deadline).await))
-            }
-            Err(refused) => Err(refused),
-        };
-        let response = response.unwrap_or_else(|refused| to_json(&refused));
-        tracing::info!(audit = true, answer = %response, "event handled");
-        Failed::check(response)
+    ) -> Pin<Box<dyn Future<Output = Result<Value, Failed>> + Send + 'a>> {
+        Box::pin(async move {
+            let response = match ScalerEvent::parse(event) {
+                Ok(ScalerEvent::Direct(event)) => self.direct(event, now_seconds, deadline).await,
+                Ok(ScalerEvent::Alarms(alarms)) => {
+                    Ok(respond("alarm", &self.alarms(&alarms, now_seconds, deadline).await))
+                }
+                Err(refused) => Err(refused),
+            };
+            let response = response.unwrap_or_else(|refused| to_json(&refused));
+            tracing::info!(audit = true, answer = %response, "event handled");
+            Failed::check(response)
+        })
     }
 }
 

@@ -6,6 +6,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use futures_util::future::BoxFuture;
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout_at};
 
@@ -109,27 +110,29 @@ impl Inner {
 
     /// Reads the table item, and learns what it says. `None` if the table has none yet.
     /// [`TableError::Unusable`] if this process is configured for another table.
-    pub(crate) async fn read_table_item(
+    pub(crate) fn read_table_item(
         &self,
         deadline: Deadline,
-    ) -> Result<Option<TableItem>, TableError> {
-        let mut asked_at = self.environment.now();
-        let read = || {
-            asked_at = self.environment.now();
-            self.tables.get_table_item()
-        };
-        let table = self.retrying(deadline, read).await?;
-        if let Some(table) = &table {
-            self.agree(table).inspect_err(|error| {
-                if matches!(error, TableError::Unusable(_)) {
-                    // It stays so: what the table was made for does not change.
-                    let _ = self.arming.disagrees.set(error.to_string());
-                }
-            })?;
-            self.arming.learn(ArmedView { armed: table.armed.clone(), asked_at });
-            self.know_division(table.division, table.copies);
-        }
-        Ok(table)
+    ) -> BoxFuture<'_, Result<Option<TableItem>, TableError>> {
+        Box::pin(async move {
+            let mut asked_at = self.environment.now();
+            let read = || {
+                asked_at = self.environment.now();
+                self.tables.get_table_item()
+            };
+            let table = self.retrying(deadline, read).await?;
+            if let Some(table) = &table {
+                self.agree(table).inspect_err(|error| {
+                    if matches!(error, TableError::Unusable(_)) {
+                        // It stays so: what the table was made for does not change.
+                        let _ = self.arming.disagrees.set(error.to_string());
+                    }
+                })?;
+                self.arming.learn(ArmedView { armed: table.armed.clone(), asked_at });
+                self.know_division(table.division, table.copies);
+            }
+            Ok(table)
+        })
     }
 
     /// A mark that no other arming has.

@@ -1,4 +1,7 @@
 //! The use cases over the two tables: write, read, scale, drain and survey.
+//!
+//! Where the ways of several use cases begin, the future is boxed. Otherwise each crate that awaits
+//! one would compile all that lies behind it again.
 
 pub(crate) mod arming;
 pub(crate) mod disarming;

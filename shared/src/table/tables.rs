@@ -13,6 +13,7 @@ use aws_sdk_dynamodb::types::{
     ProjectionType, ScalarAttributeType, TableDescription, TableStatus, Tag,
 };
 
+use futures_util::future::BoxFuture;
 use tokio::time::{Instant, sleep};
 
 use crate::config::TableConfig;
@@ -80,34 +81,39 @@ impl ArmingObstacle {
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub async fn create_tables(client: &Client, config: &TableConfig) -> Result<(), TableError> {
-    let key = (config.partition_key_name.as_str(), ScalarAttributeType::S, KeyType::Hash);
-    let kind = match config.sort_key_type {
-        SortKeyType::String => ScalarAttributeType::S,
-        SortKeyType::Number => ScalarAttributeType::N,
-    };
-    let sort_key = (config.sort_key_name.as_str(), kind, KeyType::Range);
-    let keys = [key.clone(), sort_key];
-    let (main, metadata) = (&config.table_name, &config.metadata_table_name);
-    if status(client, main).await?.is_none() {
-        let create = client.create_table().tags(metadata_tag(metadata)?);
-        create_table(create, main, &keys, &config.read_replicas).await?;
-    }
-    if status(client, metadata).await?.is_none() {
-        create_table(client.create_table(), metadata, &[key], &[]).await?;
-    }
-    let until = Instant::now() + CREATION_TIMEOUT;
-    for table in [main, metadata] {
-        // A table that is being updated can be used.
-        while matches!(status(client, table).await?, None | Some(TableStatus::Creating)) {
-            if Instant::now() >= until {
-                let why = format!("the table {table} does not become active");
-                return Err(TableError::Transient(why.into()));
-            }
-            sleep(POLL_PERIOD).await;
+pub fn create_tables<'a>(
+    client: &'a Client,
+    config: &'a TableConfig,
+) -> BoxFuture<'a, Result<(), TableError>> {
+    Box::pin(async move {
+        let key = (config.partition_key_name.as_str(), ScalarAttributeType::S, KeyType::Hash);
+        let kind = match config.sort_key_type {
+            SortKeyType::String => ScalarAttributeType::S,
+            SortKeyType::Number => ScalarAttributeType::N,
+        };
+        let sort_key = (config.sort_key_name.as_str(), kind, KeyType::Range);
+        let keys = [key.clone(), sort_key];
+        let (main, metadata) = (&config.table_name, &config.metadata_table_name);
+        if status(client, main).await?.is_none() {
+            let create = client.create_table().tags(metadata_tag(metadata)?);
+            create_table(create, main, &keys, &config.read_replicas).await?;
         }
-    }
-    Ok(())
+        if status(client, metadata).await?.is_none() {
+            create_table(client.create_table(), metadata, &[key], &[]).await?;
+        }
+        let until = Instant::now() + CREATION_TIMEOUT;
+        for table in [main, metadata] {
+            // A table that is being updated can be used.
+            while matches!(status(client, table).await?, None | Some(TableStatus::Creating)) {
+                if Instant::now() >= until {
+                    let why = format!("the table {table} does not become active");
+                    return Err(TableError::Transient(why.into()));
+                }
+                sleep(POLL_PERIOD).await;
+            }
+        }
+        Ok(())
+    })
 }
 
 /// The status of a table. `None` if it does not exist.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
+
 use crate::config::{TableConfig, Writes};
 use crate::engine::width::{ScaleOutcome, ScalingReason};
 use crate::engine::{Inner, Maintenance};
@@ -124,14 +126,20 @@ impl Maintenance {
     ///
     /// # Errors
     /// As [`shrink`](Self::shrink).
-    pub async fn begin(&self, key: &PartitionKey, due: Due) -> Result<(), DrainRefused> {
-        match due {
-            Due::Shrink(to) => self.shrink(key, to).await.map(drop),
-            Due::Settle => self.settle(key).await.map(drop),
-            Due::Open => self.finish_change(key).await.map(drop).map_err(DrainRefused::Table),
-            // The drain begins it.
-            Due::Purge => Ok(()),
-        }
+    pub fn begin<'a>(
+        &'a self,
+        key: &'a PartitionKey,
+        due: Due,
+    ) -> BoxFuture<'a, Result<(), DrainRefused>> {
+        Box::pin(async move {
+            match due {
+                Due::Shrink(to) => self.shrink(key, to).await.map(drop),
+                Due::Settle => self.settle(key).await.map(drop),
+                Due::Open => self.finish_change(key).await.map(drop).map_err(DrainRefused::Table),
+                // The drain begins it.
+                Due::Purge => Ok(()),
+            }
+        })
     }
 
     /// Lowers a key to this number of shards. [`drain`](Self::drain) then moves the items of the

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -74,35 +75,37 @@ impl Maintenance {
     /// Continues a key's drain until it is done, has to wait, or the deadline is near, within these
     /// budgets besides the configured pace. It also removes the tombstones of a settled key, a
     /// while later. Any process may call it at any time. After an error, the work so far is kept.
-    pub async fn drain(
-        &self,
-        key: &PartitionKey,
-        budgets: &[&DrainBudget],
-    ) -> Result<Drained, TableError> {
-        let (inner, deadline) = (&self.engine.inner, self.until());
-        inner.claim_once(deadline).await?;
-        let job = inner.job(key, deadline);
-        // The remembered state belongs to one call at a time.
-        let Ok(mut own) = job.state.drain.try_lock() else {
-            return Ok(Drained::Waiting { until: self.engine.now().epoch_seconds() + 1 });
-        };
-        let mut run = DrainRun { job: &job, budgets, pace: HashMap::new(), items: 0 };
-        let error = loop {
-            match run.go_on(&mut own).await {
-                Ok(drained) => return Ok(drained),
-                Err(Stop::Again) => {}
-                Err(Stop::Interrupted) => return Ok(Drained::Working { items: run.items }),
-                Err(Stop::Failed(error)) => break error,
+    pub fn drain<'a>(
+        &'a self,
+        key: &'a PartitionKey,
+        budgets: &'a [&'a DrainBudget],
+    ) -> BoxFuture<'a, Result<Drained, TableError>> {
+        Box::pin(async move {
+            let (inner, deadline) = (&self.engine.inner, self.until());
+            inner.claim_once(deadline).await?;
+            let job = inner.job(key, deadline);
+            // The remembered state belongs to one call at a time.
+            let Ok(mut own) = job.state.drain.try_lock() else {
+                return Ok(Drained::Waiting { until: self.engine.now().epoch_seconds() + 1 });
+            };
+            let mut run = DrainRun { job: &job, budgets, pace: HashMap::new(), items: 0 };
+            let error = loop {
+                match run.go_on(&mut own).await {
+                    Ok(drained) => return Ok(drained),
+                    Err(Stop::Again) => {}
+                    Err(Stop::Interrupted) => return Ok(Drained::Working { items: run.items }),
+                    Err(Stop::Failed(error)) => break error,
+                }
+            };
+            if let TableError::Rejected(_) | TableError::Damaged(_) = error {
+                *own = None;
+                // Every later call would find the same item. If the metadata is damaged, this reports
+                // it again.
+                let record = job.record_from_now().await?;
+                job.step(&record, &Change::StopDrain { unmovable: true }).await?;
             }
-        };
-        if let TableError::Rejected(_) | TableError::Damaged(_) = error {
-            *own = None;
-            // Every later call would find the same item. If the metadata is damaged, this reports
-            // it again.
-            let record = job.record_from_now().await?;
-            job.step(&record, &Change::StopDrain { unmovable: true }).await?;
-        }
-        Err(error)
+            Err(error)
+        })
     }
 }
 

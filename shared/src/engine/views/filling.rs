@@ -4,6 +4,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use futures_util::future::BoxFuture;
+
 use crate::engine::job::KeyJob;
 use crate::engine::width::ScalingReason;
 use crate::engine::{Deadline, Inner, Maintenance};
@@ -75,23 +77,25 @@ impl Inner {
     /// Writes missing entries from the items to every copy of these pages, and marks the pages as
     /// complete. Other actors publish their own changes meanwhile. Then doubles the pages, if one
     /// is large.
-    pub(crate) async fn fill_directory(
+    pub(crate) fn fill_directory(
         &self,
         pages: Pages,
         deadline: Deadline,
-    ) -> Result<Filled, TableError> {
-        let mut behind = 0;
-        loop {
-            let table = self.table_item(deadline).await?;
-            if pages == Pages::NotLost {
-                self.tables.check_rebuilt(&table)?;
+    ) -> BoxFuture<'_, Result<Filled, TableError>> {
+        Box::pin(async move {
+            let mut behind = 0;
+            loop {
+                let table = self.table_item(deadline).await?;
+                if pages == Pages::NotLost {
+                    self.tables.check_rebuilt(&table)?;
+                }
+                let filled = self.fill(&table, pages, deadline).await?;
+                behind += filled.behind;
+                if !self.adds_pages(&table, &filled, deadline).await? {
+                    return Ok(Filled { behind, ..filled });
+                }
             }
-            let filled = self.fill(&table, pages, deadline).await?;
-            behind += filled.behind;
-            if !self.adds_pages(&table, &filled, deadline).await? {
-                return Ok(Filled { behind, ..filled });
-            }
-        }
+        })
     }
 
     /// The next step to a directory with more pages, once all that are written are complete.

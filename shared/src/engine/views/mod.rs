@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use metrics::{counter, histogram};
 use tokio::time::{Instant, timeout_at};
@@ -328,34 +329,37 @@ impl KeyJob<'_> {
 
     /// A view that `good` accepts: the known one, or one that is read now. Concurrent callers share
     /// one read.
-    async fn view_where(
-        &self,
-        good: impl Fn(&View, Moment) -> bool,
-    ) -> Result<Arc<View>, TableError> {
-        let known = || self.known_view().filter(|view| good(view, self.inner.environment.now()));
-        if let Some(view) = known() {
-            return Ok(view);
-        }
-        for _ in 0..MAX_STALE_READS {
-            let is_known = |_: &_| known().is_some();
-            let read = self.inner.read_page(self.digest(), is_known, self.deadline).await?;
-            // `None` if no copy of the page is complete, or if the entry cannot be parsed.
-            if read.and_then(|page| page.view_of(self.digest())).is_none() {
-                break;
-            }
+    fn view_where<'a>(
+        &'a self,
+        good: &'a (dyn Fn(&View, Moment) -> bool + Sync),
+    ) -> BoxFuture<'a, Result<Arc<View>, TableError>> {
+        Box::pin(async move {
+            let known =
+                || self.known_view().filter(|view| good(view, self.inner.environment.now()));
             if let Some(view) = known() {
                 return Ok(view);
             }
-        }
-        // Without a reliable page, the key's item decides, and this checks whether the item is
-        // lost.
-        let record = self.record(|record, now| good(&record.view(), now)).await?;
-        Ok(self.learn(self.view_of(&record)))
+            for _ in 0..MAX_STALE_READS {
+                let is_known = |_: &_| known().is_some();
+                let read = self.inner.read_page(self.digest(), is_known, self.deadline).await?;
+                // `None` if no copy of the page is complete, or if the entry cannot be parsed.
+                if read.and_then(|page| page.view_of(self.digest())).is_none() {
+                    break;
+                }
+                if let Some(view) = known() {
+                    return Ok(view);
+                }
+            }
+            // Without a reliable page, the key's item decides, and this checks whether the item is
+            // lost.
+            let record = self.record(|record, now| good(&record.view(), now)).await?;
+            Ok(self.learn(self.view_of(&record)))
+        })
     }
 
     /// A view that was requested at or after this instant.
     pub async fn view_since(&self, since: Moment) -> Result<Arc<View>, TableError> {
-        self.view_where(|view, now| view.is_asked_since(since, now)).await
+        self.view_where(&|view, now| view.is_asked_since(since, now)).await
     }
 
     pub(crate) async fn view_from_now(&self) -> Result<Arc<View>, TableError> {
@@ -374,7 +378,7 @@ impl KeyJob<'_> {
         if let Some(view) = self.leased_view() {
             return Ok(view);
         }
-        self.view_where(|view, now| view.is_valid(now, self.inner.config.lease())).await
+        self.view_where(&|view, now| view.is_valid(now, self.inner.config.lease())).await
     }
 
     /// The view, if its lease is still valid. When little of the lease is left, its page is renewed
@@ -394,7 +398,7 @@ impl KeyJob<'_> {
         }
         self.beside(&self.state.is_renewing, move |inner, key| async move {
             let job = inner.job(&key, Instant::now() + Duration::from_secs(1));
-            if let Err(error) = job.view_where(|view, now| view.is_valid(now, renew_at)).await {
+            if let Err(error) = job.view_where(&|view, now| view.is_valid(now, renew_at)).await {
                 tracing::warn!(%error, "could not get the view of a key; the next request of it tries again");
             }
         });

@@ -1,6 +1,8 @@
 //! The table item: the settings that all processes of a table must share, and the size of its
 //! directory. It is stored in the metadata table.
 
+use futures_util::future::BoxFuture;
+
 use crate::config::Writes;
 use crate::engine::views::filling::Pages;
 use crate::engine::views::table_item_gone;
@@ -79,48 +81,54 @@ impl Maintenance {
 }
 
 impl Inner {
-    pub(in crate::engine) async fn claim(
-        &self,
-        how: New<'_>,
+    pub(in crate::engine) fn claim<'a>(
+        &'a self,
+        how: New<'a>,
         deadline: Deadline,
-    ) -> Result<(), TableError> {
-        let found = if let New::Rebuilt(found) = how { Some(found) } else { None };
-        let is_new = found.is_none();
-        let read = || self.read_table_item(deadline);
-        let mut table = read().await?;
-        let mut is_empty = false;
-        if table.is_none() && is_new {
-            match self.check_new_table(deadline).await {
-                Ok(is_so) => is_empty = is_so,
-                // Another process may have claimed it meanwhile, and written.
-                Err(error) => table = Some(read().await?.ok_or(error)?),
+    ) -> BoxFuture<'a, Result<(), TableError>> {
+        Box::pin(async move {
+            let found = if let New::Rebuilt(found) = how { Some(found) } else { None };
+            let is_new = found.is_none();
+            let read = || self.read_table_item(deadline);
+            let mut table = read().await?;
+            let mut is_empty = false;
+            if table.is_none() && is_new {
+                match self.check_new_table(deadline).await {
+                    Ok(is_so) => is_empty = is_so,
+                    // Another process may have claimed it meanwhile, and written.
+                    Err(error) => table = Some(read().await?.ok_or(error)?),
+                }
             }
-        }
-        if table.is_none() {
-            let new =
-                || Division { pages: PAGES, seed: u64::from_be_bytes(self.environment.bytes()) };
-            let own = TableItem {
-                protocol: PROTOCOL,
-                settings: self.own_settings(),
-                armed: self.first_patterns(how, is_empty),
-                division: found.and_then(|found| found.division).unwrap_or_else(new),
-                next_pages: found.and_then(|found| found.next_pages),
-                copies: found.map_or(1, |found| found.copies),
-                directory_made: false,
-                rebuilding: !is_new,
-            };
-            // Refused if another process was first, or an earlier attempt was applied.
-            unless_refused(self.retrying(deadline, || self.tables.store_table_item(&own)).await)?;
-            table = read().await?;
-        }
-        let table = table.ok_or_else(table_item_gone)?;
-        if is_new {
-            self.tables.check_rebuilt(&table)?;
-        }
-        if !table.directory_made && is_new {
-            self.fill_directory(Pages::All, deadline).await?;
-        }
-        Ok(())
+            if table.is_none() {
+                let new = || Division {
+                    pages: PAGES,
+                    seed: u64::from_be_bytes(self.environment.bytes()),
+                };
+                let own = TableItem {
+                    protocol: PROTOCOL,
+                    settings: self.own_settings(),
+                    armed: self.first_patterns(how, is_empty),
+                    division: found.and_then(|found| found.division).unwrap_or_else(new),
+                    next_pages: found.and_then(|found| found.next_pages),
+                    copies: found.map_or(1, |found| found.copies),
+                    directory_made: false,
+                    rebuilding: !is_new,
+                };
+                // Refused if another process was first, or an earlier attempt was applied.
+                unless_refused(
+                    self.retrying(deadline, || self.tables.store_table_item(&own)).await,
+                )?;
+                table = read().await?;
+            }
+            let table = table.ok_or_else(table_item_gone)?;
+            if is_new {
+                self.tables.check_rebuilt(&table)?;
+            }
+            if !table.directory_made && is_new {
+                self.fill_directory(Pages::All, deadline).await?;
+            }
+            Ok(())
+        })
     }
 
     /// The directory according to the marks of its pages: even if the table item is lost or older,

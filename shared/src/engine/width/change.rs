@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use metrics::{counter, histogram};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
@@ -85,37 +86,39 @@ fn still_changing() -> TableError {
 }
 
 impl KeyJob<'_> {
-    pub(crate) async fn change_width(
-        &self,
-        record: &Record,
+    pub(crate) fn change_width<'a>(
+        &'a self,
+        record: &'a Record,
         close: Change,
         reason: ScalingReason,
-    ) -> Result<ScaleOutcome, TableError> {
-        if !record.exists {
-            self.check_is_new(self.deadline).await?;
-        }
-        if let Some(from) = self.not_armed_before().await? {
-            return Ok(self.unchanged(record, ScalingDecision::NotArmed { from }, reason));
-        }
-        if !self.is_in_step(record).await? {
-            return Ok(ScaleOutcome::Superseded);
-        }
-        let is_listed = record.metadata.layout().is_listed(self.inner.config.adopt_shards);
-        let known_page = || self.inner.known_page(self.digest())?.known();
-        if known_page().is_some_and(|page| !page.has_room(is_listed)) {
-            tracing::error!(
-                key = self.key.as_str(),
-                "the key's page of the directory is full: the key cannot grow"
-            );
-            return Ok(self.unchanged(record, ScalingDecision::DirectoryFull, reason));
-        }
-        let Some(closed) = self.step(record, &close).await? else {
-            return Ok(ScaleOutcome::Superseded);
-        };
-        if let Some(to) = closed.closing() {
-            self.report(closed.number_of_shards, ScalingStep::Closed(to), reason);
-        }
-        self.open(&closed, reason).await
+    ) -> BoxFuture<'a, Result<ScaleOutcome, TableError>> {
+        Box::pin(async move {
+            if !record.exists {
+                self.check_is_new(self.deadline).await?;
+            }
+            if let Some(from) = self.not_armed_before().await? {
+                return Ok(self.unchanged(record, ScalingDecision::NotArmed { from }, reason));
+            }
+            if !self.is_in_step(record).await? {
+                return Ok(ScaleOutcome::Superseded);
+            }
+            let is_listed = record.metadata.layout().is_listed(self.inner.config.adopt_shards);
+            let known_page = || self.inner.known_page(self.digest())?.known();
+            if known_page().is_some_and(|page| !page.has_room(is_listed)) {
+                tracing::error!(
+                    key = self.key.as_str(),
+                    "the key's page of the directory is full: the key cannot grow"
+                );
+                return Ok(self.unchanged(record, ScalingDecision::DirectoryFull, reason));
+            }
+            let Some(closed) = self.step(record, &close).await? else {
+                return Ok(ScaleOutcome::Superseded);
+            };
+            if let Some(to) = closed.closing() {
+                self.report(closed.number_of_shards, ScalingStep::Closed(to), reason);
+            }
+            self.open(&closed, reason).await
+        })
     }
 
     pub(crate) fn report(&self, from: ShardCount, step: ScalingStep, reason: ScalingReason) {

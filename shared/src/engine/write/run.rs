@@ -5,6 +5,7 @@ use std::iter::repeat_with;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::time::{Instant, timeout_at};
 
 use crate::engine::error::{WriteError, WriteErrorKind};
@@ -44,13 +45,15 @@ impl<'a> WriteRun<'a> {
     }
 
     /// Carries the write out. Returns its input, too, with what became of it.
-    pub(super) async fn run(mut self) -> Result<(Written, Input<'a>), WriteError> {
-        let end = self.steps().await;
-        // It may have been applied, and no newer view has confirmed it.
-        self.attempts.job.in_doubt |= end.is_err() && self.write.is_over();
-        self.attempts.version = self.write.stored;
-        let written = self.attempts.end(end).await?;
-        Ok((written, self.attempts.input))
+    pub(super) fn run(mut self) -> BoxFuture<'a, Result<(Written, Input<'a>), WriteError>> {
+        Box::pin(async move {
+            let end = self.steps().await;
+            // It may have been applied, and no newer view has confirmed it.
+            self.attempts.job.in_doubt |= end.is_err() && self.write.is_over();
+            self.attempts.version = self.write.stored;
+            let written = self.attempts.end(end).await?;
+            Ok((written, self.attempts.input))
+        })
     }
 
     async fn steps(&mut self) -> Result<End, Option<TableError>> {
