@@ -11,17 +11,17 @@ use system_tests::simulation::{Plan, Totals, run};
 use tokio::time::Instant;
 
 /// The number of seeds of a large run and of a small one.
-const SEEDS: (u64, u64) = (16, 8);
+const SEEDS: (u64, u64) = (8, 4);
 
 /// The number of seeds in which keys shrink again. Such a run takes longer.
-const SHRINKING_SEEDS: (u64, u64) = (8, 2);
+const SHRINKING_SEEDS: (u64, u64) = (4, 2);
 
 /// The number of seeds in which requests arrive minutes late.
-const MINUTES_LATE_SEEDS: (u64, u64) = (4, 1);
+const MINUTES_LATE_SEEDS: (u64, u64) = (2, 1);
 
 /// The number of seeds of an append-only table, which can find fewer faults: with growth only, and
 /// with shrinking.
-const APPENDING_SEEDS: [(u64, u64); 2] = [(4, 2), (2, 1)];
+const APPENDING_SEEDS: [(u64, u64); 2] = [(2, 1), (1, 1)];
 
 fn as_built(seed: u64) -> Plan {
     Plan { seed, ..Plan::default() }
@@ -77,7 +77,7 @@ fn hold(
 }
 
 /// The number of seeds with clients of endpoints: with growth only, and with shrinking.
-const ENDPOINT_SEEDS: [(u64, u64); 2] = [(12, 2), (3, 1)];
+const ENDPOINT_SEEDS: [(u64, u64); 2] = [(6, 2), (2, 1)];
 
 fn endpoint_enough(count: u64, totals: &Totals) -> bool {
     totals.native_applied > 50 * count

@@ -6,6 +6,7 @@ mod after_a_drain;
 mod alarm_scaling;
 mod arming;
 mod batch_put;
+mod capacity;
 mod client;
 mod console;
 mod costs;
@@ -17,6 +18,7 @@ mod local_edition;
 mod memory;
 mod modes;
 mod one_key;
+mod own_maintenance;
 mod paging;
 mod partition_limits;
 mod pause;
@@ -25,5 +27,7 @@ mod schedule;
 mod shortage;
 mod stream;
 mod throttled_shard;
-mod throughput;
 mod unknown_outcomes;
+
+// The examples of the crate use its full name.
+extern crate sharding as dynamodb_write_sharding;

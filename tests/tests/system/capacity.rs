@@ -1,4 +1,4 @@
-//! The throughput of a grown key: writes of each kind on partitions of 1,000 write units per
+//! The capacity of a grown key: writes of each kind on partitions of 1,000 write units per
 //! second, in virtual time.
 
 use std::sync::Arc;
@@ -107,7 +107,7 @@ async fn writes_of_every_kind_grow_with_the_shards() {
         table.put(&item(0, 1), soon()).await.expect("stored");
         table.finish_background_work().await;
         table.until(soon()).grow(&key(), count(width)).await.expect("grown");
-        let units = if width <= 4 { 2 } else { 20 };
+        let units = if width == 1 { 2 } else { 20 };
         let rest = || sleep(Duration::from_secs(5));
 
         rest().await;

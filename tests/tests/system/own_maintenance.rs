@@ -1,13 +1,12 @@
-//! The example `own_maintenance`, over the embedded engine.
-#![cfg(feature = "client")]
+//! The example `own_maintenance` of the crate, over the embedded engine.
 
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use dynamodb_write_sharding::{Attributes, PartitionKey, ShardCount, ShardedTable, TableConfig};
 use embedded_dynamodb::Engine;
+use sharding::{Attributes, PartitionKey, ShardCount, ShardedTable, TableConfig};
 
-#[path = "../examples/own_maintenance.rs"]
+#[path = "../../../shared/examples/own_maintenance.rs"]
 #[expect(dead_code, reason = "its main function needs a server")]
 mod example;
 
