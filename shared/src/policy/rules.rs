@@ -110,7 +110,13 @@ impl ScalingPolicy {
         let wanted = sizing.shards().get().max(step).min(most).max(least).min(items);
         // Readers still read the shards that a shrink has begun to give up.
         let to = wanted.max(metadata.read_shards.get()).min(self.max_shards.get());
-        ShardCount::new(to).map_or(ScalingDecision::AtMaximum, ScalingDecision::ScaleOut)
+        match ShardCount::new(to) {
+            // Up to the maximum, there may be too little room to be worth the pause.
+            Some(to) if to.get() >= least || gain(to) >= NEGLIGIBLE_SHARE => {
+                ScalingDecision::ScaleOut(to)
+            }
+            _ => self.short_of_partitions(width, seen, now_seconds),
+        }
     }
 
     /// What to report of the table when a key grows: no number of shards makes room on a table that
@@ -400,6 +406,8 @@ mod tests {
         let unlucky = |width| decide(&settled(width, 1), waiting(1_000, 3, 50_000.0));
         assert_grows(unlucky(139), 195..=200);
         assert!(matches!(unlucky(200), AtMaximum));
+        // Ten shards more would save less than the pause of the writers costs.
+        assert!(matches!(unlucky(190), NoGain { .. }), "{:?}", unlucky(190));
         let seen = waiting(1_000, 3, 5_000.0);
         assert_grows(decide(&settled(9, 1), seen), 13..=18);
         assert!(matches!(decide(&settled(40, 1), seen), Crowded { .. }));
