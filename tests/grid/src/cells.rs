@@ -71,7 +71,7 @@ pub fn zipf(keys: u32, exponent: f64, partitions: u32, filled: f64) -> Scenario 
     Scenario {
         keys: shares.into_iter().map(|share| share / total).collect(),
         fleet: Fleet::Shared(500),
-        scale: 25,
+        scale: scale_of(demand),
         seconds: 40,
         ..Scenario::open(demand, partitions)
     }
