@@ -110,13 +110,12 @@ impl ScalingPolicy {
         let wanted = sizing.shards().get().max(step).min(most).max(least).min(items);
         // Readers still read the shards that a shrink has begun to give up.
         let to = wanted.max(metadata.read_shards.get()).min(self.max_shards.get());
-        match ShardCount::new(to) {
-            // Up to the maximum, there may be too little room to be worth the pause.
-            Some(to) if to.get() >= least || gain(to) >= NEGLIGIBLE_SHARE => {
-                ScalingDecision::ScaleOut(to)
-            }
-            _ => self.short_of_partitions(width, seen, now_seconds),
+        let Some(to) = ShardCount::new(to) else { return ScalingDecision::AtMaximum };
+        // The maximum may leave too little room to be worth the pause.
+        if to == self.max_shards && to.get() < least && gain(to) < NEGLIGIBLE_SHARE {
+            return self.short_of_partitions(width, seen, now_seconds);
         }
+        ScalingDecision::ScaleOut(to)
     }
 
     /// What to report of the table when a key grows: no number of shards makes room on a table that
@@ -444,6 +443,9 @@ mod tests {
         let reported = HotItems { items: 3, until: 1_010 };
         assert_eq!(decide(&settled(3, 1), hot(3)), reported);
         assert_eq!(decide(&settled(8, 1), hot(3)), reported);
+        // Also where that is less room than other growths make.
+        let seen = Seen { hot_items: Some(120), ..waiting(1_000, 3, 50_000.0) };
+        assert_grows(decide(&settled(118, 1), seen), 120..=120);
     }
 
     #[test]
