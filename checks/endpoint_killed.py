@@ -25,9 +25,10 @@ KILLS, THREADS, KEY = 20, 8, "hot"
 GROWTHS = {3: 2, 8: 4, 14: 8}
 
 
-def items(address):
+def client_of(endpoint):
+    """Threads may share a client, but not a table."""
     quick = Config(retries={"total_max_attempts": 1}, connect_timeout=2, read_timeout=5)
-    return table_at(address, "items", config=quick)
+    return table_at(endpoint.listens("DynamoDB"), "items", config=quick).meta.client
 
 
 class Load:
@@ -36,32 +37,36 @@ class Load:
     def __init__(self, number):
         self.number, self.stored, self.added, self.sent = number, set(), 0, 0
 
-    def run(self, address, stopped):
-        table = items(address)
+    def run(self, client, stopped):
         for count in itertools.takewhile(lambda _: not stopped.is_set(), itertools.count()):
             try:
                 if count % 3:
                     name = f"{self.number}-{time.monotonic_ns()}"
-                    table.put_item(Item={"partition_key": KEY, "sort_key": name, "n": name})
+                    client.put_item(TableName="items", Item={"partition_key": KEY, "sort_key": name, "n": name})
                     self.stored.add(name)
                 else:
                     self.sent += 1
                     key = {"partition_key": KEY, "sort_key": f"counter-{self.number}"}
-                    table.update_item(Key=key, UpdateExpression="ADD n :one", ExpressionAttributeValues={":one": 1})
+                    addition = {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": 1}}
+                    client.update_item(TableName="items", Key=key, **addition)
                     self.added += 1
             except (ClientError, BotoCoreError):
                 pass
 
 
-def takes_writes(table):
+def acknowledged(loads):
+    return sum(len(load.stored) for load in loads)
+
+
+def takes_writes(client):
     try:
-        return table.put_item(Item={"partition_key": KEY, "sort_key": "last"})
+        return client.put_item(TableName="items", Item={"partition_key": KEY, "sort_key": "last"})
     except ClientError:
         return None
 
 
-def check(table, loads):
-    pages = table.meta.client.get_paginator("query").paginate(
+def check(client, loads):
+    pages = client.get_paginator("query").paginate(
         TableName="items", KeyConditionExpression=Key("partition_key").eq(KEY), ConsistentRead=True
     )
     stored = {item["sort_key"]: item for page in pages for item in page["Items"]}
@@ -81,22 +86,25 @@ def main():
             command += ["--endpoint-url", f"http://{edition.dynamodb}"]
             for kill in range(KILLS):
                 with Program(command, folder / f"{kill}.log") as endpoint:
-                    stopped, address = threading.Event(), endpoint.listens("DynamoDB")
-                    running = [pool.submit(load.run, address, stopped) for load in loads]
-                    if kill in GROWTHS:
-                        Api(edition).grow(KEY, GROWTHS[kill])
-                    stopped.wait(draw.uniform(0.3, 1.5))
-                    endpoint.process.kill()
-                    stopped.set()
+                    stopped, client, before = threading.Event(), client_of(endpoint), acknowledged(loads)
+                    running = [pool.submit(load.run, client, stopped) for load in loads]
+                    try:
+                        await_that(lambda seen=before: acknowledged(loads) > seen, "a write is acknowledged")
+                        if kill in GROWTHS:
+                            Api(edition).grow(KEY, GROWTHS[kill])
+                        stopped.wait(draw.uniform(0.1, 1))
+                        endpoint.process.kill()
+                    finally:
+                        stopped.set()
                     for each in running:
                         each.result()
             with Program(command, folder / "last.log") as endpoint:
-                table = items(endpoint.listens("DynamoDB"))
-                await_that(lambda: takes_writes(table), "the key takes writes")
-                check(table, loads)
+                client = client_of(endpoint)
+                await_that(lambda: takes_writes(client), "the key takes writes")
+                check(client, loads)
             metadata = rows_of(edition.table("items-metadata"))
             widths = {row["partition_key"]: row.get("number_of_shards") for row in metadata}
-        stored, added = sum(len(load.stored) for load in loads), sum(load.added for load in loads)
+        stored, added = acknowledged(loads), sum(load.added for load in loads)
         expect(stored and added and widths[KEY] == max(GROWTHS.values()), stored, "items,", added, "additions,", widths)
         print(f"{KILLS} kills: {stored} items and {added} additions acknowledged, none lost; {widths[KEY]} shards")
 
