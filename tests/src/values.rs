@@ -67,7 +67,7 @@ pub async fn report_throttles(
 }
 
 /// Whether the environment asks for the large form of the longest tests: `TEST_SIZE=large`, as in
-/// `.ci/run`.
+/// `.github/workflows/large-tests.yml`.
 pub fn large_tests() -> bool {
     match std::env::var("TEST_SIZE").as_deref() {
         Err(_) | Ok("small") => false,

@@ -1,5 +1,5 @@
 //! The seeded simulation. `SIMULATION_SEEDS` sets the number of seeds, and `SIMULATION_SEED`
-//! replays one seed. `TEST_SIZE=large` runs the seeds that guard `main`. Each group prints a table
+//! replays one seed. `TEST_SIZE=large` runs more seeds. Each group prints a table
 //! of the events of its runs.
 
 #![expect(clippy::print_stdout, reason = "tests print what they have counted")]

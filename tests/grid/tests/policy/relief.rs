@@ -3,7 +3,7 @@
 
 use policy_grid::{Scenario, Summary, closed, hot_items, lambda, open, oracle_of, run, zipf};
 
-const KEYS: u64 = 3;
+const KEYS: u64 = 2;
 
 #[test]
 fn a_step_is_relieved_in_seconds_with_few_shards() {
@@ -49,7 +49,7 @@ fn a_fleet_of_one_request_at_a_time_is_relieved() {
 
 #[test]
 fn cold_keys_on_a_full_table_do_not_grow() {
-    let scenario = Scenario { seconds: 15, ..zipf(100, 1.1, 20, 0.9) };
+    let scenario = Scenario { seconds: 10, ..zipf(100, 1.1, 20, 0.9) };
     let outcome = run(&scenario);
     let rate = |units: f64| units * f64::from(scenario.scale) / f64::from(scenario.seconds);
     let cold: Vec<_> = outcome.keys.iter().filter(|key| rate(key.0) < 200.0).collect();

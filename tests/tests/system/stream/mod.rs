@@ -20,16 +20,13 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use sharding::internal::TableEngine;
 use sharding_stream::{ChangeKind, Decoded, StreamDecoder};
-use system_tests::{Tables, config};
+use system_tests::{Tables, config, large_or};
 use tokio::time::{Instant, sleep};
 
 use consumer::{Consumer, is_never_wrong_behind, without_widths};
 use log::{Log, compare};
 use recording::{Connection, Stream, lock};
 use traffic::{CLIENTS, TRAFFIC, rescale, write};
-
-/// The number of runs, each with traffic of its own.
-const SEEDS: u64 = 20;
 
 struct Run {
     seed: u64,
@@ -65,9 +62,11 @@ impl Run {
 
 #[tokio::test(start_paused = true)]
 async fn each_change_of_a_user_comes_once_and_no_move_of_a_drain() {
-    let (mut drains, mut moves, mut repeated, mut ambiguous) = (0, 0, 0, 0);
+    let (mut drains, mut moves, mut repeated, mut ambiguous) = (0u64, 0, 0, 0);
     let (mut found_without_widths, mut tombstones) = (0u64, 0);
-    for seed in 0..SEEDS {
+    // Each run has traffic of its own.
+    let seeds = large_or(20, 8);
+    for seed in 0..seeds {
         let run = Run::new(seed).await;
         let ended = Arc::new(AtomicBool::new(false));
         let consumer = tokio::spawn(Consumer::new(&run).consume(Arc::clone(&ended)));
@@ -91,7 +90,7 @@ async fn each_change_of_a_user_comes_once_and_no_move_of_a_drain() {
         for client in clients {
             client.await.expect("a client");
         }
-        drains += scaler.await.expect("the scaler");
+        drains += u64::from(scaler.await.expect("the scaler"));
         // All items with an expiry have expired.
         sleep(Duration::from_secs(2_400)).await;
         ended.store(true, Ordering::Release);
@@ -117,7 +116,8 @@ async fn each_change_of_a_user_comes_once_and_no_move_of_a_drain() {
         "{drains} drains, {moves} moves, {tombstones} tombstones, {repeated} repeated, \
          {ambiguous} ambiguous, {found_without_widths} weakened seeds found"
     );
-    assert!(drains > 20 && moves > 200 && tombstones > 50 && repeated > 500, "{met}");
-    assert!(found_without_widths > SEEDS * 3 / 4, "{met}");
+    assert!(drains > seeds && moves > 10 * seeds, "{met}");
+    assert!(tombstones > 2 * seeds && repeated > 25 * seeds, "{met}");
+    assert!(found_without_widths > seeds * 3 / 4, "{met}");
     println!("{met}");
 }
