@@ -10,7 +10,6 @@ import pathlib
 import random
 import sys
 import tempfile
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -37,8 +36,8 @@ class Load:
     def __init__(self, number):
         self.number, self.stored, self.added, self.sent = number, set(), 0, 0
 
-    def run(self, client, stopped):
-        for count in itertools.takewhile(lambda _: not stopped.is_set(), itertools.count()):
+    def run(self, client, endpoint):
+        for count in itertools.takewhile(lambda _: endpoint.poll() is None, itertools.count()):
             try:
                 if count % 3:
                     name = f"{self.number}-{time.monotonic_ns()}"
@@ -86,16 +85,13 @@ def main():
             command += ["--endpoint-url", f"http://{edition.dynamodb}"]
             for kill in range(KILLS):
                 with Program(command, folder / f"{kill}.log") as endpoint:
-                    stopped, client, before = threading.Event(), client_of(endpoint), acknowledged(loads)
-                    running = [pool.submit(load.run, client, stopped) for load in loads]
-                    try:
-                        await_that(lambda seen=before: acknowledged(loads) > seen, "a write is acknowledged")
-                        if kill in GROWTHS:
-                            Api(edition).grow(KEY, GROWTHS[kill])
-                        stopped.wait(draw.uniform(0.1, 1))
-                        endpoint.process.kill()
-                    finally:
-                        stopped.set()
+                    client, before = client_of(endpoint), acknowledged(loads)
+                    running = [pool.submit(load.run, client, endpoint.process) for load in loads]
+                    await_that(lambda seen=before: acknowledged(loads) > seen, "a write is acknowledged")
+                    if kill in GROWTHS:
+                        Api(edition).grow(KEY, GROWTHS[kill])
+                    time.sleep(draw.uniform(0.1, 1))
+                    endpoint.process.kill()
                     for each in running:
                         each.result()
             with Program(command, folder / "last.log") as endpoint:
