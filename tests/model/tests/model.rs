@@ -40,7 +40,7 @@ fn find_violation(weakened: Weakened, scenario: Scenario, invariants: &[&'static
     let name = scenario.name();
     let wanted = HasDiscoveries::AnyOf(BTreeSet::from_iter(invariants.iter().copied()));
     let checker =
-        ProtocolModel::new(weakened, scenario).checker().finish_when(wanted).spawn_bfs().join();
+        ProtocolModel::new(weakened, scenario).checker().finish_when(wanted).spawn_dfs().join();
     violation(&checker, invariants).unwrap_or_else(|| {
         let states = checker.unique_state_count();
         panic!(
@@ -52,7 +52,7 @@ fn find_violation(weakened: Weakened, scenario: Scenario, invariants: &[&'static
 /// Searches a whole scenario, which must show what it is for.
 fn explore(scenario: Scenario) {
     let name = scenario.name();
-    let checker = ProtocolModel::new(Weakened::default(), scenario).checker().spawn_bfs().join();
+    let checker = ProtocolModel::new(Weakened::default(), scenario).checker().spawn_dfs().join();
     println!("{name}: {} states explored", checker.unique_state_count());
     if let Some(violation) = violation(&checker, &INVARIANTS) {
         panic!("{violation}");
