@@ -75,7 +75,7 @@ async fn a_key_gives_up_half_of_its_shards_only_after_long_low_demand() {
     fixture.of_key.store(numbered(0..1)).await;
     fixture.of_key.grow(2).await;
     // 100 write units per second, for much longer than an idle key keeps its width.
-    for minute in 0..25 {
+    for minute in 0..15 {
         for number in 0..300 {
             let item = filled_item(key(), &format!("order-{number:04}"), 20_000);
             fixture.of_key.table.put(&item, soon()).await.expect("stored");
