@@ -1,4 +1,4 @@
-//! Answers in DynamoDB's own form: JSON with a checksum, and errors with its types.
+//! Responses in DynamoDB's own form: JSON with a checksum, and errors with its types.
 
 use std::fmt::Display;
 
@@ -15,7 +15,7 @@ pub(crate) type Members = Map<String, Value>;
 const CHECKSUM: HeaderName = HeaderName::from_static("x-amz-crc32");
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/x-amz-json-1.0");
 
-/// An answer to a client.
+/// A response to a client.
 #[derive(Debug, Clone)]
 pub struct Reply {
     /// The status.
@@ -77,11 +77,12 @@ impl Reply {
     }
 }
 
-const UNKNOWN: &str = "sharding-endpoint: the outcome of the write is unknown";
-
 /// An error as the client gets it: DynamoDB's own, or one of this endpoint in its form.
 #[derive(Debug)]
-pub(crate) struct Failure(Box<Reply>);
+pub(crate) struct Failure {
+    reply: Box<Reply>,
+    is_unknown: bool,
+}
 
 impl Failure {
     fn new(status: StatusCode, name: &str, message: &str) -> Self {
@@ -93,7 +94,7 @@ impl Failure {
     }
 
     pub(crate) fn of(reply: Reply) -> Self {
-        Self(Box::new(reply))
+        Self { reply: Box::new(reply), is_unknown: false }
     }
 
     /// The request cannot be served. Correct the program.
@@ -101,10 +102,10 @@ impl Failure {
         Self::rejected("com.amazon.coral.validate#ValidationException", message)
     }
 
-    /// A cancelled transaction, with one reason for each of the client's items: this many of
-    /// DynamoDB's belong to one of them.
+    /// A cancelled transaction, with one reason for each of the client's items. Of DynamoDB's
+    /// reasons, the first `items[0]` belong to the first item, and so on.
     pub(crate) fn with_reasons_of(self, items: &[usize]) -> Self {
-        let mut members = self.0.members();
+        let mut members = self.reply.members();
         let Some(Value::Array(reasons)) = members.remove("CancellationReasons") else {
             return self;
         };
@@ -125,7 +126,7 @@ impl Failure {
             }
         }
         members.insert("CancellationReasons".to_owned(), Value::Array(folded));
-        Self::of(Reply::json(self.0.status, &Value::Object(members)))
+        Self::of(Reply::json(self.reply.status, &Value::Object(members)))
     }
 
     /// What this endpoint does not do with armed keys.
@@ -141,7 +142,8 @@ impl Failure {
 
     /// The write may have been applied, or may be applied later.
     pub(crate) fn unknown() -> Self {
-        Self::internal(UNKNOWN)
+        let message = "sharding-endpoint: the outcome of the write is unknown";
+        Self { is_unknown: true, ..Self::internal(message) }
     }
 
     /// The request failed, and trying again does not help at once.
@@ -169,7 +171,7 @@ impl Failure {
     }
 
     pub(crate) fn is_throttled(&self) -> bool {
-        self.0.throttled().is_some()
+        self.reply.throttled().is_some()
     }
 
     /// The outcome of a write that failed so, as the metrics count it. `None` if the client must
@@ -178,14 +180,13 @@ impl Failure {
         if self.is_throttled() {
             return Some(FailedWrite::NoCapacity);
         }
-        let is_unknown =
-            || self.0.members().get("message").and_then(Value::as_str) == Some(UNKNOWN);
-        let of_server = self.0.status.is_server_error();
-        of_server.then(|| if is_unknown() { FailedWrite::Unknown } else { FailedWrite::Failed })
+        let of_server = self.reply.status.is_server_error();
+        let failed = if self.is_unknown { FailedWrite::Unknown } else { FailedWrite::Failed };
+        of_server.then_some(failed)
     }
 
     pub(crate) fn into_reply(self) -> Reply {
-        *self.0
+        *self.reply
     }
 }
 
