@@ -1,5 +1,5 @@
 // Uses the types that openapi-typescript generated, with openapi-fetch.
-// Usage: openapi_typescript.js URL
+// checks/clients.py compiles it, and runs it with the URL of the API.
 
 import createClient from "openapi-fetch";
 import type { components, paths } from "./items_client.js";

@@ -1,6 +1,6 @@
 //! Texts of the user's file as messages, tables and pictures show them.
 
-/// The most characters of a key in a table.
+/// The most characters of a key in a table, before escaping.
 const KEY_CHARACTERS: usize = 48;
 /// The most characters of an invalid value in a message.
 const VALUE_CHARACTERS: usize = 60;

@@ -24,7 +24,7 @@ fn advise(options: &AdviseOptions) -> Advice {
     super::advise(options, &Bounds::default()).unwrap()
 }
 
-/// The expected numbers were counted by a short Python script.
+/// The expected numbers were counted by another program.
 #[test]
 fn the_audit_log_is_counted_exactly() {
     let advice = advise(&audit_log());

@@ -1,5 +1,5 @@
 //! Writes with an expression: the driver of [`ExpressedWrite`], and what DynamoDB does with its
-//! requests. The client's condition is that there is an item, or that there is none.
+//! requests. The client's condition is that there is an item, that there is none, or nothing.
 
 use std::sync::Arc;
 
