@@ -16,7 +16,7 @@ pub enum StreamError {
     /// The record is younger than the known state of its key. Read the key's metadata item again,
     /// strongly consistent, and decode again.
     #[error(
-        "the record was made at epoch second {at}, and the widths of its key were read at {read_at}: read them again"
+        "the record is of epoch second {at}, and its key's widths of {read_at}: read them again"
     )]
     WidthsTooOld {
         /// Epoch seconds of the record.

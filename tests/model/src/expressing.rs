@@ -1,5 +1,5 @@
 //! Writes with an expression: the driver of [`ExpressedWrite`], and what DynamoDB does with its
-//! requests. The client's condition is that there is an item, that there is none, or nothing.
+//! requests. The client requires an item, requires that there is none, or has no condition.
 
 use std::sync::Arc;
 
