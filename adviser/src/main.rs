@@ -1,5 +1,5 @@
-//! Advice before a deployment: `advise` judges a file of writes, and `plan` calculates the needs of
-//! a hot key.
+//! Advice before a deployment: `advise` judges a file of writes or what endpoints have observed, and
+//! `plan` calculates the needs of a hot key.
 
 mod advise;
 mod plan;

@@ -24,7 +24,7 @@ mod table;
 mod upstream;
 mod write;
 
-pub use observed::{HotKey, Observed, observations};
+pub use observed::{Observed, observations};
 pub use reply::Reply;
 pub use served::Service;
 pub use server::{Server, request_id};

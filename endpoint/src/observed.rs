@@ -1,6 +1,7 @@
 //! What the endpoint sees of keys that are not armed: which of them are throttled, how many shards
 //! they would need, and what would be refused for them.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
 use std::mem;
@@ -10,13 +11,16 @@ use std::time::Duration;
 
 use aws_smithy_runtime_api::client::http::HttpConnector;
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
+use cli::observed::{HotKey, Observations};
 use http_body_util::{BodyExt, Limited};
 use metrics::counter;
 use quick_cache::sync::Cache;
+use serde_json::json;
 use sharding::CapacityScope;
 use sharding::internal::policy::rules::ScalingPolicy;
 use tokio::time::timeout;
 
+use crate::reply::Reply;
 use crate::upstream::connector;
 
 /// The largest number of keys that are counted. The cache keeps those that are written often.
@@ -39,32 +43,14 @@ struct Counts {
     refused: BTreeSet<String>,
 }
 
-/// Where an endpoint shows what it has observed, and how that text begins.
+/// Where an endpoint shows what it has observed.
 pub(crate) const PATH: &str = "/observed";
-const SHOWN: &str = "not armed";
 /// The longest that an endpoint may take to show it, and far more bytes than that has.
 const SHOWN_WITHIN: Duration = Duration::from_secs(2);
 const MAX_SHOWN_BYTES: usize = 32 * 1_024 * 1_024;
 
 /// A table with fewer partitions needs more shards, because more of them share one.
 const MANY_PARTITIONS: u32 = 1_000;
-
-/// A key that was throttled in a period, as the log and `GET /observed` report it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct HotKey {
-    /// The table.
-    pub table: String,
-    /// The partition key.
-    pub key: String,
-    /// The write units a second that its clients asked for, with those that were throttled.
-    pub write_units: f64,
-    /// The writes that were throttled because of its partition.
-    pub throttled: u64,
-    /// The shards that the policy gives these write units on a table with many partitions.
-    pub shards: u32,
-    /// Operations and parameters that its clients have used, and that are refused once it is armed.
-    pub refused: BTreeSet<String>,
-}
 
 type Keys = Cache<(String, String), Arc<Mutex<Counts>>>;
 
@@ -121,16 +107,15 @@ impl Observed {
                 let mut counts = locked(&counts);
                 let (units, throttled) =
                     (mem::take(&mut counts.units), mem::take(&mut counts.throttled));
-                let write_units = units as f64 / period.as_secs_f64();
-                let sizing =
-                    ScalingPolicy::default().shards_for(write_units, Some(MANY_PARTITIONS));
-                let shards = sizing.shards().get().max(2);
+                let rate = units as f64 / period.as_secs_f64();
+                let sizing = ScalingPolicy::default().shards_for(rate, Some(MANY_PARTITIONS));
+                let (write_units, shards) = (rate.ceil() as u64, sizing.shards().get().max(2));
                 let refused = counts.refused.clone();
                 let hot = HotKey { table, key, write_units, throttled, shards, refused };
                 (throttled > 0).then_some(hot)
             })
             .collect();
-        hot.sort_by(|one, other| other.write_units.total_cmp(&one.write_units));
+        hot.sort_by_key(|hot| Reverse(hot.write_units));
         hot.truncate(REPORTED_KEYS);
         let mut reports = locked(&self.reports);
         reports.truncate(REPORTS - 1);
@@ -138,9 +123,8 @@ impl Observed {
         hot
     }
 
-    /// The keys of the reports of the last hour, hottest first, each with its hottest period, in
-    /// lines of text.
-    pub(crate) fn shown(&self) -> String {
+    /// The keys of the reports of the last hour, hottest first, each with its hottest period.
+    pub(crate) fn of_last_hour(&self) -> Vec<HotKey> {
         let mut by_key = BTreeMap::<_, HotKey>::new();
         for hot in locked(&self.reports).iter().flatten() {
             let of_key = (hot.table.clone(), hot.key.clone());
@@ -152,40 +136,47 @@ impl Observed {
             known.refused = refused;
         }
         let mut hot: Vec<HotKey> = by_key.into_values().collect();
-        hot.sort_by(|one, other| other.write_units.total_cmp(&one.write_units));
-        if hot.is_empty() {
-            return format!("{SHOWN}: no key was throttled in the last hour\n");
-        }
-        let mut text = format!("{SHOWN}, and throttled in the last hour:\n");
-        for HotKey { table, key, write_units, shards, refused, .. } in hot {
-            text += &format!(
-                "  {table} {key:?}: {write_units:.0} write units a second, {shards} shards"
-            );
-            let refused = Vec::from_iter(refused).join(", ");
-            text += &match refused.as_str() {
-                "" => "\n".to_owned(),
-                refused => format!("; refused once it is armed: {refused}\n"),
-            };
-        }
-        text
+        hot.sort_by_key(|hot| Reverse(hot.write_units));
+        hot
+    }
+
+    /// These keys as the response of `GET /observed`.
+    pub(crate) fn shown(&self) -> Reply {
+        let line = format!("{}\n", json!(Observations { not_armed: self.of_last_hour() }));
+        Reply::of_type("application/json", &line)
     }
 }
 
-/// What an endpoint has observed, as it shows it.
+/// What an endpoint has observed in the last hour, as text.
 pub async fn observations(address: SocketAddr) -> String {
-    timeout(SHOWN_WITHIN, ask(address)).await.ok().flatten().unwrap_or_else(|| {
-        format!("no endpoint answers at {address}: nothing is known of keys that are not armed\n")
-    })
+    let Some(observed) = timeout(SHOWN_WITHIN, ask(address)).await.ok().flatten() else {
+        return format!(
+            "no endpoint answers at {address}: nothing is known of keys that are not armed\n"
+        );
+    };
+    if observed.not_armed.is_empty() {
+        return "not armed: no key was throttled in the last hour\n".to_owned();
+    }
+    let mut text = "not armed, and throttled in the last hour:\n".to_owned();
+    for hot in observed.not_armed {
+        let HotKey { table, key, write_units, shards, .. } = &hot;
+        text += &format!("  {table} {key:?}: {write_units} write units a second, {shards} shards");
+        text += &match hot.refused().as_str() {
+            "" => "\n".to_owned(),
+            refused => format!("; refused once it is armed: {refused}\n"),
+        };
+    }
+    text
 }
 
 /// `None` if no endpoint listens there, but perhaps another server.
-async fn ask(address: SocketAddr) -> Option<String> {
+async fn ask(address: SocketAddr) -> Option<Observations> {
     let mut request = HttpRequest::empty();
     request.set_uri(format!("http://{address}{PATH}")).ok()?;
     let response = connector().call(request).await.ok()?.try_into_http1x().ok()?;
     let body = Limited::new(response.into_body(), MAX_SHOWN_BYTES).collect().await.ok()?;
     let text = String::from_utf8(body.to_bytes().into()).ok()?;
-    text.starts_with(SHOWN).then_some(text)
+    Observations::of_line(&text).ok()
 }
 
 fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -207,11 +198,11 @@ mod tests {
             }
             assert_eq!(observed.take(Duration::from_secs(1)).len(), 1);
         }
-        let keys = "  t \"hot\": 5000 write units a second, 9 shards\n";
-        assert_eq!(observed.shown(), format!("{SHOWN}, and throttled in the last hour:\n{keys}"));
+        let [hot] = &observed.of_last_hour()[..] else { panic!("{observed:?}") };
+        assert_eq!((hot.key.as_str(), hot.write_units, hot.shards), ("hot", 5_000, 9));
         for _ in 0..REPORTS {
             assert!(observed.take(Duration::from_secs(1)).is_empty(), "a new period");
         }
-        assert!(observed.shown().contains("no key"), "an hour later");
+        assert!(observed.of_last_hour().is_empty(), "an hour later");
     }
 }

@@ -38,9 +38,13 @@ impl Reply {
     }
 
     pub(crate) fn text(status: StatusCode, text: &str) -> Self {
-        let headers =
-            HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("text/plain"))]);
-        Self { status, headers, body: Bytes::copy_from_slice(text.as_bytes()) }
+        Self { status, ..Self::of_type("text/plain", text) }
+    }
+
+    /// A response with a text of this media type.
+    pub(crate) fn of_type(media_type: &'static str, text: &str) -> Self {
+        let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(media_type))]);
+        Self { status: StatusCode::OK, headers, body: Bytes::copy_from_slice(text.as_bytes()) }
     }
 
     pub(crate) fn with_body(mut self, body: &Value) -> Self {

@@ -4,11 +4,13 @@
 //! distribute your workload in DynamoDB",
 //! <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/bp-partition-key-design.html>).
 //! This command measures both for the user's own data. It reads the file twice in bounded memory.
-//! The first pass counts the keys. The second pass finds the peaks of the hottest keys.
+//! The first pass counts the keys. The second pass finds the peaks of the hottest keys. Of what an
+//! endpoint has observed, it advises on the keys that were throttled.
 
 mod advice;
 mod counts;
 mod moments;
+mod observed;
 mod over_time;
 mod passes;
 mod picture;
@@ -31,12 +33,22 @@ use passes::Bounds;
 use picture::render_svg;
 use source::Source;
 
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct AdviseOptions {
     /// File of writes, a JSON object in each line; plain or gzip; '-' for standard input
-    pub(crate) file: PathBuf,
+    file: PathBuf,
+    #[command(flatten)]
+    writes: Option<WriteOptions>,
+    /// The file has what endpoints have observed: a line for each `GET /observed`
+    #[arg(long, conflicts_with = "WriteOptions")]
+    observed: bool,
+}
+
+/// How to read writes, and whether to draw them.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct WriteOptions {
     /// Field that holds the partition key
-    #[arg(long, value_name = "FIELD")]
+    #[arg(long, value_name = "FIELD", required_unless_present = "observed")]
     pub(crate) partition_key: String,
     /// Field that holds the time of the write: epoch seconds or milliseconds, or RFC 3339. Enables
     /// the search for peaks
@@ -51,17 +63,20 @@ pub(crate) struct AdviseOptions {
 }
 
 #[cfg(test)]
-impl AdviseOptions {
-    fn of(file: PathBuf, partition_key: String) -> Self {
-        Self { file, partition_key, ..Self::default() }
+impl WriteOptions {
+    fn of(partition_key: &str) -> Self {
+        Self { partition_key: partition_key.to_owned(), ..Self::default() }
     }
 }
 
-/// Reads the file, judges its partition key, and reports the advice. Draws the picture, if it is
-/// asked for.
+/// Reads the file, and reports the advice. Draws the picture, if it is asked for.
 pub(crate) fn report(options: &AdviseOptions) -> Result<Report, Box<dyn Error>> {
-    let advice = advise(options, &Bounds::default())?;
-    if let Some(path) = &options.svg {
+    let source = Source::open(&options.file)?;
+    let Some(writes) = options.writes.as_ref().filter(|_| !options.observed) else {
+        return Ok(observed::report(&observed::observed(&source)?));
+    };
+    let advice = advise(&source, writes, &Bounds::default())?;
+    if let Some(path) = &writes.svg {
         render_svg(&advice, path)?;
     }
     Ok(advice.report())
@@ -69,14 +84,17 @@ pub(crate) fn report(options: &AdviseOptions) -> Result<Report, Box<dyn Error>> 
 
 /// Reads the file and judges its partition key. Fails if the file cannot be read, has an invalid
 /// line, or has no item.
-fn advise(options: &AdviseOptions, bounds: &Bounds) -> Result<Advice, Box<dyn Error>> {
-    let source = Source::open(&options.file)?;
-    let totals = passes::count(&source, options, bounds)?;
+fn advise(
+    source: &Source,
+    options: &WriteOptions,
+    bounds: &Bounds,
+) -> Result<Advice, Box<dyn Error>> {
+    let totals = passes::count(source, options, bounds)?;
     if totals.items == 0 {
         return Err(format!("{}: the file has no item", source.path.display()).into());
     }
-    let (keys, rates) = passes::analyze_hottest(&source, options, bounds, &totals)?;
-    Ok(advice::advice(&source, totals, &keys, rates.as_ref()))
+    let (keys, rates) = passes::analyze_hottest(source, options, bounds, &totals)?;
+    Ok(advice::advice(source, totals, &keys, rates.as_ref()))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::AdviseOptions;
+use super::WriteOptions;
 use super::counts::{Count, KeyCounts, Ranking};
 use super::moments::{Momentary, Moments};
 use super::seconds::{KeyNumber, Rates, SecondCounts, Series};
@@ -44,7 +44,7 @@ pub(super) struct Totals {
 /// Counts the keys. Fails at the first invalid line.
 pub(super) fn count(
     source: &Source,
-    options: &AdviseOptions,
+    options: &WriteOptions,
     bounds: &Bounds,
 ) -> Result<Totals, RecordsError> {
     let mut counts = KeyCounts::new(bounds.keys);
@@ -72,7 +72,7 @@ type Keys = Vec<(String, Count)>;
 /// of each key.
 pub(super) fn analyze_hottest(
     source: &Source,
-    options: &AdviseOptions,
+    options: &WriteOptions,
     bounds: &Bounds,
     totals: &Totals,
 ) -> Result<(Keys, Option<Rates>), RecordsError> {
@@ -104,7 +104,7 @@ pub(super) fn analyze_hottest(
 fn each(
     source: &Source,
     activity: &str,
-    options: &AdviseOptions,
+    options: &WriteOptions,
     most: u64,
     mut take: impl FnMut(Write),
 ) -> Result<(), RecordsError> {

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use serde_json::json;
 
 use super::verdict::Uniformity;
 use super::*;
@@ -15,19 +16,21 @@ fn file(content: &str) -> tempfile::NamedTempFile {
     file
 }
 
-fn audit_log() -> AdviseOptions {
+/// The advice for the audit log in memory of these bounds.
+fn audit_log(bounds: &Bounds) -> Advice {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/audit-log.jsonl.gz");
-    AdviseOptions { time: Some("time".into()), ..AdviseOptions::of(path, "path".into()) }
+    let options = WriteOptions { time: Some("time".into()), ..WriteOptions::of("path") };
+    super::advise(&Source::open(&path).unwrap(), &options, bounds).unwrap()
 }
 
-fn advise(options: &AdviseOptions) -> Advice {
-    super::advise(options, &Bounds::default()).unwrap()
+fn advise(file: &Path, options: &WriteOptions) -> Advice {
+    super::advise(&Source::open(file).unwrap(), options, &Bounds::default()).unwrap()
 }
 
 /// The expected numbers were counted by another program.
 #[test]
 fn the_audit_log_is_counted_exactly() {
-    let advice = advise(&audit_log());
+    let advice = audit_log(&Bounds::default());
     assert_eq!((advice.totals.items, advice.totals.units), (61_299, 61_299));
     let hottest = advice.hottest_keys.iter().map(|key| (key.partition_key.as_str(), key.items));
     let expected = [("Cargo.lock", 3_952), ("Cargo.toml", 3_595), ("package.json", 3_491)];
@@ -51,8 +54,7 @@ fn the_audit_log_is_counted_exactly() {
 #[test]
 fn in_little_memory_the_audit_logs_hottest_keys_stay_exact() {
     let bounds = Bounds { keys: 20_000, followed: 50, seconds: 1_000 };
-    let advice = super::advise(&audit_log(), &bounds).unwrap();
-    let again = super::advise(&audit_log(), &bounds).unwrap();
+    let (advice, again) = (audit_log(&bounds), audit_log(&bounds));
     assert_eq!(advice.report().to_string(), again.report().to_string());
     let ranking = &advice.totals.ranking;
     assert!(!ranking.is_exact && (100..=5_301).contains(&ranking.distinct), "{ranking:?}");
@@ -77,11 +79,8 @@ fn a_key_that_exceeds_its_partition_is_reported_with_its_shards() {
         }
     }
     let log = file(&lines);
-    let advice = advise(&AdviseOptions {
-        time: Some("at".into()),
-        size: Some("bytes".into()),
-        ..AdviseOptions::of(log.path().to_owned(), "device".into())
-    });
+    let (time, size) = (Some("at".into()), Some("bytes".into()));
+    let advice = advise(log.path(), &WriteOptions { time, size, ..WriteOptions::of("device") });
     assert_eq!((advice.totals.items, advice.totals.units), (9_000, 13_500));
     let overloads = &advice.over_time.as_ref().unwrap().overloads;
     let [overload] = overloads.as_slice() else { panic!("{advice:?}") };
@@ -102,12 +101,8 @@ fn log(writes: u64, bytes: u64, mut key: impl FnMut(u64) -> u64) -> Advice {
     let line =
         |i: u64| format!("{{\"k\":{},\"t\":{},\"n\":{bytes}}}\n", key(i), 1_700_000_000 + i / 10);
     let log = file(&(0..writes).map(line).collect::<String>());
-    let options = AdviseOptions {
-        time: Some("t".into()),
-        size: Some("n".into()),
-        ..AdviseOptions::of(log.path().into(), "k".into())
-    };
-    advise(&options)
+    let (time, size) = (Some("t".into()), Some("n".into()));
+    advise(log.path(), &WriteOptions { time, size, ..WriteOptions::of("k") })
 }
 
 #[test]
@@ -138,8 +133,11 @@ fn the_verdict_does_not_depend_on_the_size_of_the_items() {
 
 #[test]
 fn a_file_without_an_item_or_that_is_missing_is_an_error() {
-    let error =
-        |path: &Path| report(&AdviseOptions::of(path.into(), "k".into())).unwrap_err().to_string();
+    let error = |path: &Path| {
+        let writes = Some(WriteOptions::of("k"));
+        let options = AdviseOptions { file: path.into(), writes, observed: false };
+        report(&options).unwrap_err().to_string()
+    };
     for content in ["", "\n \n"] {
         let file = file(content);
         let expected = format!("{}: the file has no item", file.path().display());
@@ -155,13 +153,46 @@ fn the_picture_names_keys_of_any_kind() {
         .map(|i| format!("{{\"k\":\"<{}&\\u001b\\\"\u{fffe}\u{202e}\",\"t\":{i}}}\n", i % 7))
         .collect();
     let log = file(&lines);
-    let options = AdviseOptions {
-        time: Some("t".into()),
-        ..AdviseOptions::of(log.path().into(), "k".into())
-    };
+    let options = WriteOptions { time: Some("t".into()), ..WriteOptions::of("k") };
     let svg = tempfile::NamedTempFile::new().unwrap();
-    render_svg(&advise(&options), svg.path()).unwrap();
+    render_svg(&advise(log.path(), &options), svg.path()).unwrap();
     let drawn = std::fs::read_to_string(svg.path()).unwrap();
     assert!(drawn.contains("&lt;3&amp;\\u{1b}"));
     assert!(!drawn.contains(['\u{1b}', '\u{fffe}', '\u{202e}']));
+}
+
+fn observed(lines: &str) -> String {
+    let file = file(lines);
+    let options = AdviseOptions { file: file.path().into(), writes: None, observed: true };
+    report(&options).map_or_else(|error| error.to_string(), |report| report.to_string())
+}
+
+#[test]
+fn what_two_endpoints_have_observed_of_a_key_is_added() {
+    let key = |key: &str, units: u64, refused: &[&str]| json!({"table": "orders", "key": key, "write_units": units, "throttled": 3, "shards": 9, "refused": refused});
+    let first = json!({ "not_armed": [key("warm", 1_500, &[]), key("hot", 1_200, &["Expected"])] });
+    let second = json!({ "not_armed": [key("hot", 800, &[])] });
+    let text = observed(&format!("{first}\n{second}\n"));
+    let verdict = "verdict     bad: 2 keys had throttled writes because of a partition, the hottest, \"hot\" of orders, \
+                   at 2,000 write units a second\n";
+    assert!(text.starts_with(verdict), "{text}");
+    let by_policy = crate::plan::unlimited_shards(2_000);
+    let row = ["hot", "orders", "2,000", "6", "2", &by_policy.to_string()];
+    let is_row = |line: &str| line.split(['|', ' ']).filter(|cell| !cell.is_empty()).eq(row);
+    assert!(text.lines().any(is_row), "{text}");
+    for part in ["plan --write-rate 2000", "Before you arm \"hot\" of orders, replace Expected."] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("arm \"warm\""), "nothing of it is refused: {text}");
+}
+
+#[test]
+fn only_an_endpoint_that_answered_can_have_seen_no_hot_key() {
+    let good = "verdict     good: no key was throttled";
+    assert!(observed("{\"not_armed\":[]}\n").starts_with(good));
+    assert!(observed("").ends_with(": no endpoint's line is in it"));
+    let error = observed("\n{\"not_armed\":[{\"table\":\"orders\"}]}\n");
+    assert!(
+        error.contains(", line 2: it is not what an endpoint has observed: missing field `key`")
+    );
 }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use sharding::internal::write_units;
 use sharding::{MAX_ITEM_BYTES, PartitionKey};
 
-use super::AdviseOptions;
+use super::WriteOptions;
 use super::shown::shortened;
 use super::time::epoch_second;
 
@@ -18,7 +18,7 @@ pub(super) struct Write {
 
 impl Write {
     /// Reads the fields that the options name from a line.
-    pub(super) fn of(line: &str, options: &AdviseOptions) -> Result<Self, String> {
+    pub(super) fn of(line: &str, options: &WriteOptions) -> Result<Self, String> {
         let object = object(line)?;
         let partition_key = parsed(&object, &options.partition_key, |text| {
             PartitionKey::new(text).map_err(|error| error.to_string())
@@ -59,9 +59,9 @@ fn parsed<T>(
 mod tests {
     use super::*;
 
-    fn options(size: &str) -> AdviseOptions {
+    fn options(size: &str) -> WriteOptions {
         let (time, size) = (Some("t".into()), Some(size.into()));
-        AdviseOptions { time, size, ..AdviseOptions::of("f".into(), "k".into()) }
+        WriteOptions { time, size, ..WriteOptions::of("k") }
     }
 
     #[test]
@@ -77,7 +77,7 @@ mod tests {
             let line = r#"{"k":"a","t":7,"n":1,"x":""}"#;
             line.replace(r#""""#, &format!("\"{}\"", "x".repeat(bytes - line.len())))
         };
-        let by_line = AdviseOptions::of("f".into(), "k".into());
+        let by_line = WriteOptions::of("k");
         assert_eq!(Write::of(&long(409_600), &by_line).unwrap().units, 400);
         let error = Write::of(&long(2_000_000), &by_line).unwrap_err();
         assert!(error.contains("it has 2000000 bytes") && error.contains("--size"), "{error}");

@@ -38,7 +38,7 @@ async fn a_throttled_key_is_shown_with_what_would_be_refused() {
 
     let hot = world.service.observed().take(Duration::from_secs(1));
     let [hot] = &hot[..] else { panic!("{hot:?}") };
-    assert_eq!((hot.key.as_str(), hot.write_units), ("hot", 963.0));
+    assert_eq!((hot.key.as_str(), hot.write_units), ("hot", 963));
     assert!(hot.refused.iter().eq(["Expected", "TransactWriteItems"]), "{:?}", hot.refused);
     let line = "  orders \"hot\": 963 write units a second, 2 shards; refused once it is armed: \
                 Expected, TransactWriteItems\n";
