@@ -23,7 +23,7 @@ from functools import partial
 
 import click
 import documentation
-from expect import Wrong, run
+from expect import Report, Wrong, run
 from samcli.cli.main import cli as sam
 
 ROOT = documentation.ROOT
@@ -136,23 +136,19 @@ def check(document, parsers, counts):
 
 
 def main():
-    failed, counts, parsers = 0, collections.Counter(), {"sam": by_sam}
+    report, counts, parsers = Report(), collections.Counter(), {"sam": by_sam}
     for program in sys.argv[1:]:
         parsers["aws"] = partial(by_aws, os.path.abspath(program))
     for name, parse in parsers.items():
-        if not parse([name, *BROKEN[name].split()]):
-            failed += 1
-            print(f"WRONG {name} accepts {BROKEN[name]}", flush=True)
-    for document in documentation.documents():
-        for wrong in check(document, parsers, counts):
-            failed += 1
-            print(f"WRONG {os.path.relpath(document, ROOT)}: {wrong}", flush=True)
+        report.check(f"{name} refuses {BROKEN[name]}", parse([name, *BROKEN[name].split()]))
+    for document in documentation.DOCUMENTS:
+        report.none(os.path.relpath(document, ROOT), "\n".join(check(document, parsers, counts)))
     for name, count in counts.items():
-        print(f"{count} commands accepted by {name}")
+        report.note(f"{count} commands accepted by {name}")
     if "aws" not in parsers:
-        print("not parsed by the AWS CLI 2: its package has a program for Linux on x86_64 only")
-    print(f"{failed} wrong")
-    return 1 if failed or not counts else 0
+        report.note("not parsed by the AWS CLI 2: its package has a program for Linux on x86_64 only")
+    report.check("commands were parsed", counts)
+    return report.end()
 
 
 if __name__ == "__main__":

@@ -35,9 +35,10 @@ import threading
 import time
 import urllib.parse
 
-from expect import Wrong
+from expect import Report, Wrong
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), ROOT / "shared/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PATIENCE = 240  # seconds for one command
 START = 30  # and for the local edition to listen
 # Nothing here may reach an AWS account, whatever the caller has configured.
@@ -133,10 +134,6 @@ def copy_project(folder):
         if entry.name not in ("docs", "target", ".git", ".tools", ".aws-sam"):
             (folder / entry.name).symlink_to(entry)
     shutil.copytree(ROOT / "docs", folder / "docs")
-
-
-def documents():
-    return [*sorted(ROOT.glob("*.md")), ROOT / "shared/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 class Shell:
@@ -263,17 +260,14 @@ def compare(shown, printed):
 
 
 def indented(text):
-    return "\n".join("    | " + line for line in text.rstrip("\n").split("\n"))
-
-
-def anchor_of(heading):
-    """Returns the anchor of a heading, as GitHub forms it."""
-    text = re.sub(r"[`*]|\[|\]\([^)]*\)", "", heading).strip().lower()
-    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+    return textwrap.indent(text.rstrip("\n"), "    | ", lambda line: True)
 
 
 def anchors_of(text):
-    return {anchor_of(heading) for heading in re.findall(r"^#+ (.*)$", prose_of(text), re.M)}
+    """Returns the anchors of the headings, as GitHub forms them."""
+    headings = re.findall(r"^#+ (.*)$", prose_of(text), re.M)
+    texts = (re.sub(r"[`*]|\[|\]\([^)]*\)", "", heading).strip().lower() for heading in headings)
+    return {re.sub(r"[^\w\- ]", "", text).replace(" ", "-") for text in texts}
 
 
 def broken_links(document, text):
@@ -317,34 +311,26 @@ def check(document, binary, counts):
                 elif mark["reason"]:
                     counts[f"not run: {mark['reason']}"] += 1
                 else:
-                    counts["run"] += 1
+                    counts["commands run"] += 1
                     printed = shell.execute(command, mark["status"] or "0")
                     if shown is not None and not mark["vary"]:
                         compare(shown, printed)
-                        counts["compared"] += 1
+                        counts["outputs compared"] += 1
             except Wrong as wrong:
                 yield f"the block of line {block.line}: {command}\n  {wrong}"
 
 
 def main():
     binary = str(pathlib.Path(sys.argv[1]).resolve())
-    given = [pathlib.Path(each).resolve() for each in sys.argv[2:]] or documents()
-    failed, total = 0, collections.Counter()
+    given = [pathlib.Path(each).resolve() for each in sys.argv[2:]] or DOCUMENTS
+    report, counts = Report(), collections.Counter()
     for document in given:
-        counts, began = collections.Counter(), time.monotonic()
-        for wrong in check(document, binary, counts):
-            failed += 1
-            print(f"WRONG {os.path.relpath(document, ROOT)}: {wrong}", flush=True)
-        if counts and is_run(document):
-            took = time.monotonic() - began
-            print(f"{os.path.relpath(document, ROOT)}: {counts['run']} commands run in {took:.0f} s", flush=True)
-        total += counts
-    print(f"{total['run']} commands were run, the output of {total['compared']} compared")
-    for reason, count in sorted(total.items()):
-        if reason not in ("run", "compared"):
-            print(f"{count} {reason}")
-    print(f"{failed} wrong")
-    return 1 if failed or (any(map(is_run, given)) and not total["run"]) else 0
+        report.none(os.path.relpath(document, ROOT), "\n".join(check(document, binary, counts)))
+    if any(map(is_run, given)):
+        report.check("commands were run", counts["commands run"])
+    for what, count in sorted(counts.items()):
+        report.note(f"{count} {what}")
+    return report.end()
 
 
 if __name__ == "__main__":
