@@ -32,6 +32,11 @@ class Templates:
         }
         self.allowed = self.nested["CheckedSettings"]["Parameters"]
 
+    def setting(self, name):
+        """Returns what a parameter or setting allows, and its values."""
+        body = self.parameters.get(name) or self.allowed.get(name, {})
+        return body, self.settings.get(name, {"": body.get("Default", "")}).values()
+
 
 def tables_of(document):
     """Returns the rows of the tables beneath each heading of the second level."""
@@ -60,6 +65,17 @@ def allowed_by(parameter):
         return f"{least} or more" if most is None else f"{least} to {most}"
     description = parameter["ConstraintDescription"]
     return description.removeprefix("must be ").removeprefix("must ").rstrip(".")
+
+
+def refused(parameter, used, allowed):
+    """Returns the values that a setting allows or has, and that its variable does not allow."""
+    values = {*used, *parameter.get("AllowedValues", ())}
+    if span := re.search(r"(0, or )?a whole number from (\d+) to (\d+)$", allowed):
+        if "MinValue" in parameter:
+            values |= {parameter["MinValue"], parameter.get("MaxValue", 10**12)}
+        return {n for n in map(int, values) if not int(span[2]) <= n <= int(span[3]) and (n or not span[1])}
+    named = re.split(", | or ", allowed)
+    return set() if " " in "".join(named) else values.difference(named)
 
 
 def variables(program):
@@ -124,6 +140,9 @@ def findings(program):
         rows = documented.get(heading, [])
         faults = list(compare(wanted, [[*cells, meaning] for *cells, _, meaning in rows]))
         faults += [f"{row[0]} is set by {row[-2]}, which does not exist" for row in rows if row[-2] not in known]
+        for name, _, allowed, by, _ in rows:
+            wrong = refused(*templates.setting(by.strip("`")), allowed)
+            faults += [f"{name} does not allow {value}, and {by} does" for value in wrong]
         yield f"{document.name}, {heading}", len(wanted), faults
     parameters = templates.parameters.items()
     others = {
