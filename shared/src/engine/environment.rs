@@ -13,6 +13,10 @@ use tokio::time::{Instant, sleep};
 use crate::engine::{Deadline, locked};
 use crate::protocol::view::{DRIFT_MARGIN, MAX_LEASE, Moment};
 
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// The source of a table's time.
 pub trait Clock: Debug + Send + Sync + 'static {
     /// The present instant.

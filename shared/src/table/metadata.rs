@@ -339,16 +339,6 @@ impl Tables {
         };
         self.change_metadata(key.as_str(), condition.setting(stored)).await
     }
-
-    /// Changes an item if the condition holds. [`TableError::ConditionFailed`] if it does not.
-    pub(super) async fn change_metadata(
-        &self,
-        key: &str,
-        change: Expression,
-    ) -> Result<(), TableError> {
-        let update = self.update(Table::Metadata, self.metadata_key(key), change);
-        self.ask(Table::Metadata, update.send()).await.map(drop)
-    }
 }
 
 #[cfg(test)]

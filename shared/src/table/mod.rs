@@ -112,6 +112,13 @@ impl Tables {
         self.get_item(Table::Metadata, self.metadata_key(key), true).await
     }
 
+    /// Changes an item of the metadata table if the condition holds.
+    /// [`TableError::ConditionFailed`] if it does not.
+    async fn change_metadata(&self, key: &str, change: Expression) -> Result<(), TableError> {
+        let update = self.update(Table::Metadata, self.metadata_key(key), change);
+        self.ask(Table::Metadata, update.send()).await.map(drop)
+    }
+
     fn metadata_key(&self, key: &str) -> SdkItem {
         HashMap::from([(self.config.partition_key_name.clone(), AttributeValue::S(key.to_owned()))])
     }

@@ -240,6 +240,15 @@ impl Inner {
 }
 
 impl KeyJob<'_> {
+    /// The table's warm throughput, from the key's page of the directory.
+    pub(crate) fn warm(&self) -> Option<WarmThroughput> {
+        self.inner.known_page(self.digest())?.known()?.warm
+    }
+
+    pub(crate) fn partitions(&self) -> Option<u32> {
+        self.warm().map(WarmThroughput::partitions)
+    }
+
     /// Where the copies of an item may be.
     pub fn places(&self, sort_key: &SortKey, view: &View) -> Places {
         let home = self.inner.config.placement.homes(self.key, sort_key);

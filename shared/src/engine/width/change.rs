@@ -9,10 +9,11 @@ use metrics::{counter, histogram};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use crate::engine::Maintenance;
+use crate::engine::environment::millis;
 use crate::engine::job::KeyJob;
 use crate::engine::views::keys::{CHANGE_TIMEOUT, Record};
 use crate::engine::width::{
-    MAX_SHORTAGE_PERIOD, ScaleOutcome, ScalingEvent, ScalingReason, ScalingStep, millis,
+    MAX_SHORTAGE_PERIOD, ScaleOutcome, ScalingEvent, ScalingReason, ScalingStep,
 };
 use crate::policy::decision::ScalingDecision;
 use crate::protocol::growth::GrowthRecord;
@@ -50,7 +51,7 @@ impl Maintenance {
         // It has the table's warm throughput. This process's value may be hours old, or missing.
         job.view_from_now().await?;
         let record = job.record_from_now().await?;
-        let partitions = warm.map(WarmThroughput::partitions).or(job.partitions());
+        let partitions = warm.map(WarmThroughput::partitions).or_else(|| job.partitions());
         let now = inner.environment.now().epoch_seconds();
         let decision = policy.decide_reported(&record.metadata, partitions, now);
         Ok(ReportedKey { job, record, decision, partitions })

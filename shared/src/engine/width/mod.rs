@@ -11,7 +11,7 @@ use tokio::sync::broadcast;
 use tokio::time::{Instant, sleep};
 
 use crate::config::width_history::WidthHistory;
-use crate::engine::environment::Backoff;
+use crate::engine::environment::{Backoff, millis};
 use crate::engine::job::KeyJob;
 use crate::engine::views::keys::{CHANGE_TIMEOUT, Quiet};
 use crate::engine::{Deadline, Maintenance};
@@ -249,10 +249,6 @@ impl Maintenance {
     }
 }
 
-pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
 impl KeyJob<'_> {
     /// Starts to relieve a throttled key in the background, unless this instance is doing so
     /// already.
@@ -378,15 +374,6 @@ impl KeyJob<'_> {
     fn is_out_of_date(&self, seen: Seen, at: Moment) -> bool {
         let is_late = self.inner.environment.now().since(at).is_none_or(|age| age > RECHECK_PERIOD);
         is_late || self.partitions() != seen.partitions
-    }
-
-    fn partitions(&self) -> Option<u32> {
-        self.warm().map(WarmThroughput::partitions)
-    }
-
-    /// The table's warm throughput, from the key's page of the directory.
-    fn warm(&self) -> Option<WarmThroughput> {
-        self.inner.known_page(self.digest())?.known()?.warm
     }
 
     fn be_quiet(&self, until: u64, is_short: bool) {

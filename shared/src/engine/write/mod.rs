@@ -127,7 +127,7 @@ impl TableEngine {
         };
         let job = self.begin_write(&item.partition_key, Writes::Items, deadline).await?;
         let attempts = Attempts::new(job, &item.sort_key, Input::put(item));
-        Ok(WriteRun::new(attempts, Kind::Create(Some(write_id))).run().await?.0)
+        Ok(WriteRun::run(attempts, Kind::Create(Some(write_id))).await?.0)
     }
 
     /// [`put`](Self::put), if the conditions hold for the stored item.
@@ -220,7 +220,7 @@ impl TableEngine {
             }
             Some(_) | None => Kind::Replace(update),
         };
-        WriteRun::new(Attempts::new(job, sort_key, input), kind).run().await
+        WriteRun::run(Attempts::new(job, sort_key, input), kind).await
     }
 
     /// Begins a write in a table of these writes: it accepts this process, and the key is armed.
@@ -255,7 +255,7 @@ impl TableEngine {
         match writes {
             Writes::Items => {
                 let kind = if once { Kind::Create(None) } else { Kind::Put };
-                Ok(WriteRun::new(attempts, kind).run().await?.0)
+                Ok(WriteRun::run(attempts, kind).await?.0)
             }
             Writes::Appends => AppendRun::new(attempts, once).run().await,
         }

@@ -39,20 +39,20 @@ pub(super) struct WriteRun<'a> {
 }
 
 impl<'a> WriteRun<'a> {
-    pub(super) fn new(attempts: Attempts<'a>, kind: Kind) -> Self {
-        let write = Write::new(kind, attempts.job.waits(), attempts.job.tie_breaker());
-        Self { attempts, write }
-    }
-
-    /// Carries the write out. Returns its input, too, with what became of it.
-    pub(super) fn run(mut self) -> BoxFuture<'a, Result<(Written, Input<'a>), WriteError>> {
+    /// Carries a write out. Returns its input, too, with what became of it.
+    pub(super) fn run(
+        attempts: Attempts<'a>,
+        kind: Kind,
+    ) -> BoxFuture<'a, Result<(Written, Input<'a>), WriteError>> {
         Box::pin(async move {
-            let end = self.steps().await;
+            let write = Write::new(kind, attempts.job.waits(), attempts.job.tie_breaker());
+            let mut run = Self { attempts, write };
+            let end = run.steps().await;
             // It may have been applied, and no newer view has confirmed it.
-            self.attempts.job.in_doubt |= end.is_err() && self.write.is_over();
-            self.attempts.version = self.write.stored;
-            let written = self.attempts.end(end).await?;
-            Ok((written, self.attempts.input))
+            run.attempts.job.in_doubt |= end.is_err() && run.write.is_over();
+            run.attempts.version = run.write.stored;
+            let written = run.attempts.end(end).await?;
+            Ok((written, run.attempts.input))
         })
     }
 
