@@ -3,7 +3,6 @@
 //! The patterns are in the table item, with the settings that all processes must share. So reading
 //! them again also compares those, at least once a minute. [docs/protocol.md, Armed keys]
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use futures_util::future::BoxFuture;
@@ -24,10 +23,7 @@ use crate::protocol::view::{Moment, View};
 use crate::table::error::TableError;
 use crate::table::tables::ArmingObstacle;
 use crate::table::{ATTEMPT_TIMEOUT, TableItem};
-use crate::values::key::{PartitionKey, ShardKeys, SortKey};
-
-/// The largest number of items that an instance remembers to have written.
-pub(super) const MAX_WRITTEN_ITEMS: usize = 10_000;
+use crate::values::key::PartitionKey;
 
 /// The table's patterns of armed keys, under their lease.
 #[derive(Debug, Clone)]
@@ -219,35 +215,6 @@ impl KeyJob<'_> {
             let layout = Layout::unlisted(inner.config.adopt_shards);
             Arc::new(View { layout, asked_at: view.asked_at })
         }))
-    }
-
-    /// Whether the key was armed when the table was empty, so that every item without a version is
-    /// another program's.
-    fn is_ours_from_the_beginning(&self) -> bool {
-        let known = self.inner.arming.known();
-        known.is_some_and(|view| view.armed.counts_since(self.key) == Some(0))
-    }
-
-    fn item(&self, sort_key: &SortKey) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        (self.key, sort_key).hash(&mut hasher);
-        hasher.finish()
-    }
-
-    pub(crate) fn note_written(&self, sort_key: &SortKey) {
-        if !self.is_ours_from_the_beginning() {
-            self.inner.written.insert(self.item(sort_key), ());
-        }
-    }
-
-    /// Counts an item without a version if another program has stored it in the place of one that
-    /// the product has written. A read that may lag may show what was there before.
-    pub(crate) fn note_plain(&self, sort_key: &SortKey, consistent: bool) {
-        let is_key_first = self.inner.config.shard_keys == ShardKeys::KeyFirst;
-        let was_written = || consistent && self.inner.written.get(&self.item(sort_key)).is_some();
-        if is_key_first && (self.is_ours_from_the_beginning() || was_written()) {
-            metrics::counter!("ShardingForeignItems").increment(1);
-        }
     }
 
     /// `None` if the key is armed: a pattern counts, or the directory lists it. Otherwise the epoch

@@ -8,6 +8,7 @@ pub(crate) mod disarming;
 pub(crate) mod drain;
 pub(crate) mod environment;
 pub(crate) mod error;
+mod foreign;
 pub(crate) mod job;
 pub(crate) mod read;
 pub(crate) mod survey;
@@ -88,7 +89,7 @@ impl TableEngine {
             pages: RwLock::default(),
             arming: Arming::default(),
             keys: Cache::new(keys::MAX_REMEMBERED_KEYS),
-            written: Cache::new(arming::MAX_WRITTEN_ITEMS),
+            written: Cache::new(foreign::MAX_WRITTEN_ITEMS),
             background: TaskTracker::new(),
             scaling_events: broadcast::Sender::new(width::MAX_KEPT_EVENTS),
         };
