@@ -41,11 +41,11 @@ impl ScalingActors {
 }
 
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a throttled write is repeated. An instance of Lambda serves one request at a time, so
-/// a write that waits for a full partition keeps others from partitions with room.
+/// How long a throttled write is repeated. An instance of Lambda serves one request at a time, so a
+/// write that waits for a full partition delays others.
 const THROTTLED_RETRY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The settings of one sharded table. All processes of a table use the same values, except for
+/// The settings of one sharded table. All its processes use the same, except for
 /// [`timeout`](Self::timeout) and [`throttled_for`](Self::throttled_for).
 ///
 /// The names in capitals are the variables that [`from_variables`](Self::from_variables) reads.
@@ -65,11 +65,10 @@ const THROTTLED_RETRY_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct TableConfig {
-    /// `TABLE_NAME`: the main table, by name or ARN. Its partition key is a string, and it has a
-    /// sort key.
+    /// `TABLE_NAME`: the main table, by name or ARN. It has a string partition key and a sort key.
     pub table_name: String,
-    /// `METADATA_TABLE_NAME`: the table with the state of each key that has grown. Its partition
-    /// key is a string, and it has no sort key.
+    /// `METADATA_TABLE_NAME`: the table with the state of each key that has grown. It has a string
+    /// partition key and no sort key.
     pub metadata_table_name: String,
     /// `PARTITION_KEY_NAME`: the partition-key attribute of both tables. Default `partition_key`.
     pub partition_key_name: String,
@@ -81,8 +80,8 @@ pub struct TableConfig {
     pub placement: Placement,
     /// The timeout of a request that sets no timeout or deadline. Default 5 s.
     pub timeout: Duration,
-    /// How long a write is repeated after its first throttle. Then it fails as throttled, and had
-    /// no effect. Default 2 s.
+    /// How long a write is repeated after its first throttle, before it fails without effect.
+    /// Default 2 s.
     pub throttled_for: Duration,
     /// `SHARD_SEPARATOR`, for a table with `ADOPT_SHARDS`.
     #[doc(hidden)]
@@ -94,20 +93,19 @@ pub struct TableConfig {
     /// `LEASE_MS`: how long reads, writes and moves may use a view; at most [`MAX_LEASE`].
     pub lease: Duration,
     #[doc(hidden)]
-    /// How long writes of an append-only table, and moves of a drain there, may use a view. A value
-    /// above [`APPEND_LEASE`] counts as that. Set a lower value only together with a shorter
-    /// [`drain`](Self::drain), and in every process that writes to the table: no function reads it
-    /// from a variable.
+    /// How long writes of an append-only table, and moves of a drain there, may use a view; at most
+    /// [`APPEND_LEASE`]. Set a lower value only together with a shorter [`drain`](Self::drain), and
+    /// in every process that writes to the table: no function reads it from a variable.
     pub append_lease: Duration,
     /// `WRITES`. Default `items`.
     pub writes: Writes,
-    /// `REGISTER_KEYS`: the first write of a key creates its metadata item. The product does not
-    /// need it: a key without one has never grown.
+    /// `REGISTER_KEYS`: the first write of a key creates its metadata item. Not needed: a key
+    /// without one has never grown.
     pub register_keys: bool,
     /// `SCALING`. Default `both`.
     #[doc(hidden)]
     pub scaling: ScalingActors,
-    /// `READ_REPLICAS`: indexes with the table's own keys and all attributes. They share eventually
+    /// `READ_REPLICAS`: indexes with the table's own keys and all attributes, for eventually
     /// consistent page queries.
     pub read_replicas: Vec<String>,
     /// The pace and the waits of shrinking and settling.
@@ -118,14 +116,14 @@ pub struct TableConfig {
     pub ttl_attribute: Option<String>,
     #[doc(hidden)]
     /// `LET_EXPIRE_SECONDS`: a drain waits for items that expire within this time instead of moving
-    /// them. It has no effect without a time-to-live attribute.
+    /// them. Needs a time-to-live attribute.
     pub let_expire: Duration,
     #[doc(hidden)]
     /// How long a process relies on the patterns of armed keys; at most [`PATTERN_LEASE`].
     pub pattern_lease: Duration,
     #[doc(hidden)]
-    /// `ADOPT_SHARDS`, not 0: the number of shards of a key without metadata, for tables that had a
-    /// fixed number before. Then every shard has a suffix. Otherwise one.
+    /// `ADOPT_SHARDS`, if not 0: the number of shards of a key without metadata, for tables that
+    /// had a fixed number before. Otherwise one.
     pub adopt_shards: ShardCount,
 }
 
@@ -133,10 +131,9 @@ pub struct TableConfig {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DrainPace {
     /// How long a request may be applied after it was sent: the validity of a signature, and a
-    /// margin for the clocks of two actors. Set a lower value only if requests cannot be in flight
-    /// for so long, as with an embedded engine.
+    /// margin for clocks. Set it lower only if no request can be in flight for so long.
     pub wait_for_requests: Duration,
-    /// The longest time for a read, and a margin: reads end a second before it, or earlier.
+    /// The longest time for a read, and a margin.
     pub wait_for_reads: Duration,
     /// Write units a second that a drain may take of each shard. A move takes one unit for each KB
     /// to copy an item, and one to delete the original.
@@ -173,15 +170,14 @@ impl Writes {
         [("items", Self::Items), ("appends", Self::Appends)];
 }
 
-/// A missing or wrong setting. The process must not start. The text names the setting, its value
-/// and what is allowed.
+/// A missing or wrong setting. The process must not start. The text also has what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// The variable is not set, and has no default.
     #[error("{setting} is not set; allowed: {allowed}")]
     Missing {
-        /// The setting as its caller wrote it: a variable, or a method of [`TableConfig`].
+        /// The variable, or the method of [`TableConfig`].
         setting: &'static str,
         /// What is allowed.
         allowed: &'static str,
@@ -189,7 +185,7 @@ pub enum ConfigError {
     /// The value is not allowed.
     #[error("{setting} is {value:?}; allowed: {allowed}")]
     Wrong {
-        /// The setting as its caller wrote it: a variable, or a method of [`TableConfig`].
+        /// The variable, or the method of [`TableConfig`].
         setting: &'static str,
         /// Its value.
         value: String,
@@ -206,8 +202,8 @@ const COUNTS: &str = "a whole number from 1 to 10000";
 const SEPARATORS: &str = "1 to 16 bytes without a digit, and only in a table with ADOPT_SHARDS";
 
 impl TableConfig {
-    /// A configuration with the default of every optional setting. The names are not checked: if a
-    /// table does not exist, the first request fails.
+    /// A configuration of defaults. The names are not checked: if a table does not exist, the first
+    /// request fails.
     #[must_use]
     pub fn new(table_name: &str, metadata_table_name: &str) -> Self {
         Self {
@@ -252,8 +248,8 @@ impl TableConfig {
         Ok(key)
     }
 
-    /// The partition key and the shard that a stored key names, as a stream, a contributor report or
-    /// a scan shows it. `None` if it is not a shard key.
+    /// The partition key and the shard of a stored key, as a stream, a contributor report or a scan
+    /// shows it. `None` if it is not a shard key.
     ///
     /// ```
     /// use dynamodb_write_sharding::TableConfig;
@@ -266,16 +262,16 @@ impl TableConfig {
         self.shard_keys.parse(stored)
     }
 
-    /// Whether an attribute of this name belongs to the keys, or to the product itself. Items do not
-    /// have it.
+    /// Whether an attribute of this name belongs to the keys or to the product. Items do not have
+    /// it.
     pub fn is_reserved(&self, attribute: &str) -> bool {
         attribute == self.partition_key_name
             || attribute == self.sort_key_name
             || attribute.starts_with(RESERVED_PREFIX)
     }
 
-    /// The largest number of shards of a key: 1 to 10,000, by default 200. It limits growth; keys
-    /// that have more keep them.
+    /// The largest number of shards of a key: 1 to 10,000, by default 200. Keys that have more keep
+    /// them.
     ///
     /// # Errors
     /// [`ConfigError::Wrong`] if it is out of range.
@@ -292,9 +288,9 @@ impl TableConfig {
     }
 
     /// How long a drain waits for requests and reads that may still be under way: by default a
-    /// quarter of an hour, which is how long DynamoDB applies a request after it was signed. Only
-    /// against a server on this machine, with all readers and writers in one process, may it be
-    /// shorter: 5 s or more. Leases and reads then end earlier, too.
+    /// quarter of an hour, which is how long DynamoDB may apply a signed request. It may be
+    /// shorter, 5 s or more, only against a server on this machine with all readers and writers in
+    /// one process. Leases and reads then end earlier, too.
     ///
     /// # Errors
     /// [`ConfigError::Wrong`] below 5 s.
@@ -303,8 +299,8 @@ impl TableConfig {
             let (value, allowed) = (format!("{wait:?}"), "5 seconds or more");
             return Err(ConfigError::Wrong { setting: "drain_wait", value, allowed });
         }
-        // All of them use one clock, and no request outlives their process. So only leases and
-        // reads have to end, and any margin is enough.
+        // All use one clock, and no request outlives their process. So only leases and reads have
+        // to end, and any margin is enough.
         let bound = wait.saturating_sub(DRAIN_MARGIN);
         self.append_lease = self.append_lease.min(bound);
         self.pattern_lease = self.pattern_lease.min(bound);
@@ -313,9 +309,9 @@ impl TableConfig {
     }
 
     /// For a table that another program has sharded by a fixed number: the number of shards of a
-    /// key without metadata, 1 to 10,000, and the text between partition key and shard number in the
-    /// stored keys, 1 to 16 bytes without a digit. Every shard then has such a suffix. Without this,
-    /// the first shard is the key itself.
+    /// key without metadata, 1 to 10,000, and the text between partition key and shard number in
+    /// the stored keys, 1 to 16 bytes without a digit. Every shard then has such a suffix, the
+    /// first one, too.
     ///
     /// # Errors
     /// [`ConfigError::Wrong`] if one of them is not allowed.
@@ -338,8 +334,8 @@ impl TableConfig {
         Ok(self)
     }
 
-    /// Fails if items may be placed elsewhere than their place under one shard, which is the key
-    /// itself: only the jump hash keeps them there, or moves them to new shards.
+    /// Fails unless items of a key with one shard stay under the key itself: only the jump hash
+    /// keeps them there, or moves them to new shards.
     pub(crate) fn check_placement(&self, setting: &'static str) -> Result<(), ConfigError> {
         let is_good = self.placement.keeps_homes()
             || self.writes() == Writes::Appends
@@ -353,7 +349,7 @@ impl TableConfig {
         Err(ConfigError::Wrong { setting, value, allowed })
     }
 
-    /// The writes that the table accepts. With random placement, appends only.
+    /// The writes that the table accepts: with random placement, appends only.
     pub fn writes(&self) -> Writes {
         if self.placement.is_append_only() { Writes::Appends } else { self.writes }
     }
@@ -381,14 +377,14 @@ impl TableConfig {
         if wait < DrainPace::default().wait_for_requests { wait } else { ARMING_WAIT }
     }
 
-    /// The longest time for one read: it ends before a drain stops waiting for reads.
+    /// It ends before a drain stops waiting for reads.
     #[doc(hidden)]
     pub fn longest_read(&self) -> Duration {
         self.drain.wait_for_reads.saturating_sub(DRAIN_MARGIN).min(LONGEST_READ)
     }
 
-    /// Whether more shards of a key help against this limit. Read replicas have the table's own
-    /// keys, so more shards help their hot partitions, too.
+    /// Whether more shards of a key help against this limit. They help hot partitions of read
+    /// replicas, too, which have the table's own keys.
     pub(crate) fn is_cured_by_shards(&self, scope: CapacityScope) -> bool {
         scope.is_cured_by_shards()
             || (scope == CapacityScope::IndexKeyRange && !self.read_replicas.is_empty())

@@ -1,5 +1,5 @@
-//! Tables of the variables that a program reads. A row has a variable's name, what is allowed, and
-//! the field that it sets, which has the default. [`read`] reads all rows.
+//! Tables of the variables that a program reads. Each row has a variable's name, what is allowed,
+//! and the field that it sets.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -22,8 +22,8 @@ type Get<C> = dyn Fn(&mut C) -> String + Send + Sync;
 type Set<C> = dyn Fn(&mut C, &str) -> Option<()> + Send + Sync;
 
 impl<C: 'static> Setting<C> {
-    /// A variable that `set` takes over into the configuration, and `get` shows. `set` sees the
-    /// values of the rows above, and returns `None` for a value that is not allowed.
+    /// A variable with its setter and getter. `set` sees the values of the rows above, and returns
+    /// `None` for a value that is not allowed.
     pub(crate) fn new(
         name: &'static str,
         allowed: impl Into<String>,
@@ -94,15 +94,14 @@ impl<C: 'static> Setting<C> {
         Self { is_required: true, ..self }
     }
 
-    /// The variable's value in this configuration, as it would be set: its default, in a
-    /// configuration of defaults. `None` if it must be set.
+    /// The variable's value in this configuration, as it would be set. `None` if it must be set.
     pub fn value_in(&self, config: &mut C) -> Option<String> {
         (!self.is_required).then(|| (self.get)(config))
     }
 }
 
-/// Changes the configuration of defaults by the variables of `lookup`, row by row, and fails at the
-/// first that is missing or wrong. An empty value counts as not set.
+/// Changes the configuration of defaults by the variables of `lookup`, and fails at the first row
+/// that is missing or wrong. An empty value counts as not set.
 pub fn read<C>(
     settings: &'static [Setting<C>],
     mut config: C,
@@ -129,7 +128,6 @@ fn whole_number(bounds: &RangeInclusive<u64>) -> String {
     format!("a whole number from {} to {}", bounds.start(), bounds.end())
 }
 
-/// Lists names for people: `a, b or c`.
 fn listed<T>(names: &[(&'static str, T)]) -> String {
     let names = names.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     names.rsplit_once(", ").map_or(names.clone(), |(others, last)| format!("{others} or {last}"))

@@ -5,17 +5,16 @@ use crate::protocol::layout::FIRST_ERA;
 use crate::protocol::metadata::ShardMetadata;
 use crate::values::key::ShardCount;
 
-/// The widths of a key, from its metadata item. They determine the meaning of the stream's records
-/// of that partition key.
+/// The widths of a key, from its metadata item. They determine the meaning of the stream's records.
 ///
 /// A record is judged by the era that was current half of `wait_for_requests` before it (eight
 /// minutes), because no drain moves anything until the whole of it has passed after a change of the
 /// width. So widths may be cached: they decide every record that was made up to a quarter of
-/// `wait_for_requests` (four minutes) after they were read. A younger record is refused with
+/// `wait_for_requests` (four minutes) after they were read. A younger record fails with
 /// `StreamError::WidthsTooOld`, so outdated widths never give a wrong result.
 ///
-/// A consumer may also be behind. Widths that were read long after a record decide it, too, unless
-/// the key has changed its width since *and* a drain has ended, which forgets the widths before.
+/// Widths that were read long after a record decide it, too, unless the key has changed its width
+/// since *and* a drain has ended, which forgets the earlier ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WidthHistory {
     /// The eras with their starts and their widths, the last one first. Never empty.

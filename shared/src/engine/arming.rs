@@ -1,7 +1,7 @@
-//! The keys that may grow: what this instance knows of the table's patterns, and arming.
+//! What this instance knows of the table's patterns, and arming.
 //!
-//! The patterns are in the table item, with the settings that all processes must share. So reading
-//! them again also compares those, at least once a minute. [docs/protocol.md, Armed keys]
+//! They are in the table item, with the settings that all processes must share, so each read
+//! compares those, too. [docs/protocol.md, Armed keys]
 
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -70,7 +70,7 @@ pub(crate) struct Arming {
     pub(crate) claim: OnceCell<()>,
     known: Mutex<Option<Arc<ArmedView>>>,
     unclaimed: Mutex<Option<Arc<ArmedView>>>,
-    /// Held while the item is read, so that concurrent requests share one read.
+    /// Concurrent requests share one read.
     flight: tokio::sync::Mutex<()>,
     is_renewing: Running,
     /// Why this process must not use the table any more.
@@ -91,7 +91,7 @@ impl Arming {
 }
 
 impl Inner {
-    /// Before the first write: the table item exists, and agrees. A table without one must be new.
+    /// Before the first write. A table without a table item must be new.
     pub(crate) async fn claim_once(&self, deadline: Deadline) -> Result<(), TableError> {
         self.claim_once_as(New::ArmedIfEmpty, deadline).await
     }
@@ -104,8 +104,8 @@ impl Inner {
         self.arming.claim.get_or_try_init(|| self.claim(how, deadline)).await.copied()
     }
 
-    /// Reads the table item, and learns what it says. `None` if the table has none yet.
-    /// [`TableError::Unusable`] if this process is configured for another table.
+    /// `None` if the table has no item yet. [`TableError::Unusable`] if this process is configured
+    /// for another table.
     pub(crate) fn read_table_item(
         &self,
         deadline: Deadline,
@@ -120,7 +120,7 @@ impl Inner {
             if let Some(table) = &table {
                 self.agree(table).inspect_err(|error| {
                     if matches!(error, TableError::Unusable(_)) {
-                        // It stays so: what the table was made for does not change.
+                        // For ever: what the table was made for does not change.
                         let _ = self.arming.disagrees.set(error.to_string());
                     }
                 })?;
@@ -136,7 +136,6 @@ impl Inner {
         uuid::Builder::from_random_bytes(self.environment.bytes()).into_uuid().to_string()
     }
 
-    /// The patterns, as they are known within the lease, or as they are now.
     pub(crate) async fn leased_patterns(
         &self,
         deadline: Deadline,
@@ -177,7 +176,6 @@ impl Inner {
             && now.since(began).is_some_and(|took| took <= self.config.longest_read())
     }
 
-    /// Fails if the table item has shown that this process is configured for another table.
     pub(crate) fn check_agreement(&self) -> Result<(), TableError> {
         match self.arming.disagrees.get() {
             Some(why) => Err(TableError::Unusable(why.as_str().into())),
@@ -187,7 +185,7 @@ impl Inner {
 }
 
 impl KeyJob<'_> {
-    /// Reads the table item again beside the request once what is known of it is a minute old.
+    /// Reads the table item again, beside the request, once a minute.
     fn renew_agreement(&self) {
         let (arming, now) = (&self.inner.arming, self.inner.environment.now());
         if arming.known().is_some_and(|view| !view.is_valid(now, PATTERN_LEASE)) {
@@ -200,8 +198,8 @@ impl KeyJob<'_> {
         }
     }
 
-    /// For a read: the view of a key that no pattern matches, so that all its items are under the
-    /// key itself. `None` if the key's page says where they are.
+    /// The view for reads of a key that no pattern matches: all its items are under the key itself.
+    /// `None` if the key's page says where they are.
     pub(crate) async fn native_view(&self) -> Result<Option<Arc<View>>, TableError> {
         self.inner.check_agreement()?;
         let (inner, key) = (self.inner, self.key);
@@ -238,11 +236,11 @@ impl KeyJob<'_> {
 }
 
 impl Maintenance {
-    /// Arms the keys of a pattern: once it counts, the product writes them, and they may grow, so no
-    /// other program may write them any more. Returns the epoch second from which the pattern
-    /// counts: 18 minutes from now, or with [`TableConfig::drain_wait`](crate::TableConfig) after
-    /// that wait. A pattern that has a time keeps it. It also tags the main table with the name of
-    /// its metadata table, so that no other deployment arms its keys.
+    /// Arms the keys of a pattern: once it counts, the product writes them, and they may grow, so
+    /// no other program may write them any more. Returns the epoch second from which it counts: 18
+    /// minutes from now, or after [`TableConfig::drain_wait`](crate::TableConfig) if that is set. A
+    /// pattern that has a time keeps it. Also tags the main table with the name of its metadata
+    /// table, so that no other deployment arms its keys.
     ///
     /// # Errors
     /// [`TableError::Rejected`] if the table has 100 patterns.
@@ -272,8 +270,8 @@ impl Maintenance {
         }
         let mark = &inner.mark();
         inner.retrying(deadline, || inner.tables.mark_pattern(pattern, mark, None)).await?;
-        // From here on every process that reads the patterns sees this one. The mark keeps a late
-        // request of an earlier arming from giving it a time.
+        // Now every process that reads the patterns sees this one. The mark keeps a late request of
+        // an earlier arming from giving it a time.
         let from = counts_from(inner.environment.now(), inner.config.arming_wait());
         let count = || inner.tables.settle_pattern(pattern, mark, Some(from));
         let counted = inner.retrying(deadline, count).await;
@@ -310,8 +308,8 @@ impl Maintenance {
         inner.remove_pattern(pattern, mark, deadline).await
     }
 
-    /// The table's patterns, each with the epoch second from which it counts; `None` if it was not
-    /// given a time, because its process stopped: arm it again.
+    /// The table's patterns, each with the epoch second from which it counts. `None` if its process
+    /// stopped before it gave it a time: arm it again.
     pub async fn armed(&self) -> Result<Vec<(KeyPattern, Option<u64>)>, TableError> {
         let armed = self.engine.inner.armed(self.until()).await?;
         Ok(armed.patterns().map(|(pattern, from)| (pattern.clone(), from)).collect())
@@ -323,8 +321,8 @@ impl Maintenance {
         inner.retrying(self.until(), || inner.tables.arming_obstacles()).await
     }
 
-    /// Whether a key is armed: `None` if it is; otherwise the epoch second from which a pattern
-    /// counts that matches it, if there is one.
+    /// `None` if the key is armed; otherwise the epoch second from which a pattern counts that
+    /// matches it, if there is one.
     pub async fn not_armed_before(
         &self,
         key: &PartitionKey,
@@ -384,7 +382,7 @@ impl Inner {
         }
     }
 
-    /// The table's patterns as they are now. None in a table that no process has claimed.
+    /// None in a table that no process has claimed.
     async fn armed(&self, deadline: Deadline) -> Result<Armed, TableError> {
         let table = self.read_table_item(deadline).await?;
         Ok(table.map(|table| table.armed).unwrap_or_default())

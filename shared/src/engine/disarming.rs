@@ -1,8 +1,8 @@
 //! Disarming of keys whose pattern counts, while no process of the product runs.
 //!
-//! First the pattern loses its time, so that its keys cannot grow any more. Once no earlier request
-//! can arrive, a scan removes what the product has stored in their items. Then the pattern is
-//! removed. [docs/adopting.md, Disarming]
+//! First the pattern loses its time, so that its keys cannot grow. Once no earlier request can
+//! arrive, a scan removes what the product has stored in their items, and then the pattern goes.
+//! [docs/adopting.md, Disarming]
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 
@@ -13,36 +13,34 @@ use crate::table::error::TableError;
 
 const CONCURRENCY: usize = 16;
 
-/// A pattern that is being disarmed.
-///
-/// See [`begin_disarming`](crate::maintenance::Maintenance::begin_disarming).
+/// A pattern that [`begin_disarming`](crate::maintenance::Maintenance::begin_disarming) has begun
+/// to disarm.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Disarming {
     pattern: KeyPattern,
     mark: String,
     left: Armed,
-    /// From this epoch second on, no earlier request of a stopped process can arrive.
+    /// From this epoch second on, no request of a stopped process can arrive.
     pub may_continue_at: u64,
 }
 
-/// Items of the main table, of which the disarmed ones are as they were without the product.
+/// What [`disarm_items`](crate::maintenance::Maintenance::disarm_items) has looked at and changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct PlainItems {
-    /// All items.
+    /// All items of the main table.
     pub items: u64,
-    /// The items of which attributes were removed.
+    /// Items of which attributes were removed.
     pub changed: u64,
-    /// The tombstones that were removed.
+    /// Removed tombstones.
     pub tombstones: u64,
 }
 
 impl Maintenance {
-    /// Begins to disarm a pattern that counts: it loses its time. Stop all processes of the product
-    /// before. From [`Disarming::may_continue_at`] on, 18 minutes later, call
-    /// [`disarm_items`](Self::disarm_items): it removes what the product has stored in the items of
-    /// its keys. Then [`end_disarming`](Self::end_disarming) removes the pattern.
+    /// Begins to disarm a pattern that counts. Stop all processes of the product before. From
+    /// [`Disarming::may_continue_at`] on, 18 minutes later, call
+    /// [`disarm_items`](Self::disarm_items), and then [`end_disarming`](Self::end_disarming).
     ///
     /// # Errors
     /// [`TableError::ConditionFailed`] if there is no such pattern; [`TableError::Rejected`] if one of
@@ -57,9 +55,9 @@ impl Maintenance {
         Ok(Disarming { pattern: pattern.clone(), mark, left, may_continue_at })
     }
 
-    /// Removes the product's attributes and tombstones from the items of disarmed keys. A repetition
-    /// that changes nothing shows that no process has written meanwhile. Calls `looked_at` after
-    /// each page of the main table with the number of items so far. A timeout counts for each page.
+    /// Removes the product's attributes and tombstones from the items of disarmed keys. A
+    /// repetition that changes nothing shows that no process has written meanwhile. Calls
+    /// `looked_at` after each page with the number of items so far. A timeout counts for each page.
     ///
     /// # Errors
     /// [`TableError::Rejected`] before [`Disarming::may_continue_at`], or if an item shows that a key

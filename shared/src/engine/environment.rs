@@ -1,5 +1,5 @@
-//! Time and randomness as parameters, so that a run can be replayed, and the random pauses between
-//! the attempts of a request.
+//! Time and randomness as parameters, so that a run can be replayed, and the pauses between
+//! attempts.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,7 @@ pub trait Clock: Debug + Send + Sync + 'static {
 /// The machine's clocks. The monotonic one is tokio's, which a test can pause.
 ///
 /// The monotonic clock stands still while a sandbox is frozen, and the wall clock may be set back
-/// meanwhile. Between two invocations their deadlines tell how much time has passed at least, so the
+/// meanwhile. The deadlines of two invocations show how much time has passed at least, so the
 /// monotonic clock is put forward by what it has missed.
 #[derive(Debug)]
 struct SystemClock {
@@ -127,14 +127,14 @@ impl Environment {
     }
 }
 
-/// The longest pause before the first repetition. It doubles with each further one.
+/// Before the first repetition. It doubles with each further one.
 const MAX_FIRST_PAUSE: Duration = Duration::from_millis(25);
 const MAX_PAUSE: Duration = Duration::from_millis(800);
-/// How often the first and the longest pause are doubled before the repetition of a throttled write
-/// of a page. A page takes few writes a second, and all changes of its keys wait for them.
+/// How often pauses double before the repetition of a throttled write of a page. A page takes few
+/// writes a second, and all changes of its keys wait for them.
 const SLOW_DOUBLINGS: u32 = 3;
 
-/// The pauses between the attempts of a request: exponential back-off with full jitter.
+/// Exponential back-off with full jitter.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     tries: u32,
@@ -142,12 +142,12 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Makes all further pauses longer, because the place is throttled and large.
+    /// The place is throttled and large.
     pub(crate) const fn slow_down(&mut self) {
         self.doublings = SLOW_DOUBLINGS;
     }
 
-    /// Waits before the next attempt. Returns `false` at once if the deadline would come first.
+    /// Returns `false` at once if the deadline would come first.
     pub(crate) async fn pause(&mut self, environment: &Environment, deadline: Deadline) -> bool {
         let longest = MAX_FIRST_PAUSE.saturating_mul(1 << self.tries.min(10)).min(MAX_PAUSE);
         let longest = longest * (1 << self.doublings);

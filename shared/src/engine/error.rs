@@ -1,5 +1,4 @@
-//! The errors of requests. Each kind calls for a different reaction of the caller; the text has the
-//! details.
+//! The errors of requests. Each kind calls for a different reaction of the caller.
 
 use std::error::Error;
 use std::fmt;
@@ -11,8 +10,7 @@ use crate::values::patch::PatchError;
 
 type Source = Box<dyn Error + Send + Sync>;
 
-/// An invalid request. Nothing was sent. Correct the program, or the input that it took from its
-/// user.
+/// An invalid request. Nothing was sent. Correct the program, or its user's input.
 ///
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -71,7 +69,7 @@ impl InvalidRequest {
 pub struct WriteError {
     /// The reason, and what to do about it.
     pub kind: WriteErrorKind,
-    /// Attempts: requests to the main table that may have been sent.
+    /// Requests to the main table that may have been sent.
     pub attempts: u32,
     /// Attempts that were throttled.
     pub throttled: u32,
@@ -83,8 +81,8 @@ pub struct WriteError {
 }
 
 impl WriteError {
-    /// Whether nothing was changed and the same request may succeed a moment later. `false` for
-    /// `Unknown`, where it depends on the request.
+    /// Whether nothing was changed and the same request may succeed a moment later. `Unknown` is
+    /// `false`: it depends on the request.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(
@@ -121,8 +119,7 @@ impl Error for WriteError {
     }
 }
 
-/// Why a write failed, or why its outcome is unknown. For every kind except `Unknown`, nothing was
-/// changed.
+/// Why a write failed, or why its outcome is unknown. For every other kind, nothing was changed.
 ///
 /// ```
 /// use dynamodb_write_sharding::WriteErrorKind;
@@ -174,7 +171,7 @@ pub enum WriteErrorKind {
     #[error("the key is not armed{}", not_before(*.from))]
     #[non_exhaustive]
     NotArmed {
-        /// The epoch second from which a pattern counts that is stored already.
+        /// The epoch second from which a stored pattern counts.
         from: Option<u64>,
     },
     /// There is no item to update.
@@ -187,13 +184,13 @@ pub enum WriteErrorKind {
     /// The request is invalid.
     #[error(transparent)]
     Invalid(InvalidRequest),
-    /// An attempt had no response in time, so the write may take effect now or a little later.
-    /// Repeat a put as it is, an append as a put under the [`sort_key`](WriteError::sort_key) of the
-    /// error, and a create or an update with its idempotency key. Before you repeat a delete, read.
+    /// An attempt had no response in time, so the write may still take effect. Repeat a put as it
+    /// is, an append as a put under the [`sort_key`](WriteError::sort_key) of the error, and a
+    /// create or an update with its idempotency key. Before you repeat a delete, read.
     #[error("the outcome is unknown")]
     Unknown(#[source] Source),
-    /// The main table or the metadata table cannot be used, or rejects the request. Repeating does
-    /// not help: the text names the table, and what to repair.
+    /// A table cannot be used, or rejects the request. Repeating does not help: the text names the
+    /// table, and what to repair.
     #[error(transparent)]
     Table(TableError),
 }
@@ -206,12 +203,11 @@ fn not_before(from: Option<u64>) -> String {
 }
 
 impl WriteErrorKind {
-    /// The kind of an error before anything was changed.
     pub(crate) fn unchanged(error: TableError) -> Self {
         Self::of_read(error.into())
     }
 
-    /// The kind of a read that failed, for a write that needs its result.
+    /// A read failed whose result the write needs.
     pub(crate) fn of_read(error: ReadError) -> Self {
         match error {
             ReadError::Capacity { limit } => Self::Capacity { limit },
@@ -222,7 +218,7 @@ impl WriteErrorKind {
         }
     }
 
-    /// The error of a write that is stored, if its result cannot be read.
+    /// The write is stored, but its result cannot be read.
     pub(crate) fn unread(error: ReadError) -> Self {
         if error.is_retryable() {
             let why = "the change is stored, and cannot be read in time";
@@ -231,7 +227,6 @@ impl WriteErrorKind {
         Self::of_read(error)
     }
 
-    /// Adds the attempts that were made.
     pub(crate) const fn after(self, attempts: u32, throttled: u32) -> WriteError {
         WriteError { kind: self, attempts, throttled, sort_key: None, current: None }
     }
@@ -291,8 +286,8 @@ pub enum ReadError {
     /// The request is invalid.
     #[error(transparent)]
     Invalid(#[from] InvalidRequest),
-    /// The main table or the metadata table cannot be used, or rejects the request. Repeating does
-    /// not help: the text names the table, and what to repair.
+    /// A table cannot be used, or rejects the request. Repeating does not help: the text names the
+    /// table, and what to repair.
     #[error(transparent)]
     Table(TableError),
 }

@@ -1,5 +1,5 @@
-//! Items that another program has stored under an armed key, where one can be seen: without a version,
-//! in the place of an item of the product.
+//! Items that another program has stored under an armed key, where one can be seen: without a
+//! version, in the place of an item of the product.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 

@@ -1,9 +1,7 @@
-//! One request about a key, with its attempts. A program that sends its own requests to the table,
-//! as the endpoint does, gets views and places here, and tells what came of its requests, so that
-//! the key is relieved.
+//! One request about a key. A program that sends its own requests to the table, as the endpoint
+//! does, gets views and places here, and reports its attempts, so that the key is relieved.
 //!
-//! Metrics of requests go through the `metrics` facade: without a recorder they cost next to
-//! nothing. Names begin with `Sharding`, because a service has metrics of its own.
+//! Metrics go through the `metrics` facade: without a recorder they cost next to nothing.
 //! `docs/operations.md` describes each. A partition key is never a label, because the number of its
 //! values is unbounded.
 
@@ -29,7 +27,7 @@ use crate::table::ATTEMPT_TIMEOUT;
 use crate::table::error::TableError;
 use crate::values::key::{KeyError, PartitionKey, ShardCount, ShardNumber, SortKey};
 
-/// The longest that a response waits for a renewal that runs beside it.
+/// The longest that a response waits for a renewal beside it.
 const RENEWAL_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Why a write was not acknowledged.
@@ -41,7 +39,7 @@ pub enum FailedWrite {
     Contended,
     /// It may have been applied.
     Unknown,
-    /// Another error, for example that the metadata is lost.
+    /// For example, the metadata is lost.
     Failed,
 }
 
@@ -58,8 +56,7 @@ pub struct KeyJob<'a> {
     /// An attempt may have been applied, or may be applied later.
     pub(crate) in_doubt: bool,
     backoff: Backoff,
-    /// The tasks that this job began and waits for before it ends, because a function is suspended
-    /// after its response.
+    /// The job waits for these before it ends, because a function is suspended after its response.
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -122,7 +119,7 @@ impl KeyJob<'_> {
         *self.state.digest.get_or_init(|| KeyDigest::of(self.key))
     }
 
-    /// Waits until the key's width has changed, at most until this instant. `false` if it has not.
+    /// Waits until the key's width has changed. `false` if it has not by this instant.
     pub async fn wait_for_open(&self, until: Deadline) -> Result<bool, TableError> {
         if let Ok(opened) = timeout_at(until, self.wait_until_open()).await {
             return opened.map(|()| true);
@@ -161,8 +158,8 @@ impl KeyJob<'_> {
         move || view.is_valid(inner.environment.now(), inner.config.lease())
     }
 
-    /// Counts an attempt of a write of this many write units, on a shard under a width, which has a
-    /// response. If it was throttled and more shards help, the key is relieved.
+    /// Counts an attempt of a write, of this many write units, that has a response. If it was
+    /// throttled and more shards help, the key is relieved.
     pub fn attempted(
         &mut self,
         (shard, width): (ShardNumber, ShardCount),
@@ -194,7 +191,7 @@ impl KeyJob<'_> {
         }
     }
 
-    /// Until when a write is repeated. One that may have been applied goes on until the deadline.
+    /// A write that may have been applied is repeated until the deadline.
     pub(crate) fn gives_up_at(&self) -> Deadline {
         let first = self.first_throttled.filter(|_| !self.in_doubt);
         let until = first.map(|first| first + self.inner.config.throttled_for);
@@ -214,7 +211,6 @@ impl KeyJob<'_> {
         self.note_applied(Some(view), sort_key, true, || units);
     }
 
-    /// Notes that a write was applied, a put or another one.
     pub(crate) fn note_applied(
         &self,
         view: Option<&View>,
@@ -224,7 +220,6 @@ impl KeyJob<'_> {
     ) {
         self.note_load(view, units);
         self.note_written(sort_key);
-        // With `REGISTER_KEYS`, the first put of a key creates its metadata item.
         if is_put && self.inner.config.register_keys && !self.state.known().was_registered {
             self.beside(&self.state.is_registering, move |inner, key| async move {
                 let job = inner.job(&key, Instant::now() + ATTEMPT_TIMEOUT);
@@ -235,11 +230,11 @@ impl KeyJob<'_> {
         }
     }
 
-    /// Counts a write of a key with several shards, and records the count once a minute. Shrinking
-    /// is decided by these records.
+    /// Records write units of a key with several shards once a minute. Shrinking is decided by
+    /// these records.
     fn note_load(&self, view: Option<&View>, units: impl FnOnce() -> u64) {
         let state = &self.state;
-        // Without a view, the number of shards is unknown. The next write that has a view counts.
+        // Without a view, the number of shards is unknown. The next write that has one counts.
         if view.is_some_and(|view| {
             view.layout.generation == 0 || view.layout.number_of_shards == ShardCount::ONE
         }) {
@@ -272,8 +267,7 @@ impl KeyJob<'_> {
         self.count_write(Err(Some(outcome)));
     }
 
-    /// Counts a write: its attempts beyond the first, and whether it succeeded in time. A defined
-    /// result is not a failure.
+    /// A defined result is not a failure.
     pub(crate) fn count_write(&self, end: Result<(), Option<FailedWrite>>) {
         counter!("ShardingRetries").increment(u64::from(self.count.saturating_sub(1)));
         let failed = match end {
@@ -307,7 +301,7 @@ impl KeyJob<'_> {
         }))
     }
 
-    /// As [`in_background`](Self::in_background), but the job waits for it, within reason.
+    /// As [`in_background`](Self::in_background), but the job waits for it.
     pub(crate) fn beside<F: Future<Output = ()> + Send + 'static>(
         &self,
         running: &Running,
@@ -318,8 +312,7 @@ impl KeyJob<'_> {
         }
     }
 
-    /// Waits for work that runs beside the request, but not for long: the next request can do it as
-    /// well.
+    /// Waits for work beside the request, but not for long: the next request can do it as well.
     pub async fn end(&self) {
         let begun = std::mem::take(&mut *locked(&self.tasks));
         let until = Instant::now() + RENEWAL_TIMEOUT;

@@ -1,7 +1,7 @@
 //! The use cases over the two tables: write, read, scale, drain and survey.
 //!
-//! Where the ways of several use cases begin, the future is boxed. Otherwise each crate that awaits
-//! one would compile all that lies behind it again.
+//! The future is boxed where several use cases meet. Otherwise each crate that awaits one would
+//! compile all that lies behind it again.
 
 pub(crate) mod arming;
 pub(crate) mod disarming;
@@ -37,11 +37,11 @@ use width::ScalingEvent;
 /// The instant by which an operation must have a response.
 pub type Deadline = tokio::time::Instant;
 
-/// The use cases of one sharded table. Each operation has a deadline.
-/// [`ShardedTable`](crate::ShardedTable) is the typed interface over it.
+/// The use cases of one sharded table. [`ShardedTable`](crate::ShardedTable) is the typed
+/// interface.
 ///
-/// Cheap to clone. Clones share the state of the keys. Work that must not delay a response
-/// (registering a key, refreshing a view, scaling out) runs in the background of the tokio runtime.
+/// Cheap to clone; clones share the state of the keys. Work that must not delay a response
+/// (registering a key, refreshing a view, scaling out) runs in the background.
 #[derive(Debug, Clone)]
 pub struct TableEngine {
     inner: Arc<Inner>,
@@ -68,8 +68,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl TableEngine {
-    /// A table that is accessed with this client. The engine uses its own retries and attempt
-    /// timeouts, and ignores those of the client.
+    /// The engine uses its own retries and attempt timeouts, and ignores those of the client.
     pub fn new(client: &Client, config: TableConfig) -> Self {
         Self::with_environment(client, config, Environment::system())
     }
@@ -96,8 +95,8 @@ impl TableEngine {
         Self { inner: Arc::new(inner) }
     }
 
-    /// As [`with_environment`](Self::with_environment), but a model takes the place of the main
-    /// table. Only puts work.
+    /// As [`with_environment`](Self::with_environment), with a model in place of the main table.
+    /// Only puts work.
     #[cfg(feature = "test-switches")]
     pub fn over_model(
         client: &Client,
@@ -117,13 +116,13 @@ impl TableEngine {
         &self.inner.config
     }
 
-    /// See [`ShardedTable::invoked`](crate::ShardedTable::invoked). All invocations of a process have
-    /// the same time limit.
+    /// See [`ShardedTable::invoked`](crate::ShardedTable::invoked). All invocations of a process
+    /// have the same time limit.
     pub fn invoked(&self, ends_at: Duration) {
         self.inner.environment.invoked(ends_at);
     }
 
-    /// Waits until all background work is done, for an orderly end of the process.
+    /// Waits for it, for an orderly end of the process.
     pub async fn finish_background_work(&self) {
         self.inner.background.close();
         self.inner.background.wait().await;
@@ -135,7 +134,6 @@ impl TableEngine {
         Maintenance { engine: self.clone(), within: Within::Deadline(deadline) }
     }
 
-    /// The number of background tasks, and the keys whose shards they are changing.
     pub(crate) fn unfinished(&self) -> (usize, Vec<String>) {
         let changing = self.inner.keys.iter().filter(|(_, state)| state.is_changing());
         (self.inner.background.len(), changing.map(|(key, _)| key.to_string()).collect())
@@ -166,9 +164,9 @@ impl Within {
 
 /// See the [module](crate::maintenance) and
 /// [`ShardedTable::maintenance`](crate::ShardedTable::maintenance). Each call has the timeout of a
-/// request, or the deadline that was set. A call that reaches its deadline keeps the work that it
-/// has done, and the next call continues. Three calls go through the whole directory from its
-/// beginning, and need a longer timeout where many keys have grown, such as ten minutes:
+/// request, or the deadline that was set. A call that reaches it keeps the work that it has done,
+/// and the next call continues. Three calls go through the whole directory from its beginning, and
+/// need a longer timeout where many keys have grown, such as ten minutes:
 /// [`repair_directory`](Self::repair_directory), [`rebuild_directory`](Self::rebuild_directory) and
 /// [`raise_directory_copies`](Self::raise_directory_copies).
 ///

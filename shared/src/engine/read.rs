@@ -26,8 +26,8 @@ use crate::values::query::PageQuery;
 use crate::values::value::Item;
 
 const QUERY_CONCURRENCY: usize = 64;
-/// The approximate size in bytes at which a page ends early. A function's response may have six
-/// megabytes, and JSON is longer than the items.
+/// A page ends early at about this size. A function's response may have six megabytes, and JSON is
+/// longer than the items.
 const PAGE_BYTES: usize = 2 * 1_024 * 1_024;
 /// The bytes that the smallest billed amount pays for. (DynamoDB pricing.)
 const READ_UNIT_BYTES: f64 = 4_096.0;
@@ -35,7 +35,7 @@ const MAX_ITEMS_OF_UNKNOWN_SIZE: usize = 200;
 const ASSUMED_ITEM_BYTES: f64 = 1_024.0;
 /// How long a read replica rests that was throttled.
 const THROTTLED_REST_PERIOD: Duration = Duration::from_secs(1);
-/// How long a replica rests that cannot be read, because it is still building or does not exist.
+/// How long a replica rests that is still building or does not exist.
 const UNREADABLE_REST_PERIOD: Duration = Duration::from_secs(30);
 
 /// A page of items, in order, each sort key once.
@@ -43,19 +43,18 @@ const UNREADABLE_REST_PERIOD: Duration = Duration::from_secs(30);
 pub struct Page {
     /// The items.
     pub items: Vec<Item>,
-    /// The versions of the items, in their order.
+    /// Of the items, in their order.
     pub versions: Vec<Version>,
-    /// Where the next page starts: after this sort key. `None` at the end.
+    /// After this sort key. `None` at the end.
     pub next: Option<SortKey>,
-    /// The number of shards that were queried.
+    /// Shards that were queried.
     pub shards: usize,
     /// The read units that the page cost.
     pub consumed_capacity: f64,
 }
 
 impl Page {
-    /// The positions of the next page and of the previous one, in the query's order, if this one is
-    /// at `position`.
+    /// The positions of the next page and of the previous one, in the query's order.
     pub(crate) fn neighbours(&self, position: &Position) -> (Option<Position>, Option<Position>) {
         let first = self.items.first().map(|item| item.sort_key.clone());
         let further = self.next.clone();
@@ -71,8 +70,7 @@ impl Page {
 }
 
 impl TableEngine {
-    /// Reads a page. It may end early, with a place to continue from, at the deadline or at its
-    /// size limit.
+    /// A page may end early, with a place to continue from, at the deadline or at its size limit.
     pub async fn query(&self, query: &PageQuery, deadline: Deadline) -> Result<Page, ReadError> {
         let job = self.inner.job(&query.partition_key, deadline);
         let Some(start) = query.start() else {
@@ -84,8 +82,8 @@ impl TableEngine {
         Ok(page)
     }
 
-    /// Reads the page at a position. One that ends before a sort key is read in reverse, and is
-    /// empty only if there are no items before that.
+    /// A page that ends before a sort key is read in reverse, and is empty only if there are no
+    /// items before that.
     pub(crate) async fn page_at(
         &self,
         query: &PageQuery,
@@ -104,7 +102,7 @@ impl TableEngine {
         }
     }
 
-    /// Reads one item, the newest copy of all its places, and its tag.
+    /// Reads the newest copy of an item, and its tag.
     pub async fn get_tagged(
         &self,
         key: &PartitionKey,
@@ -174,7 +172,6 @@ impl<'a> PageRun<'a> {
         }
     }
 
-    /// Reads the page, under the view if there is one.
     async fn run(mut self, under: Option<Arc<View>>) -> Result<(Page, u64, Arc<View>), ReadError> {
         let KeyJob { inner, state, deadline, .. } = self.job;
         let view = match under.or_else(|| self.job.leased_view()) {
@@ -191,7 +188,6 @@ impl<'a> PageRun<'a> {
         self.replicas = !view.layout.may_lag_in_indexes(now);
         self.ask(view.layout.read_shards);
         let own_bytes = inner.tables.own_bytes(&self.query.partition_key);
-        // The era is the highest of the copies that were read.
         let (mut read_units, mut bytes, mut era, mut failed) = (0.0, 0, 0, None);
         while !self.merge.is_complete() {
             match timeout_at(*deadline, self.pages.join_next()).await {
@@ -199,8 +195,7 @@ impl<'a> PageRun<'a> {
                     read_units += consumed;
                     let eras = page.items.iter().map(|stored| stored.version.era());
                     era = eras.fold(era, u64::max);
-                    // A copy at a shard that is not a place of the item does not count: its write
-                    // was never acknowledged.
+                    // A copy at a shard that is not a place of the item was never acknowledged.
                     page.items.retain(|it| self.job.is_place(&it.sort_key, shard, &view));
                     self.merge.supply(shard, page);
                 }
@@ -225,8 +220,7 @@ impl<'a> PageRun<'a> {
             self.launch();
         }
         let shards = self.merge.shard_count();
-        // A page with items is a result. Without any it must be an error, because an empty page
-        // would look like the end.
+        // A page with items is a result. An empty one would look like the end.
         if let Some(error) = failed
             && (!self.merge.has_begun() || !error.is_retryable())
         {
@@ -265,8 +259,8 @@ impl<'a> PageRun<'a> {
 }
 
 impl Inner {
-    /// Queries one shard: on a read replica if the query and the key may lag and a replica is
-    /// available, otherwise on the table. Also returns the read units that it cost.
+    /// On a read replica if the query and the key may lag and one is available. Also returns the
+    /// read units.
     async fn query_shard(
         &self,
         query: &PageQuery,
@@ -301,9 +295,8 @@ impl Inner {
 }
 
 impl KeyJob<'_> {
-    /// Repeats a read until its result is correct. `read` gets the view of a key that no pattern
-    /// arms, or none. It returns the result, the highest era of the copies that it read, and its
-    /// view.
+    /// `read` gets the view of a key that no pattern arms, or none. It returns the result, the
+    /// highest era that it read, and its view.
     async fn until_correct<T, F: Future<Output = Result<(T, u64, Arc<View>), ReadError>>>(
         &self,
         read: impl Fn(Option<Arc<View>>) -> F,
@@ -376,7 +369,6 @@ impl KeyJob<'_> {
         let (first, view) = (first?, view?);
         let candidates = candidates_by(&view);
         if !known.is_subset(&candidates) {
-            // A copy at a shard that is no longer a place of the item does not count.
             return Ok((self.get_newest(target, &candidates).await?, view));
         }
         let added = candidates.difference(&known).copied().collect();
@@ -395,7 +387,7 @@ impl KeyJob<'_> {
         Ok(copies.into_iter().max_by_key(|copy| copy.version))
     }
 
-    /// Reads what is stored on all of these shards. Shards that were read are not read again.
+    /// Shards that were read are not read again.
     pub(crate) async fn read_every(
         &self,
         target: GetTarget<'_>,
@@ -418,13 +410,12 @@ impl KeyJob<'_> {
     }
 }
 
-/// Read replicas: indexes with the table's own keys. They share its eventually consistent page
-/// queries. An index has its own partitions, so every replica adds as much read capacity to a hot
-/// key as the table has. A replica that is throttled or still building rests for a while, and the
-/// table serves its queries.
+/// Read replicas: indexes with the table's own keys, for its eventually consistent page queries. An
+/// index has its own partitions, so every replica adds as much read capacity to a hot key as the
+/// table has. One that is throttled or still building rests for a while.
 #[derive(Debug, Default)]
 pub(crate) struct Replicas {
-    /// The indexes, each with the instant of the monotonic clock until which it rests.
+    /// Each with the instant of the monotonic clock until which it rests.
     indexes: Mutex<Vec<(String, Duration)>>,
 }
 

@@ -1,5 +1,4 @@
-//! Scanning the whole table, to rebuild lost metadata. The metadata and the directory are surveyed
-//! before the items.
+//! Scanning the whole table, to rebuild lost metadata.
 
 use std::time::Duration;
 
@@ -22,18 +21,18 @@ const MAX_ATTEMPTS: u32 = 5;
 pub enum Rebuilt {
     /// The metadata covers all items.
     Kept,
-    /// The metadata was missing, or could not be parsed. The key has this number of shards now.
+    /// It was missing, or could not be parsed. The key has this number of shards now.
     Created(ShardCount),
-    /// The metadata missed items. The key has this number of shards now.
+    /// It missed items. The key has this number of shards now.
     Widened(ShardCount),
     /// Another actor was changing it every time: run the rebuild again.
     Superseded,
 }
 
 impl Maintenance {
-    /// Reads the metadata, and then every item of the table, strongly consistent, and adds to the
-    /// survey the keys whose metadata cannot be parsed, or would hide items, and the items. The
-    /// first step of a rebuild. A timeout counts for each page. After an error, take a new survey.
+    /// The first step of a rebuild: reads the metadata, and then every item, strongly consistent.
+    /// Adds the items to the survey, and the keys whose metadata cannot be parsed or would hide
+    /// items. A timeout counts for each page. After an error, take a new survey.
     ///
     /// It takes at most this number of read units of the main table a second; 0 is no limit. Calls
     /// `looked_at` after each page with the number of items so far.
@@ -82,7 +81,6 @@ impl Maintenance {
         }
     }
 
-    /// Adds the directory and the metadata table.
     async fn survey_metadata(&self, survey: &mut Survey) -> Result<(), TableError> {
         let inner = &self.engine.inner;
         let width = inner.config.adopt_shards;
@@ -108,9 +106,8 @@ impl Maintenance {
         }
     }
 
-    /// Changes a key's metadata so that it covers every item that was found. It never removes a
-    /// shard. The second step of a rebuild, for each key of the survey
-    /// ([`rebuild_all`](Self::rebuild_all)).
+    /// The second step, for each key of the survey ([`rebuild_all`](Self::rebuild_all)): changes
+    /// its metadata so that it covers every item that was found. It never removes a shard.
     pub async fn rebuild(
         &self,
         key: &PartitionKey,
@@ -145,7 +142,7 @@ impl Maintenance {
                     "its items tell of {width} shards, which is over MAX_SHARDS, {most}: raise that if it is right"
                 ))));
             }
-            // The entry of the key's page, if the item is lost. The new item must supersede it.
+            // The page's entry, if the item is lost. The new item must supersede it.
             let page = inner.read_page(job.digest(), |_| false, deadline).await?;
             let listed = page.and_then(|page| page.view_of(job.digest()));
             let listed = listed.map_or_else(
@@ -177,8 +174,7 @@ impl Maintenance {
         Ok(Rebuilt::Superseded)
     }
 
-    /// [Rebuilds](Self::rebuild) every key of a survey, up to `concurrency` of them at once. Calls
-    /// `rebuilt` with the result of each.
+    /// [Rebuilds](Self::rebuild) every key of a survey, up to `concurrency` of them at once.
     pub async fn rebuild_all(
         &self,
         survey: &Survey,

@@ -21,8 +21,8 @@ pub struct Append {
     over: Option<Outcome>,
 }
 
-/// The shard of an attempt, and when the view that led there was requested, whose lease covers the
-/// attempt; `None` for shard 1 without a view.
+/// The shard of an attempt, and when the view that led there was requested; `None` for shard 1
+/// without a view.
 pub type Placed = (ShardNumber, Option<Moment>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -32,16 +32,16 @@ pub enum AppendNext {
 }
 
 impl Append {
-    /// Begins an append. An append that its client may repeat takes the lowest version, because no
-    /// other write uses its sort key.
+    /// An append that its client may repeat takes the lowest version, because no other write uses
+    /// its sort key.
     pub fn new(lease: Duration, tie_breaker: u32, may_be_repeated: bool, now: Moment) -> Self {
         let of_now = Version::new(0, now.epoch_micros(), tie_breaker);
         let version = if may_be_repeated { Version::LOWEST } else { of_now };
         Self { version, lease, unanswered: None, over: None }
     }
 
-    /// The next step. Without a view, `home` is shard 1. A repetition goes to the same shard as
-    /// long as the view that led there is valid.
+    /// Without a view, `home` is shard 1. A repetition goes to the same shard while the view that
+    /// led there is valid.
     pub fn next(&self, view: Option<&View>, home: ShardNumber, now: Moment) -> AppendNext {
         if let Some(outcome) = self.over {
             return AppendNext::Done(outcome);
@@ -58,8 +58,7 @@ impl Append {
 
     pub fn answered(&mut self, placed: Placed, answer: &Answer) {
         match answer {
-            // A version at least as high is stored: this append, applied earlier, or a later write
-            // that replaced it.
+            // A version at least as high is stored: this append, or a later write that replaced it.
             Answer::Applied | Answer::Refused(_) => self.over = Some(Outcome::Done),
             // The shard is hot, so the next attempt may go to another one. Two copies of one
             // version are one item.

@@ -1,5 +1,5 @@
-//! The ids of the updates that were applied to an item, by which a repeated one is recognised: two
-//! generations, docs/protocol.md, "Writing".
+//! The ids of the updates that were applied to an item: two generations, docs/protocol.md,
+//! "Writing".
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,17 +14,17 @@ use crate::values::value::Attributes;
 /// although it was sent later by the clock of its writer.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(60);
 
-/// How long a generation takes ids. An item remembers an update for a minute less than this at
-/// least, and for twice this time at most.
+/// How long a generation takes ids. An item remembers an update for at least a minute less than
+/// this, and at most twice this time.
 pub const GENERATION_PERIOD: Duration = Duration::from_secs(120);
 
-/// Identifies one update of one item, in all its attempts and repetitions.
+/// The same in all attempts and repetitions of one update of one item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct UpdateId(pub [u8; 8]);
 
 impl UpdateId {
-    /// The id of an update with this content under its client's key. The same key with another
-    /// content is another update.
+    /// The id of an update under its client's key. The same key with another content is another
+    /// update.
     pub fn of(key: &IdempotencyKey, content: &Attributes) -> Self {
         let mut digest = Sha256::new();
         for part in [b"update".as_slice(), key.as_str().as_bytes(), &content::digest(content)] {
@@ -34,7 +34,6 @@ impl UpdateId {
     }
 }
 
-/// An update that must be applied once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Once {
     pub id: UpdateId,
@@ -48,14 +47,13 @@ pub struct Once {
 pub struct Applied {
     /// When the younger generation began.
     pub began: u64,
-    /// The item remembers every update that was sent since this time, by any writer's clock.
+    /// Every update that was sent since this time, by any writer's clock, is remembered.
     pub known_since: u64,
     pub young: BTreeSet<UpdateId>,
     pub old: BTreeSet<UpdateId>,
 }
 
 impl Applied {
-    /// Whether the item remembers this update, that is, whether it was applied.
     pub fn contains(&self, id: UpdateId) -> bool {
         self.young.contains(&id) || self.old.contains(&id)
     }
@@ -65,13 +63,12 @@ impl Applied {
         self.known_since <= once.sent_at
     }
 
-    /// Whether an update may be applied in place: the item does not remember it, it would remember
-    /// it, and the younger generation still accepts ids.
+    /// Whether an update may be applied in place: it is not remembered, would be, and the younger
+    /// generation still accepts ids.
     pub fn takes(&self, once: Once) -> bool {
         !self.contains(once.id) && self.knows_of(once) && self.began > youngest_too_old(once)
     }
 
-    /// The updates that the item remembers after this update, too.
     pub fn with(before: Option<&Self>, once: Once, now: u64) -> Self {
         if let Some(before) = before.filter(|before| before.began > youngest_too_old(once)) {
             let mut after = before.clone();

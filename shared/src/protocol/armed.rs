@@ -1,5 +1,4 @@
-//! Armed keys, those that may grow, by the patterns of the table item: docs/protocol.md, "Armed
-//! keys".
+//! Armed keys, those that may grow: docs/protocol.md, "Armed keys".
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +8,6 @@ use std::time::Duration;
 use crate::protocol::view::Moment;
 use crate::values::key::PartitionKey;
 
-/// How long a process may rely on the patterns that it has read.
 pub const PATTERN_LEASE: Duration = Duration::from_secs(60);
 /// How long after it was stored a pattern begins to count: a lease of the patterns, the time for
 /// which signed requests are applied, and a margin for clocks.
@@ -86,19 +84,18 @@ impl fmt::Display for KeyPattern {
     }
 }
 
-/// The patterns of a table, each with the epoch second from which it counts; `None` if it has no
-/// time yet.
+/// The patterns, each with the epoch second from which it counts; `None` if it has none yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Armed(BTreeMap<KeyPattern, Option<u64>>);
 
 impl Armed {
-    /// The patterns of a table in which every key is armed from the beginning.
+    /// Every key is armed from the beginning.
     pub fn all() -> Self {
         Self::default().with(KeyPattern::All, Some(0))
     }
 
-    /// The patterns of a table whose patterns are lost. Reads look at the page of every key, and no
-    /// key is armed that the directory does not list.
+    /// For a table whose patterns are lost: reads look at the page of every key, and no key is
+    /// armed that the directory does not list.
     pub fn lost() -> Self {
         Self::default().with(KeyPattern::All, None)
     }
@@ -117,20 +114,19 @@ impl Armed {
         self.0.iter().map(|(pattern, from)| (pattern, *from))
     }
 
-    /// Whether a pattern matches the key, so that its page says where its items are.
+    /// Whether the key's page says where its items are.
     pub fn matches(&self, key: &PartitionKey) -> bool {
         self.0.keys().any(|pattern| pattern.matches(key))
     }
 
-    /// The epoch second from which the key is armed; `None` if no pattern with a time matches. Of
-    /// patterns that overlap, the earliest counts.
+    /// The epoch second from which the key is armed, by the earliest of its patterns; `None` if
+    /// none of them has a time.
     pub fn counts_since(&self, key: &PartitionKey) -> Option<u64> {
         let matching = self.0.iter().filter(|(pattern, _)| pattern.matches(key));
         matching.filter_map(|(_, from)| *from).min()
     }
 }
 
-/// The patterns as a process has read them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ArmedView {
     pub armed: Armed,
@@ -138,7 +134,6 @@ pub struct ArmedView {
     pub asked_at: Moment,
 }
 
-/// Whether a process may write a key and let it grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MayGrow {
     Yes,
@@ -153,8 +148,8 @@ impl ArmedView {
         now.since(self.asked_at).is_some_and(|age| age < lease)
     }
 
-    /// Whether a process may write a key and let it grow. What counted when it was read counts for
-    /// ever, because such a pattern is never removed while processes run.
+    /// What counted when it was read counts for ever, because such a pattern is never removed while
+    /// processes run.
     pub fn may_grow(&self, key: &PartitionKey, now: Moment, lease: Duration) -> MayGrow {
         let from = self.armed.counts_since(key);
         let counts_at = |at: Moment| from.is_some_and(|from| from <= at.epoch_seconds());
@@ -175,8 +170,8 @@ pub const fn counts_from(now: Moment, wait: Duration) -> u64 {
     now.epoch_seconds().saturating_add(wait.as_secs()).saturating_add(1)
 }
 
-/// A pattern may be removed while processes run if it does not count before this epoch second by
-/// any clock, even for those that have not seen that it is gone.
+/// A pattern may be removed while processes run if no clock counts it before this epoch second,
+/// even for processes that have not seen that it is gone.
 pub fn removable_from(now: Moment, lease: Duration) -> u64 {
     now.epoch_seconds().saturating_add((lease.min(PATTERN_LEASE) + CLOCK_MARGIN).as_secs())
 }

@@ -3,7 +3,7 @@
 use crate::protocol::applied::{Applied, Once};
 use crate::protocol::version::Version;
 
-/// The stored copy of an item at one place, as far as the protocol needs it.
+/// The stored copy of an item at one place.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Copy {
     pub version: Version,
@@ -11,7 +11,6 @@ pub struct Copy {
     pub is_tombstone: bool,
     /// The create-only write that stored the item.
     pub write_id: Option<String>,
-    /// The applied updates that may be repeated, if any.
     pub applied: Option<Box<Applied>>,
     /// Until this epoch second, a duplicate of a put of the item may arrive: a repetition stored
     /// it, and an earlier attempt got no response.
@@ -25,18 +24,18 @@ impl Copy {
     }
 }
 
-/// The condition under which a request is applied. `table` sends it as an expression.
+/// `table` sends it as an expression.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Condition {
     /// No copy, or a lower version.
     AbsentOrBelow(Version),
-    /// No copy, or a copy of a lower version that has this write id. The tombstone that replaces
-    /// the copy keeps the write id.
+    /// No copy, or a copy of a lower version that has this write id. The tombstone keeps the write
+    /// id.
     Buries { version: Version, write_id: Option<String> },
     /// Exactly this version; `None` for no copy.
     Unchanged(Option<Version>),
-    /// An item of this version or a higher one. If the update must be applied once, the item must
-    /// also accept its id.
+    /// An item of this version or a higher one. If the update must be applied once, it must also
+    /// accept its id.
     AtLeast { from: Version, once: Option<Once> },
 }
 
@@ -48,26 +47,23 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request that stores no mark, and replaces whatever mark there is.
     pub const fn unmarked(effect: Effect, condition: Condition) -> Self {
         Self { effect, condition, marks: Marks::NONE }
     }
 }
 
-/// What a request does with the mark of a copy: [`Copy::late_until`]. A mark must not be lost while
-/// a duplicate may arrive, because a deletion without a tombstone would let it in.
+/// What a request does with [`Copy::late_until`]. A mark must not be lost while a duplicate may
+/// arrive, because a deletion without a tombstone would let it in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Marks {
-    /// The mark that the stored copy gets.
     pub late_until: Option<u64>,
-    /// The stored mark may be replaced if it is not above this epoch second.
+    /// A stored mark up to this epoch second may be replaced.
     pub lost_until: u64,
 }
 
 impl Marks {
     pub const NONE: Self = Self { late_until: None, lost_until: u64::MAX };
 
-    /// Whether the mark of a copy may be replaced.
     pub fn allow(&self, stored: Option<&Copy>) -> bool {
         let mark = stored.and_then(|copy| copy.late_until);
         mark.is_none_or(|until| until <= self.lost_until)
@@ -76,15 +72,14 @@ impl Marks {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// Store the item with this version, and with the write id if there is one.
+    /// Store the item, with the write id if there is one.
     Put { version: Version, write_id: Option<String> },
-    /// Store a tombstone with this version, and with the write id of the item that it hides. If it
-    /// has no older copies to hide, it may expire with its mark.
+    /// Store a tombstone with the write id of the item that it hides. If it has no older copies to
+    /// hide, it may expire with its mark.
     Bury { version: Version, write_id: Option<String>, may_expire: bool },
     /// Remove the copy.
     Remove,
-    /// Add to the stored attributes. The version rises by [`Version::STEP`], and the item notes the
-    /// id if there is one.
+    /// Add to the stored attributes. The version rises by [`Version::STEP`].
     Add { once: Option<Once> },
 }
 

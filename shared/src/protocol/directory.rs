@@ -1,5 +1,5 @@
-//! The directory: the pages that list the keys that have grown, with their layouts. See
-//! docs/protocol.md, "The directory".
+//! The pages that list the keys that have grown, with their layouts: docs/protocol.md, "The
+//! directory".
 
 use std::fmt;
 
@@ -11,27 +11,25 @@ use crate::protocol::layout::Layout;
 use crate::values::content;
 use crate::values::key::PartitionKey;
 
-/// The number of pages of a new table's directory. Reading a page with up to 35 keys takes one
-/// unit. An instance that serves all keys reads all pages.
+/// The pages of a new table's directory. Reading a page with up to 35 keys takes one unit. An
+/// instance that serves all keys reads all pages.
 pub const PAGES: u32 = 4;
 pub const MAX_PAGES: u32 = 256;
-/// The pages of a directory double when one has this size: some 650 keys, and 16 units for a read.
+/// The pages double when one has this size: some 650 keys, and 16 units for a read.
 pub const SPLIT_PAGE_BYTES: usize = 64 * 1_024;
-/// The largest number of copies of a page.
 pub const MAX_COPIES: u32 = 64;
-/// A page of at least this size lists no further key, so a key of this page cannot grow for the
-/// first time. DynamoDB allows 400 KiB. The rest is for the keys that are already listed: their
-/// entries change, and get longer.
+/// A page of at least this size lists no further key, so none of its other keys can grow. DynamoDB
+/// allows 400 KiB. The rest is for the listed keys, whose entries change, and get longer.
 pub const FULL_PAGE_BYTES: usize = 256 * 1_024;
-/// No key of a page of at least this size changes its width. The rest up to 400 KiB is for
-/// unfinished changes and for drains.
+/// No key of a page of at least this size changes its width. The rest is for unfinished changes and
+/// for drains.
 pub const MAX_PAGE_BYTES: usize = 390 * 1_024;
 /// The share of [`FULL_PAGE_BYTES`] from which on a page is reported.
 pub const REPORTED_SHARE: f64 = 0.5;
 
-/// A key in the directory: the first 24 bytes of its SHA-256. For two keys with one digest, a caller
-/// would have to try 2^96 keys. It needs no secret, so an entry can be found by its key even if the
-/// rest of the metadata is lost.
+/// The first 24 bytes of a key's SHA-256. For two keys with one digest, a caller would have to try
+/// 2^96 keys. It needs no secret, so an entry can be found by its key even if the rest of the
+/// metadata is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyDigest([u8; 24]);
 
@@ -40,7 +38,6 @@ impl KeyDigest {
         Self(content::first(&Sha256::digest(key.as_str())))
     }
 
-    /// Parses the text of a digest. `None` if it is something else.
     pub fn parse(text: &str) -> Option<Self> {
         URL_SAFE_NO_PAD.decode(text).ok()?.try_into().ok().map(Self)
     }
@@ -58,7 +55,7 @@ impl fmt::Display for KeyDigest {
 pub struct Division {
     pub pages: u32,
     /// The table's secret, a random number. Without it, a caller could choose keys that all have
-    /// the same page, however many pages there are.
+    /// the same page.
     pub seed: u64,
 }
 
@@ -78,8 +75,7 @@ impl Division {
     }
 }
 
-/// Whether an entry may replace this one. An entry changes to a higher generation only. `table`
-/// gives DynamoDB the same condition.
+/// An entry changes to a higher generation only. `table` gives DynamoDB the same condition.
 pub fn supersedes(new: &Layout, stored: Option<&Layout>) -> bool {
     stored.is_none_or(|stored| stored.generation < new.generation)
 }
@@ -97,8 +93,8 @@ mod tests {
         ("☃", "UWQzYceeyu8lqN6ALeJPVwuiXZwt8dIt", 3, 3),
     ];
 
-    /// Stored data depends on these values: another function would search for a key on another
-    /// page, or under another name. (`printf orders | sha256sum`, and the same of seed and digest.)
+    /// Stored data depends on these values. (`printf orders | sha256sum`, and the same of seed and
+    /// digest.)
     #[test]
     fn the_page_of_a_key_is_the_same_for_ever() {
         for (name, digest, of_four, of_eight) in ROWS {

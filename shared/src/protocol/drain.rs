@@ -1,5 +1,5 @@
-//! A drain moves every item of a key home, and then forgets the other places, after a shrink or to
-//! settle a key: docs/protocol.md, "Draining".
+//! A drain moves every item of a key home, and then forgets the other places: docs/protocol.md,
+//! "Draining".
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use crate::values::key::ShardNumber;
 pub struct Waits {
     /// How long writers and moves may use a view.
     pub lease: Duration,
-    /// The wait for reads that began before the copies were made.
+    /// For reads that began before the copies were made.
     pub reads: Duration,
-    /// The wait for requests that were sent before: the validity of a signature, plus the largest
-    /// difference between two actors' clocks.
+    /// For requests that were sent before: the validity of a signature, plus the largest difference
+    /// of two clocks.
     pub signatures: Duration,
 }
 
-/// The shards that may hold misplaced items: all shards that readers query. Shard 1 is excluded in a
-/// table whose appends stay there.
+/// The shards that may hold misplaced items: all that readers query, without shard 1 in a table
+/// whose appends stay there.
 pub fn sources(
     metadata: &ShardMetadata,
     keep_first: bool,
@@ -45,14 +45,13 @@ pub fn may_finish_at(drain: &Drain, waits: &Waits) -> Option<u64> {
     Some(late_until(waits, drain.emptied_at?))
 }
 
-/// The epoch second until which a duplicate of a request of before may arrive.
+/// The epoch second until which a duplicate of an earlier request may arrive.
 pub fn late_until(waits: &Waits, now: u64) -> u64 {
     now.saturating_add(whole_seconds(waits.lease + waits.signatures))
 }
 
-/// Whether the tombstones of a settled key may be removed at an epoch second: no deletion leaves
-/// another one, and no duplicate from before the last of them can arrive. All reads of before have
-/// ended, too.
+/// Whether the tombstones of a settled key may be removed: no deletion leaves another one, no
+/// duplicate from before the last of them can arrive, and all earlier reads have ended.
 pub fn may_purge(metadata: &ShardMetadata, waits: &Waits, now: u64) -> bool {
     let wait = ((waits.lease + waits.signatures) * 2).max(waits.reads);
     let is_old = |at: u64| at.saturating_add(whole_seconds(wait)) <= now;
@@ -60,8 +59,8 @@ pub fn may_purge(metadata: &ShardMetadata, waits: &Waits, now: u64) -> bool {
 }
 
 /// Whether a duplicate from before this tombstone may still arrive, by the clock of the deletion.
-/// Most are older than that when a purge begins. Deletions of items with a mark leave tombstones at
-/// any time.
+/// Few are so young when a purge begins, but deletions of items with a mark leave tombstones at any
+/// time.
 pub fn is_young(tombstone: &Copy, waits: &Waits, now: u64) -> bool {
     let wait = whole_seconds(waits.lease + waits.signatures);
     now.abs_diff(tombstone.version.epoch_seconds()) < wait
@@ -84,8 +83,7 @@ pub fn may_move(generation: u64, view: &View, lease: Duration, now: Moment) -> M
     }
 }
 
-/// Copies an item home. Its version, its write id and its mark are kept. An item of another program
-/// gets the lowest version, where nothing is.
+/// An item of another program gets the lowest version, where nothing is.
 pub fn copy_home(copy: &Copy) -> Request {
     if copy.version == Version::NONE {
         let effect = Effect::Put { version: Version::ADOPTED, write_id: None };
@@ -101,14 +99,11 @@ pub fn copy_home(copy: &Copy) -> Request {
     Request { effect, condition: Condition::AbsentOrBelow(version), marks }
 }
 
-/// One actor's part of a drain, from its mark on. `K` is a sort key, `C` the remembered part of a
-/// copy.
+/// One actor's part of a drain, from its mark on. `C` is the remembered part of a copy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Pass<K, C = Version> {
-    /// The generation of the actor's mark. A different generation means that another actor has the
-    /// key.
+    /// Of the actor's mark. Another generation means that another actor has the key.
     pub generation: u64,
-    /// The old copies for which home has a copy that is at least as new.
     at_home: BTreeMap<(ShardNumber, K), C>,
     /// When the last of these home copies was confirmed.
     last_found: Option<Moment>,
@@ -126,15 +121,15 @@ pub enum MayMove {
 }
 
 impl<K: Ord + Clone, C> Pass<K, C> {
-    /// Begins with the metadata that the actor's own mark produced. An append may be placed by an
-    /// outdated page until the mark is published.
+    /// `marked` is the result of the actor's own mark. An append may be placed by an outdated page
+    /// until the mark is published.
     pub const fn begin(marked: &ShardMetadata, appends: bool) -> Self {
         let in_doubt = appends as u32;
         Self { generation: marked.generation, at_home: BTreeMap::new(), last_found: None, in_doubt }
     }
 
-    /// What follows a round over all old places that found nothing. If a move may be in flight,
-    /// another round follows.
+    /// After a round over all old places that found nothing. If a move may be in flight, another
+    /// round follows.
     pub fn end(&self, drain: &Drain, keep_first: bool) -> Change {
         let in_doubt = drain.in_doubt || self.in_doubt > 0;
         if in_doubt && drain.emptied_at.is_none() {
@@ -144,8 +139,7 @@ impl<K: Ord + Clone, C> Pass<K, C> {
         }
     }
 
-    /// Records that home has a copy that is at least as new: the copy was written, or refused by
-    /// the stored one.
+    /// Home has a copy that is at least as new: the copy was written, or refused by the stored one.
     pub fn found_home(&mut self, place: ShardNumber, sort_key: K, copy: C, now: Moment) {
         self.at_home.insert((place, sort_key), copy);
         self.last_found = Some(now);
@@ -155,20 +149,18 @@ impl<K: Ord + Clone, C> Pass<K, C> {
         self.at_home.get(&(place, sort_key.clone()))
     }
 
-    /// The number of copies that wait to be deleted.
     pub fn remembered(&self) -> usize {
         self.at_home.len()
     }
 
-    /// How long to wait until all reads have ended that began before the copies were at home. Zero
-    /// if there is nothing to delete.
+    /// How long to wait until all reads have ended that began before the copies were at home.
     pub fn wait_for_reads(&self, waits: &Waits, now: Moment) -> Duration {
         let Some(since) = self.last_found else { return Duration::ZERO };
         // If the clock was set back, the wait begins again.
         now.since(since).map_or(waits.reads, |waited| waits.reads.saturating_sub(waited))
     }
 
-    /// The copies that may be deleted now, in batches: each at its place, in this version.
+    /// The copies that may be deleted now, each in this version.
     pub fn take(&mut self, most: usize) -> Vec<(ShardNumber, K, C)> {
         let next = std::iter::from_fn(|| self.at_home.pop_first());
         let taken =

@@ -1,5 +1,5 @@
-//! A write whose condition or change is an expression, which only DynamoDB evaluates, beside ours,
-//! the [`Base`]: docs/protocol.md, "Expressions".
+//! A write whose condition or change is an expression, which only DynamoDB evaluates:
+//! docs/protocol.md, "Expressions".
 
 use crate::protocol::copies::{Answer, Copy, Marks};
 use crate::protocol::drain::Waits;
@@ -8,7 +8,6 @@ use crate::protocol::version::Version;
 use crate::protocol::view::View;
 use crate::values::key::ShardNumber;
 
-/// What the caller's request does if its condition holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// It stores an item.
@@ -35,7 +34,7 @@ pub enum Base {
 }
 
 impl Base {
-    /// Whether the copy at home is as required. `table` of a driver sends the same as an expression.
+    /// `table` of a driver sends the same as an expression.
     pub fn holds(self, stored: Option<&Copy>) -> bool {
         let Some(copy) = stored else {
             return matches!(self, Self::AbsentOrBelow(_) | Self::AbsentOrItem | Self::Absent);
@@ -54,22 +53,21 @@ impl Base {
     }
 }
 
-/// What a request does if its whole condition holds.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Action {
     /// The caller's put, with this version.
     Put(Version),
-    /// The caller's update, with this version; or if it raises, with one that is one step above the
-    /// stored one. An item without a version then gets this one, one step higher.
+    /// The caller's update, with this version; or if it raises, one step above the stored one. An
+    /// item without a version then gets this one, one step higher.
     Update { version: Version, raises: bool },
-    /// The caller's deletion. It leaves a tombstone with this version and with the write id of what
-    /// it hides, which the condition requires.
+    /// The caller's deletion. Its tombstone has the write id of what it hides, which the condition
+    /// requires.
     Bury { version: Version, write_id: Option<String>, may_expire: bool },
     /// The caller's deletion. It leaves nothing.
     Remove,
-    /// The caller's request on what is not there. Whatever it does, it stores nothing.
+    /// The caller's request on what is not there. It stores nothing.
     Nothing,
-    /// Not the caller's: the copy of a place goes home in this version, otherwise unchanged.
+    /// Not the caller's: the copy of a place goes home in this version.
     Pull(ShardNumber, Version),
 }
 
@@ -81,7 +79,6 @@ pub struct Request {
 }
 
 impl Request {
-    /// Whether our part of the condition holds.
     pub fn holds(&self, stored: Option<&Copy>) -> bool {
         let hides_another = matches!(&self.action, Action::Bury { write_id, .. }
             if stored.is_some_and(|copy| copy.write_id != *write_id));
@@ -93,7 +90,7 @@ pub type Next = progress::Next<Request, Outcome>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// It was applied. `on_item`: it found an item.
+    /// `on_item`: it found an item.
     Applied { on_item: bool },
     /// The caller's condition does not hold. `on_item`: there was an item.
     Refused { on_item: bool },
@@ -137,7 +134,7 @@ impl ExpressedWrite {
         Next::Send(self.request(under))
     }
 
-    /// Takes the copies at the item's places: the response to [`Next::Read`].
+    /// The response to [`Next::Read`].
     pub fn read(&mut self, copies: &[(ShardNumber, Copy)], under: Under<'_>) {
         let Some(home) = self.progress.read(copies, under) else { return };
         let (view, places, _) = under;
@@ -152,7 +149,7 @@ impl ExpressedWrite {
         self.find(Found { home: home.cloned(), newer }, view);
     }
 
-    /// Takes the response to the request of [`Next::Send`].
+    /// The response to the request of [`Next::Send`].
     pub fn answered(&mut self, request: &Request, answer: Answer, under: Under<'_>) {
         let (view, _, now) = under;
         match (answer, &request.action) {

@@ -4,11 +4,11 @@
 /// The effect of a key's last growths. All 0 if nothing is known, as after a growth by request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct GrowthRecord {
-    /// The share of all attempts, repetitions too, that was rejected when the key last grew, in
+    /// The share of all attempts, repetitions too, that was rejected at the last growth, in
     /// percent.
     pub rejected_percent: u32,
-    /// The number of consecutive growths before that one after which about as many attempts were
-    /// rejected for each accepted one as before.
+    /// The consecutive growths before that one after which about as many attempts were rejected for
+    /// each accepted one as before.
     pub fruitless: u32,
 }
 

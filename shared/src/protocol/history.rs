@@ -1,5 +1,4 @@
-//! The history of a key's widths. It is needed for correctness, because it says where items may be
-//! stored.
+//! The history of a key's widths, which says where items may be stored.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +9,11 @@ use crate::values::key::ShardCount;
 pub struct HistoryEntry {
     /// Epoch seconds.
     pub at: u64,
-    /// The width from that time on.
+    /// The width from then on.
     pub count: ShardCount,
 }
 
-/// All changes, oldest first. Stored as a string set of `"epoch_seconds:count"`.
+/// Oldest first. Stored as a string set of `"epoch_seconds:count"`.
 ///
 /// ```
 /// use dynamodb_write_sharding::maintenance::ShardHistory;

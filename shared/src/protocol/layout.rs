@@ -1,6 +1,4 @@
 //! Where the items of a key may be stored: the part of the metadata that writers and readers use.
-//! The directory has the layout of every key that has grown. A key that it does not list has never
-//! changed its width.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +7,12 @@ use crate::values::key::{ShardCount, ShardNumber};
 /// The era of a key that has never changed its width.
 pub const FIRST_ERA: u64 = 1;
 
-/// The longest lag of an index behind its table that is assumed, in seconds. Usually an index lags
-/// by a fraction of a second, but DynamoDB gives no bound. (DynamoDB developer guide, "Using global
+/// The longest lag of an index behind its table that is assumed, in seconds. Usually it is a
+/// fraction of a second, but DynamoDB gives no bound. (DynamoDB developer guide, "Using global
 /// secondary indexes".)
 pub const MAX_INDEX_LAG_SECONDS: u64 = 900;
 
-/// A field that the key's metadata has, too, has the same meaning.
+/// A field that the metadata has, too, has the same meaning.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Layout {
     /// 0 for a key that is not listed.
@@ -29,7 +27,7 @@ pub struct Layout {
     pub opens_at: Option<u64>,
     pub draining: bool,
     pub settled: bool,
-    /// Every width under which an item may be stored, including the write width.
+    /// Every width under which an item may be stored, the write width, too.
     pub widths: BTreeSet<ShardCount>,
     pub last_updated: u64,
     pub drain_stopped_at: Option<u64>,
@@ -42,8 +40,7 @@ const GENERATION_DIGITS: usize = 12;
 pub const MAX_GENERATION: u64 = 999_999_999_999;
 
 impl Layout {
-    /// Whether this differs from the layout of a key that is not listed. A listed key stays listed,
-    /// because its era never decreases.
+    /// A listed key stays listed, because its era never decreases.
     pub fn is_listed(&self, unlisted: ShardCount) -> bool {
         self.era > FIRST_ERA
             || self.closing.is_some()
@@ -60,8 +57,8 @@ impl Layout {
         Places { home: at, old }
     }
 
-    /// Whether an index may still show items at the place that a drain has moved them from. While
-    /// this is true, pages are read from the table.
+    /// Whether an index may still show items at the place that a drain has moved them from. Then
+    /// pages are read from the table.
     pub fn may_lag_in_indexes(&self, now_seconds: u64) -> bool {
         let lags = |at: u64| now_seconds < at.saturating_add(MAX_INDEX_LAG_SECONDS);
         self.draining || self.drained_at.is_some_and(lags)
@@ -96,7 +93,6 @@ impl Layout {
         )
     }
 
-    /// Parses the result of [`to_entry`](Self::to_entry). `None` if the text is something else.
     pub fn from_entry(entry: &str) -> Option<Self> {
         let words: Vec<&str> = entry.split(' ').collect();
         let [generation, era, written, read, state, settled, updated, stopped, drained, widths] =
@@ -135,7 +131,7 @@ impl Layout {
 pub struct Places {
     /// Where it is written in this era.
     pub home: ShardNumber,
-    /// Its homes under all other widths. Writers no longer use them; only a drain touches them.
+    /// Its homes under all other widths. Only a drain writes there.
     pub old: BTreeSet<ShardNumber>,
 }
 

@@ -1,31 +1,29 @@
 //! The demand that a key's writers record, so that a key that needs its shards is not shrunk.
 //!
-//! There is no fixed capacity of a shard, because partitions are shared, split, and provisioned.
-//! But the load that a shard has carried before is known. A key is busy if half of its shards would
-//! have to carry nearly as much each.
+//! A shard has no fixed capacity, because partitions are shared, split, and provisioned. But what a
+//! shard has carried before is known. A key is busy if half of its shards would have to carry
+//! nearly as much each.
 
 use crate::values::key::ShardCount;
 use crate::values::throughput::PARTITION_WRITE_UNITS;
 
-/// A key's writes of one minute, and the figures that they are compared with. All 0 if none were
-/// recorded.
+/// A key's writes of one minute, and what they are compared with. All 0 if none were recorded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Load {
     /// The minute that is being counted: epoch seconds / 60.
     pub minute: u64,
-    /// The recorded write units in it so far.
+    /// The write units in it so far.
     pub units: u64,
-    /// The largest number of write units that a shard took in a minute.
+    /// The most write units that a shard took in a minute.
     pub per_shard: u64,
     /// The epoch second until which the key was busy.
     pub busy_at: u64,
 }
 
-/// The number of units a minute that every shard is assumed to carry: a tenth of what a partition
-/// does.
+/// The units a minute that every shard is assumed to carry: a tenth of a partition's.
 const MIN_UNITS_PER_SHARD: u64 = MAX_UNITS_PER_SHARD / 10;
-/// The largest number of units a minute that a shard is assumed to carry: as much as a partition.
-/// The counted number may be higher, because a width may have changed within the minute.
+/// The most units a minute that a shard is assumed to carry: a partition's. The counted number may
+/// be higher, because a width may have changed within the minute.
 const MAX_UNITS_PER_SHARD: u64 = 60 * PARTITION_WRITE_UNITS;
 /// Half of the shards may be left with this percentage of what shards have carried.
 const MAX_LOAD_PERCENT: u64 = 80;
@@ -46,8 +44,8 @@ impl Load {
 
     /// Begins another minute with this number of units.
     pub(crate) fn next(self, width: ShardCount, minute: u64, units: u64) -> Self {
-        // A record for a future time only says that the key was busy until now: either its clock
-        // was wrong, or this one is late.
+        // A record for a future time only says that the key was busy until now: its clock was
+        // wrong, or this one is late.
         let till_now = minute.saturating_mul(60).min(self.busy_at);
         let judged = if self.is_ahead_of(minute) {
             Self { busy_at: till_now, ..self }
@@ -57,8 +55,8 @@ impl Load {
         Self { minute, units, ..judged }
     }
 
-    /// Whether units of this minute count towards the recorded one: it is the same minute, or
-    /// another instance's clock is a little ahead.
+    /// Whether units of this minute count towards the recorded one: it is the same, or another
+    /// instance's clock is a little ahead.
     pub(crate) fn takes(self, minute: u64) -> bool {
         self.minute >= minute && !self.is_ahead_of(minute)
     }

@@ -1,10 +1,10 @@
 //! Merges many shards into one ordered page.
 //!
-//! Querying every shard for the whole page would read the page n times. Instead each shard is
-//! queried for its *share* of the page, in whole read units. Only the shards that run out before
-//! the page is full are queried again, up to the last sort key that can be on the page.
+//! Querying every shard for the whole page would read the page n times. Instead each is queried for
+//! its *share*, in whole read units. Only the shards that run out before the page is full are
+//! queried again, up to the last sort key that can be on the page.
 //!
-//! The order is that of the sort keys, or of any other type of position, such as that in an index.
+//! The order is that of the sort keys, or of another type of position, such as that in an index.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -14,8 +14,8 @@ use crate::values::key::{ShardNumber, SortKey};
 use crate::values::query::{Order, PageQuery};
 use crate::values::spacing::Spacing;
 
-/// The number of standard deviations of a shard's part of the page that are requested on top of the
-/// mean. More would cost more than a second request.
+/// The standard deviations of a shard's part of the page that are requested on top of the mean.
+/// More would cost more than a second request.
 const SLACK_DEVIATIONS: f64 = 0.4;
 /// The same if the range of the request limits the cost.
 const AMPLE_DEVIATIONS: f64 = 3.0;
@@ -25,9 +25,9 @@ const AMPLE_DEVIATIONS: f64 = 3.0;
 pub struct Stored<T, K = SortKey> {
     /// Its position in the order.
     pub sort_key: K,
-    /// Of two copies, the copy with the higher version is the item.
+    /// Of two copies, the one with the higher version is the item.
     pub version: Version,
-    /// The item. `None` for a deleted one, which hides older copies on other shards.
+    /// `None` for a deleted item, which hides older copies on other shards.
     pub item: Option<T>,
 }
 
@@ -36,7 +36,7 @@ pub struct ShardPageRequest<K = SortKey> {
     pub shard: ShardNumber,
     /// Start after this sort key.
     pub after: Option<K>,
-    /// Stop at this sort key, inclusive: items beyond it cannot be on the page.
+    /// Inclusive: items beyond it cannot be on the page.
     pub until: Option<K>,
     pub limit: usize,
 }
@@ -66,12 +66,12 @@ impl<K> Horizon<K> {
 
 #[derive(Debug)]
 struct Shard<T, K> {
-    /// Of this shard. It is `Nothing` before the response to the first query.
+    /// `Nothing` before the response to the first query.
     horizon: Horizon<K>,
     is_asked: bool,
-    /// The end of the range of the query in progress.
+    /// Of the query in progress.
     until: Option<K>,
-    /// Items that have arrived and are not merged yet. The first one is in the heap.
+    /// Not merged yet. The first one is in the heap.
     waiting: VecDeque<Stored<T, K>>,
 }
 
@@ -80,11 +80,10 @@ pub struct PageMerge<T, K = SortKey> {
     limit: usize,
     order: Order,
     start: Option<K>,
-    /// The number of items that the smallest billed amount pays for, as far as it is known.
-    /// Requests are rounded up to it.
+    /// The items that the smallest billed amount pays for, as far as it is known. Requests are
+    /// rounded up to it.
     pub items_per_unit: f64,
-    /// The largest number of items to request at a time: more would not fit into memory or into the
-    /// page.
+    /// The most items to request at a time: more would not fit into memory or into the page.
     pub most: usize,
     /// The predicted end of the page, and the query's own end.
     foreseen: Option<K>,
@@ -94,12 +93,12 @@ pub struct PageMerge<T, K = SortKey> {
     /// Each shard's next item. Of copies, the highest version comes first.
     heads: BinaryHeap<(Rank<K>, Version, Reverse<ShardNumber>)>,
     page: Vec<(T, Version)>,
-    /// The last merged sort key, of an item of the page or of a deleted one.
+    /// Of an item of the page, or of a deleted one.
     reached: Option<K>,
     closed: bool,
 }
 
-/// A sort key in the heap. The greatest is the next one of the page.
+/// The greatest is the next one of the page.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank<K> {
     Ascending(Reverse<K>),
@@ -107,8 +106,8 @@ enum Rank<K> {
 }
 
 impl<T> PageMerge<T> {
-    /// Adds the query's own end, and a predicted end of the page, so that each shard is queried for
-    /// exactly its part.
+    /// With the query's own end, and a predicted end of the page, each shard is queried for exactly
+    /// its part.
     pub(crate) fn foresee(&mut self, spacing: &Spacing, query: &PageQuery) {
         let end = if self.order == Order::Ascending { &query.to } else { &query.from };
         let is_inside = |until: &SortKey| {
@@ -124,7 +123,6 @@ impl<T> PageMerge<T> {
 }
 
 impl<T, K: Ord + Clone> PageMerge<T, K> {
-    /// An empty page of at most `limit` items that starts after `start`.
     pub fn new(limit: usize, order: Order, start: Option<K>) -> Self {
         Self {
             limit,
@@ -143,8 +141,7 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
         }
     }
 
-    /// Adds new shards. Call this only before the first item was merged, so that no item comes too
-    /// late.
+    /// Call this only before the first item was merged, so that no item comes too late.
     pub fn add_shards(&mut self, shards: impl IntoIterator<Item = ShardNumber>) {
         debug_assert!(self.reached.is_none(), "a shard was added to a page that has begun");
         for shard in shards {
@@ -159,8 +156,8 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
         self.shards.len()
     }
 
-    /// The pages to request now, each once: from new shards, and after all responses from those
-    /// that the page still needs.
+    /// The pages to request now: from new shards, and after all responses from those that the page
+    /// still needs.
     pub fn requests(&mut self) -> Vec<ShardPageRequest<K>> {
         if self.is_full() || self.next_shard().is_some() {
             return Vec::new();
@@ -179,8 +176,8 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
             Horizon::UpTo(after) => is_needed(after),
             Horizon::Everything => false,
         };
-        // New shards share the page with all others. The missing rest is shared by the shards that
-        // are queried for it.
+        // New shards share the page with all others. The shards that are queried for the missing
+        // rest share it.
         let askers = self.shards.values().filter(|shard| asks(shard)).count();
         let first = self.share(wanted, self.shards.len(), foreseen.is_some());
         let again = self.share(wanted, askers, false);
@@ -204,8 +201,7 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
         }
         let had_head = !shard.waiting.is_empty();
         shard.waiting.extend(answer.items);
-        // At the query's own end there is nothing left to request, and DynamoDB refuses to start
-        // there.
+        // At the query's own end nothing is left, and DynamoDB refuses to start there.
         let next = answer.next.or(shard.until.take()).filter(|place| !ends_at(order, end, place));
         shard.horizon = next.map_or(Horizon::Everything, Horizon::UpTo);
         if !had_head {
@@ -224,8 +220,8 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
             else {
                 return;
             };
-            // The heap returns the highest version of a sort key first, and every shard's copy of
-            // it is there. The following ones with the same key are older copies.
+            // The highest version of a sort key comes first, and every shard's copy of it is there.
+            // The following ones are older copies.
             if self.reached.as_ref() != Some(&stored.sort_key) {
                 self.reached = Some(stored.sort_key);
                 if let Some(item) = stored.item {
@@ -237,7 +233,7 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
         }
     }
 
-    /// Whether the page is complete: it is full or closed, or every shard is at its end.
+    /// It is full or closed, or every shard is at its end.
     pub fn is_complete(&self) -> bool {
         self.is_full() || (self.heads.is_empty() && self.horizon == Horizon::Everything)
     }
@@ -247,8 +243,7 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
         self.reached.is_some()
     }
 
-    /// The page, each item with its version, and where the next page starts: after the last merged
-    /// sort key, unless every shard is at its end.
+    /// The next page starts after the last merged sort key, unless every shard is at its end.
     pub fn finish(self) -> (Vec<(T, Version)>, Option<K>) {
         let last = self.reached;
         let is_copy = |stored: &Stored<T, K>| Some(&stored.sort_key) == last.as_ref();
@@ -276,8 +271,8 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
         (is_known && !self.is_full()).then_some(*shard)
     }
 
-    /// The number of items to request from each of several shards for a total. A hash spreads items
-    /// binomially, so a shard's part is about `wanted / shards`, plus or minus its square root.
+    /// A hash spreads items binomially, so a shard's part is about `wanted / shards`, plus or minus
+    /// its square root.
     fn share(&self, wanted: usize, shards: usize, is_bounded: bool) -> usize {
         let wanted = wanted.min(self.most).max(1);
         let mean = wanted as f64 / shards.max(1) as f64;
@@ -292,8 +287,7 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
         if shards <= 1 { wanted } else { (ask as usize).clamp(1, wanted) }
     }
 
-    /// Determines how far the order is known. A shard with an item in the heap hides nothing before
-    /// that item.
+    /// A shard with an item in the heap hides nothing before that item.
     fn update_horizon(&mut self) {
         let open = || self.shards.values().filter(|shard| shard.waiting.is_empty());
         self.horizon = if open().any(|shard| shard.horizon == Horizon::Nothing) {
@@ -305,8 +299,7 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
         };
     }
 
-    /// Puts the next item of a shard into the heap. If the shard has none, the order may be known
-    /// less far.
+    /// Puts the next item of a shard into the heap. Without one, the order may be known less far.
     fn raise_head(&mut self, number: ShardNumber) {
         let Some(next) = self.shards.get(&number).and_then(|shard| shard.waiting.front()) else {
             return self.update_horizon();
@@ -318,9 +311,9 @@ impl<T, K: Ord + Clone> PageMerge<T, K> {
         self.heads.push((rank, next.version, Reverse(number)));
     }
 
-    /// The last sort key that can be on a page with `wanted` more items, and its predicted end from
-    /// the items so far. Placement spreads items evenly, so an item stands for n / (shards of n
-    /// that have arrived up to its position) items.
+    /// The last sort key that can be on a page with `wanted` more items, and its predicted end:
+    /// placement spreads items evenly, so an item stands for n / (shards of n that have arrived up
+    /// to its position) items.
     fn reach(&self, wanted: usize) -> (Option<K>, Option<K>) {
         // An older copy of the last merged item is not on the page.
         let is_new = |place: &&K| self.reached.as_ref() != Some(*place);
@@ -387,7 +380,7 @@ mod tests {
         ShardPage { items, next }
     }
 
-    /// Responds to the current requests of a page, each with at most `cap` items.
+    /// At most `cap` items for each request.
     fn answer(merge: &mut PageMerge<(u32, u32)>, table: &Table, cap: usize) {
         for request in merge.requests() {
             let is_at_end = |after: &SortKey| ends_at(merge.order, merge.end.as_ref(), after);

@@ -1,5 +1,5 @@
-//! The state of one logical partition key, [`ShardMetadata`], and its transitions, [`Change`]:
-//! docs/protocol.md, "Changing the width".
+//! A key's state, [`ShardMetadata`], and its transitions, [`Change`]: docs/protocol.md, "Changing
+//! the width".
 
 use crate::protocol::growth::GrowthRecord;
 use crate::protocol::history::ShardHistory;
@@ -7,7 +7,7 @@ use crate::protocol::layout::{FIRST_ERA, Layout};
 use crate::protocol::load::Load;
 use crate::values::key::ShardCount;
 
-/// The metadata item of a key. An absent item means one shard; see [`ShardMetadata::unregistered`].
+/// The metadata item of a key. For a key without one, see [`ShardMetadata::unregistered`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ShardMetadata {
     /// The write width: writers place items on shards 1 to this.
@@ -26,7 +26,7 @@ pub struct ShardMetadata {
     pub last_updated: u64,
     /// Every item is at home: a drain has ended, and the width has not changed since.
     pub settled: bool,
-    /// The tombstones from before and shortly after the drain have not been removed yet.
+    /// The tombstones from before and shortly after the drain are still to be removed.
     pub unpurged: bool,
     /// Epoch seconds at which a drain was last cancelled, if none has ended since. A request of it
     /// may still be in flight.
@@ -35,7 +35,7 @@ pub struct ShardMetadata {
     pub drained_at: Option<u64>,
     /// Epoch seconds of the last change to a lower width.
     pub shrunk_at: Option<u64>,
-    /// Epoch seconds at which a drain found an item that it cannot move, if no drain has succeeded
+    /// Epoch seconds at which a drain found an item that it cannot move, if none has succeeded
     /// since.
     pub unmovable_at: Option<u64>,
     pub load: Load,
@@ -57,13 +57,12 @@ pub enum Phase {
 /// The progress of a drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Drain {
-    /// Epoch seconds at which its present actor began, or at which the key was marked.
+    /// Epoch seconds at which its actor began, or the key was marked.
     pub began: u64,
-    /// Until this epoch second the actor counts as active, and other actors leave the key to it.
-    /// `None` if no actor has begun.
+    /// Until this epoch second other actors leave the key to its actor. `None` if no actor has
+    /// begun.
     pub busy_until: Option<u64>,
-    /// A move with an unknown outcome may be in flight: it had no response, or its actor has
-    /// stopped.
+    /// A move may be in flight: it had no response, or its actor has stopped.
     pub in_doubt: bool,
     /// Epoch seconds at which the old places were found empty.
     pub emptied_at: Option<u64>,
@@ -74,7 +73,7 @@ pub struct Drain {
 pub enum Change {
     /// Record a key that has no item.
     Register,
-    /// Name the width of the next era, and record the effect of the growths so far. This cancels a
+    /// Name the width of the next era, and record the effect of the growths so far. Cancels a
     /// drain.
     Close { to: ShardCount, growth: GrowthRecord },
     /// Take over a closing from its actor. The actor that closed last opens.
@@ -83,25 +82,23 @@ pub enum Change {
     Open,
     /// Mark the key for a drain by any actor.
     MarkDrain,
-    /// Begin a drain, or take it over from an actor that has stopped. Other actors leave the key
-    /// alone until this epoch second.
+    /// Begin a drain, or take it over from an actor that has stopped.
     BeginDrain { busy_until: u64 },
     /// Extend the actor's time to this epoch second.
     ProlongDrain { busy_until: u64 },
-    /// Record that the old places were empty. A move may still be in flight, so the actor stops for
-    /// now.
+    /// The old places were empty. A move may still be in flight, so the actor stops for now.
     Emptied,
-    /// Record that every item is home, and forget the other widths. Width 1 is kept in tables whose
-    /// writers write to shard 1 without a view.
+    /// Every item is home: forget the other widths. Width 1 is kept in tables whose writers write
+    /// to shard 1 without a view.
     FinishDrain { keep_first: bool },
     /// Begin to remove the tombstones of a settled key.
     BeginPurge,
-    /// Record that the tombstones of a settled key are gone.
+    /// The tombstones of a settled key are gone.
     Purged,
     /// Give up a drain, for example because it cannot move an item.
     StopDrain { unmovable: bool },
-    /// Record the result of a rebuild: this number of shards, these widths, and an era that is at
-    /// least this one. The next era begins with this number of shards.
+    /// The result of a rebuild: the next era begins with this number of shards, these widths, and
+    /// an era that is at least this one.
     Rebuild { to: ShardCount, history: ShardHistory, era: u64 },
 }
 
@@ -111,8 +108,7 @@ impl ShardMetadata {
         Self::unregistered_with(ShardCount::ONE)
     }
 
-    /// The meaning of an absent item in a table that had a fixed number of shards before it was
-    /// adopted.
+    /// The same in a table that had a fixed number of shards before it was adopted.
     pub fn unregistered_with(shards: ShardCount) -> Self {
         Self {
             number_of_shards: shards,
@@ -135,7 +131,7 @@ impl ShardMetadata {
 
     /// Applies a change at an epoch second. `None` if the change is not possible in this state.
     ///
-    /// The caller stores the result on the condition that the stored generation is still the one of
+    /// The caller stores the result on the condition that the stored generation is still that of
     /// `self`.
     pub fn apply(&self, change: &Change, now: u64) -> Option<Self> {
         let mut next = Self { generation: self.generation + 1, ..self.clone() };
@@ -169,8 +165,7 @@ impl ShardMetadata {
                 // until then.
                 next.drain_stopped_at = self.drain_stopped_at.map(|_| now);
                 if to < self.number_of_shards {
-                    // The items on the removed shards must move. From now on, any actor may move
-                    // them.
+                    // The items on the removed shards must move, by any actor.
                     next.shrunk_at = Some(now);
                     next.phase = Phase::Draining(marked);
                 }
@@ -238,8 +233,7 @@ impl ShardMetadata {
         Some(next)
     }
 
-    /// Every width under which an item may be stored now or soon: the widths of the history, the
-    /// write width, and the width of the next era.
+    /// Every width under which an item may be stored now or soon.
     pub fn widths(&self) -> impl Iterator<Item = ShardCount> + '_ {
         let history = self.shard_history.entries().map(|entry| entry.count);
         history.chain([self.number_of_shards]).chain(self.closing())
@@ -271,13 +265,12 @@ impl ShardMetadata {
         if let Phase::Draining(drain) = self.phase { Some(drain) } else { None }
     }
 
-    /// Whether a drain would help: items may be stored at places other than their homes, and no
-    /// change is running.
+    /// Whether items may be stored at places other than their homes, and no change is running.
     pub fn wants_settling(&self) -> bool {
         self.phase == Phase::Open && !self.settled && self.last_change().is_some()
     }
 
-    /// Whether tombstones of a settled key are to be removed, once they are old enough.
+    /// Whether tombstones are to be removed, once they are old enough.
     pub fn wants_purging(&self) -> bool {
         self.phase == Phase::Open && self.settled && self.unpurged
     }
@@ -294,16 +287,16 @@ impl ShardMetadata {
             .then_some(self.last_updated)
     }
 
-    /// Epoch seconds of the last growth, as far as it is known. `None` if the last change was a
-    /// shrink, or if there was none.
+    /// As far as it is known, in epoch seconds. `None` if the last change was a shrink, or if there
+    /// was none.
     pub fn last_growth(&self) -> Option<u64> {
         self.last_change().filter(|at| self.shrunk_at.is_none_or(|shrunk| *at > shrunk))
     }
 }
 
 impl Layout {
-    /// The layout of a key that is not listed: that of a key without metadata. `shards` is one,
-    /// except in an adopted table that was sharded before.
+    /// Of a key without metadata. `shards` is one, except in an adopted table that was sharded
+    /// before.
     pub fn unlisted(shards: ShardCount) -> Self {
         ShardMetadata::unregistered_with(shards).layout()
     }

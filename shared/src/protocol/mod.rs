@@ -1,10 +1,8 @@
 //! The protocol. It keeps reads and writes correct while a key's width changes.
 //!
 //! Everything here is pure: the metadata as a state machine, views and leases, the places of an
-//! item, and the next step of each write, read and drain. Time and responses come in as arguments;
-//! requests go out as values. `table` sends them, `engine` has the loops, and the model in
-//! `tests/model` drives this same code. docs/protocol.md has the rules, most with the trace
-//! that they prevent.
+//! item, and the next step of each write, read and drain. `table` sends the requests, `engine` has
+//! the loops, and the model in `tests/model` drives this same code. docs/protocol.md has the rules.
 
 pub mod append;
 pub mod applied;

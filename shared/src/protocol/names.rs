@@ -1,19 +1,18 @@
 //! The names of the attributes that the product stores. Those in items are short, because each item
-//! pays for them, and have a prefix that no other program uses.
+//! pays for them.
 
-/// The prefix of all attributes that the product stores in items. Items of callers have none.
+/// The prefix of those in items. No other program uses it.
 pub const RESERVED_PREFIX: &str = "_sh:";
 /// The logical key, on every shard whose stored key is not the key itself.
 pub const LOGICAL_KEY: &str = "_sh:k";
-/// The item's version.
 pub const VERSION: &str = "_sh:v";
-/// The id of the create-only write that stored the item. A tombstone keeps it.
+/// Of the create-only write that stored the item. A tombstone keeps it.
 pub const WRITE_ID: &str = "_sh:i";
 /// The write width under which the item was placed, if not that of a key without metadata.
 pub const WIDTH: &str = "_sh:w";
 /// True on a tombstone.
 pub const DELETED: &str = "_sh:d";
-/// The younger generation of the updates that were recently applied to the item.
+/// The younger generation of the updates that were recently applied.
 pub const APPLIED: &str = "_sh:a";
 /// The older generation, and the begin of both in epoch milliseconds, as a map.
 pub const APPLIED_BEFORE: &str = "_sh:b";
@@ -21,11 +20,10 @@ pub const APPLIED_BEFORE: &str = "_sh:b";
 pub const BEGAN: &str = "began";
 pub const KNOWN_SINCE: &str = "known_since";
 pub const IDS: &str = "ids";
-/// Until this epoch second, a late duplicate of a put of the item may arrive.
+/// See [`Copy::late_until`](super::copies::Copy::late_until).
 pub const LATE_UNTIL: &str = "_sh:l";
 
-/// Defines a constant for each attribute of the metadata table besides its key, and the list of all
-/// attributes.
+/// A constant for each attribute, and the list of all.
 macro_rules! attribute_names {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
         $($(#[$doc])* pub const $name: &str = $text;)*
@@ -70,13 +68,13 @@ attribute_names! {
     NEXT_PAGES = "next_pages";
     /// Also in a complete page.
     SEED = "seed";
-    /// In a page whose entries are on the pages of a larger directory: their number.
+    /// In a page whose entries are on a larger directory's pages: their number.
     MOVED_TO = "moved_to";
     /// Also in a page: how many copies may be read.
     COPIES = "copies";
     DIRECTORY_MADE = "directory_made";
     REBUILDING = "rebuilding";
-    /// In a page: the table's warm throughput, as `"write_units read_units"`.
+    /// In a page, as `"write_units read_units"`.
     WARM_THROUGHPUT = "warm_throughput";
     /// From here on in an item of evidence. When the pool began, in milliseconds since 1970.
     BEGUN = "begun";
@@ -85,7 +83,7 @@ attribute_names! {
     ACCEPTED = "accepted";
     /// First attempts, by number.
     FIRST_WRITES = "first_writes";
-    /// The units of all throttled attempts.
+    /// Of all throttled attempts.
     THROTTLES = "throttles";
     /// Write units a second of the instances that have added to it.
     RATE = "rate";
@@ -94,9 +92,9 @@ attribute_names! {
     ADDED_ITEMS = "added_items";
     /// Until when the table counts as short of partitions for the key, in milliseconds since 1970.
     SHORT_UNTIL = "short_until";
-    /// The generation of the key under which the shortage was found.
+    /// Of the key when the shortage was found.
     SHORT_GENERATION = "short_generation";
 }
 
-/// In a page: the prefix of an entry's attribute name. The digest of the key follows.
+/// The digest of the key follows.
 pub const ENTRY_PREFIX: &str = "key:";

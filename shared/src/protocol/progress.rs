@@ -1,6 +1,5 @@
-//! What a plain write ([`Write`](super::write::Write)) and a write with an expression
-//! ([`ExpressedWrite`](super::expressed::ExpressedWrite)) have in common: their steps, the version
-//! to send, the mark of the copy at home, and how they end.
+//! What [`Write`](super::write::Write) and [`ExpressedWrite`](super::expressed::ExpressedWrite)
+//! have in common.
 
 use crate::protocol::copies::{self, Marks};
 use crate::protocol::drain::{Waits, late_until};
@@ -28,27 +27,24 @@ pub enum Next<R, O> {
     Done(O),
 }
 
-/// What a write goes by at a step: a view, the item's places under it, and the time.
 pub type Under<'a> = (&'a View, &'a Places, Moment);
 
-/// The common part of a write with its attempts. `O` is how it ends, `F` what a read finds.
+/// `O` is how the write ends, `F` what a read finds.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Progress<O, F> {
-    /// How long its views are valid, and how long requests may be in flight.
     pub(super) waits: Waits,
     /// Drawn once.
     tie_breaker: u32,
     era: Option<u64>,
-    /// What is stored, as far as it is known, and the view under which it was found.
+    /// What is stored, and the view under which it was found.
     pub(super) found: Option<((Moment, u64), F)>,
     /// The copies at the item's places must be read, because an attempt without that was refused.
     pub(super) must_read: bool,
-    /// The version to send must be above this one.
+    /// The version to send must be higher.
     pub(super) above: Option<Version>,
     /// The mark of the copy at home, as far as it is known.
     pub(super) mark: Option<u64>,
-    /// A view must be requested at or after this instant, because a copy was of this era, which is
-    /// later than that of the last view.
+    /// A view must be requested at or after this instant, because a copy was of this later era.
     look_after: Option<(Moment, u64)>,
     /// The key's item was requested.
     verified: bool,
@@ -74,7 +70,6 @@ impl<O: Copy, F> Progress<O, F> {
         }
     }
 
-    /// Whether nothing more is sent.
     pub(super) const fn is_over(&self) -> bool {
         self.over.is_some() || self.late.is_some()
     }
@@ -141,9 +136,8 @@ impl<O: Copy, F> Progress<O, F> {
         }
     }
 
-    /// Takes the copies at the item's places, and returns the one at home. `None` if the read does
-    /// not count: after the lease, a drain may have moved and purged an item between two of the
-    /// reads; and a copy may be of a later era.
+    /// Returns the copy at home. `None` if the read does not count: after the lease, a drain may
+    /// have moved and purged an item between two of the reads; and a copy may be of a later era.
     pub(super) fn read<'a>(
         &mut self,
         found: &'a [(ShardNumber, copies::Copy)],
@@ -160,7 +154,7 @@ impl<O: Copy, F> Progress<O, F> {
         Some(home)
     }
 
-    /// Whether the version of a copy shows that the view is out of date.
+    /// If so, the view is out of date.
     pub(super) fn is_of_later_era(&mut self, stored: Version, view: &View, now: Moment) -> bool {
         let is_later = stored.era() > view.layout.era;
         if is_later {
@@ -173,7 +167,7 @@ impl<O: Copy, F> Progress<O, F> {
         self.above = self.above.max(Some(version));
     }
 
-    /// The version to send: the one that was taken, or one of now, but above what is stored.
+    /// The one that was taken, or one of now, but above what is stored.
     pub(super) fn version(&self, taken: Option<Version>, era: u64, now: Moment) -> Version {
         let own = taken.unwrap_or_else(|| Version::new(era, now.epoch_micros(), self.tie_breaker));
         match self.above {
@@ -188,7 +182,7 @@ impl<O: Copy, F> Progress<O, F> {
         self.mark.filter(|until| *until > now.epoch_seconds())
     }
 
-    /// The marks of a request that stores this mark, or the present one if that is later.
+    /// This mark, or the present one if that is later.
     pub(super) fn marks(&self, own: Option<u64>, now: Moment) -> Marks {
         let late_until = own.max(self.present_mark(now));
         Marks { late_until, lost_until: late_until.unwrap_or(now.epoch_seconds()) }
@@ -201,8 +195,8 @@ impl<O: Copy, F> Progress<O, F> {
     }
 
     /// Whether the key was settled a short time ago. An update that has pulled an item from another
-    /// place may have been sent twice. Without a tombstone, its late duplicate would find home empty,
-    /// and make the item again.
+    /// place may have been sent twice. Without a tombstone, its late duplicate would find home
+    /// empty, and make the item again.
     pub(super) fn was_just_settled(&self, view: &View, now: Moment) -> bool {
         let drained_at = view.layout.drained_at;
         drained_at.is_some_and(|at| now.epoch_seconds() < late_until(&self.waits, at))

@@ -1,8 +1,8 @@
 //! The result of a scan of the whole main table: how wide each key must be.
 //!
-//! Every item shows its place, when it was written, and under which width. That is enough to
-//! restore lost widths: every shard with an item is read, every item is at home under some width of
-//! the history, and the current width is the width of the latest write.
+//! Every item shows its place, its width and when it was written. That restores lost widths: every
+//! shard with an item is read, every item is at home under some width of the history, and the
+//! current width is that of the latest write.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,12 +14,11 @@ use crate::protocol::version::Version;
 use crate::values::key::{PartitionKey, ShardCount, ShardKeys, ShardNumber, SortKey};
 use crate::values::placement::Placement;
 
-/// A width is not accepted if chance alone leaves its upper shards empty less often than this.
+/// A width is rejected if chance alone leaves its upper shards empty less often than this.
 const MIN_CHANCE: f64 = 1e-9;
 
-/// The key and the shard of an item, from its stored key, and from its logical key if it has one.
-/// `None` if this product uses no such place. Only in a table that was sharded by a fixed number,
-/// items without a logical key count on every shard.
+/// The key and the shard of an item. `None` if this product uses no such place. Only in a table
+/// that was sharded by a fixed number, items without a logical key count on every shard.
 pub fn place_of(
     keys: &ShardKeys,
     stored: &str,
@@ -41,13 +40,12 @@ pub(crate) struct Surveyed<'a> {
     pub(crate) width: ShardCount,
 }
 
-/// The observations of one key.
+/// What was found of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyFindings {
-    /// The metadata at the time when the first of its items was read. `None` if there was none, or
-    /// if it was damaged.
+    /// When the first of its items was read. `None` if there was none, or if it was damaged.
     known: Option<ShardMetadata>,
-    /// Items by the width under which they were written.
+    /// By the width under which they were written.
     items: BTreeMap<ShardCount, u64>,
     widest: ShardNumber,
     newest: (Version, ShardCount),
@@ -74,7 +72,7 @@ impl KeyFindings {
             return;
         }
         // The stored width, or one that explains another item, or for a jump hash the narrowest
-        // width, whose last shard it is.
+        // one, whose last shard it is.
         let known = self.widths.keys().copied();
         let narrowest = ShardCount::new(item.shard.get()).filter(|_| placement.keeps_homes());
         let mut widths = std::iter::once(item.width).chain(known).chain(narrowest);
@@ -86,9 +84,8 @@ impl KeyFindings {
         *first = item.version.min(*first);
     }
 
-    /// The number of shards that the items suggest: the width of the latest write. If all items of
-    /// that width are on lower shards, the key was shrunk since. Never below the highest shard with
-    /// an item.
+    /// The width of the latest write. If all items of that width are on lower shards, the key was
+    /// shrunk since. Never below the highest shard with an item.
     pub fn width(&self) -> ShardCount {
         let widest = ShardCount::new(self.widest.get()).unwrap_or(ShardCount::ONE);
         let latest = self.newest.1;
@@ -97,13 +94,12 @@ impl KeyFindings {
         if latest > widest && by_chance > MIN_CHANCE { latest } else { widest }
     }
 
-    /// The highest era of the items. A write under metadata of an earlier era would be superseded
-    /// by them.
+    /// A write under metadata of an earlier era would be superseded by the items.
     pub(crate) const fn era(&self) -> u64 {
         self.newest.0.era()
     }
 
-    /// The history with which every item is on one of its candidates.
+    /// With it, every item is on one of its candidates.
     pub(crate) fn history(&self) -> ShardHistory {
         self.widths.iter().fold(ShardHistory::default(), |history, (width, first)| {
             history.with(first.epoch_seconds(), *width)
@@ -116,7 +112,7 @@ impl KeyFindings {
             && self.widths.is_empty()
     }
 
-    /// Whether this metadata covers all items: their shards are read, and their eras are known.
+    /// Whether their shards are read, and their eras are known.
     fn are_within(&self, metadata: &ShardMetadata) -> bool {
         self.widest.get() <= metadata.read_shards.get() && self.era() <= metadata.era
     }
@@ -128,8 +124,8 @@ impl KeyFindings {
     }
 }
 
-/// The observations of a table so far. Only keys with more than one shard are kept, so their number
-/// bounds the memory.
+/// What was found of a table. Only keys with more than one shard are kept, so their number bounds
+/// the memory.
 #[derive(Debug, Clone, Default)]
 pub struct Survey {
     /// The keys that the directory lists and no metadata item explains, and whether an entry would
@@ -138,16 +134,16 @@ pub struct Survey {
     pub(crate) listed: HashMap<KeyDigest, bool>,
     /// The number of items read.
     pub items: u64,
-    /// The keys with more shards than a key without metadata, with their observations.
+    /// Those with more shards than a key without metadata.
     pub keys: BTreeMap<PartitionKey, KeyFindings>,
-    /// The number of items that are damaged, or at no place that this product uses.
+    /// Items that are damaged, or at no place that this product uses.
     pub unknown: u64,
-    /// The number of items that another program stored.
+    /// Items that another program stored.
     pub(crate) foreign: u64,
 }
 
 impl Survey {
-    /// Notes that a key has a metadata item. Returns whether its entry would hide items.
+    /// For a key with a metadata item: whether its entry would hide items.
     pub(crate) fn take_listed(&mut self, key: &PartitionKey) -> bool {
         self.listed.remove(&KeyDigest::of(key)).unwrap_or_default()
     }

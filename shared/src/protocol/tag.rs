@@ -10,7 +10,7 @@ use crate::values::value::Attributes;
 /// keep, for example as an HTTP entity tag.
 ///
 /// It is the item's version. An item that another program stored, or an append with an idempotency
-/// key, has no version of its own, so its tag also contains a digest of the content.
+/// key, has no version of its own, so its tag also has a digest of the content.
 ///
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -40,7 +40,7 @@ impl ETag {
         Self::of_version(version).unwrap_or_else(of_content)
     }
 
-    /// The tag of an item with this version. `None` if the version is not the product's own.
+    /// `None` if the version is not the product's own.
     pub(crate) fn of_version(version: Version) -> Option<Self> {
         is_own(version).then(|| Self(version.to_string()))
     }
@@ -51,13 +51,13 @@ impl ETag {
         Self(text.to_owned())
     }
 
-    /// The version, if the tag contains nothing else. Another spelling of a version is none.
+    /// If the tag contains nothing else. Another spelling of a version is none.
     pub(crate) fn version(&self) -> Option<Version> {
         Version::parse(&self.0).filter(|version| is_own(*version) && version.to_string() == self.0)
     }
 }
 
-/// Whether a version is the product's own, and so names one state of an item.
+/// The product's own versions name one state of an item.
 fn is_own(version: Version) -> bool {
     version > Version::LOWEST && version != Version::ADOPTED
 }
@@ -108,7 +108,6 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// Requires the item to be in this state still.
     pub(crate) fn unchanged_since(tag: &ETag) -> Self {
         Self { matches: Some(ETags::Of(vec![tag.clone()])), differs: None }
     }
@@ -126,7 +125,7 @@ impl Conditions {
             && !self.differs.as_ref().is_some_and(|tags| tags.name(current))
     }
 
-    /// The only version for which the conditions hold, if the tags determine one.
+    /// The only version for which the conditions hold, if there is one.
     pub(crate) fn only_version(&self) -> Option<Version> {
         match (&self.matches, &self.differs) {
             (Some(ETags::Of(tags)), None) if tags.len() == 1 => tags.first()?.version(),
@@ -134,7 +133,7 @@ impl Conditions {
         }
     }
 
-    /// Whether the conditions hold exactly if there is no item.
+    /// Whether they hold exactly if there is no item.
     pub(crate) fn only_absent(&self) -> bool {
         self.matches.is_none() && self.differs == Some(ETags::Any)
     }

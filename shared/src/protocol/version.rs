@@ -7,31 +7,29 @@ use crate::protocol::layout::FIRST_ERA;
 /// An item's version: the era in which it was written, the clock in microseconds, and a random
 /// tie-breaker.
 ///
-/// The era comes first. So a copy from a later era supersedes all copies from earlier eras,
-/// wherever they are and whatever clocks their writers had. A version is stored as one number of at
-/// most 38 digits, which is DynamoDB's limit: 11 for the era, 18 for the clock, 9 for the
-/// tie-breaker.
+/// The era comes first. So a copy from a later era supersedes all from earlier eras, wherever they
+/// are and whatever clocks their writers had. A version is stored as one number of at most 38
+/// digits, DynamoDB's limit: 11 for the era, 18 for the clock, 9 for the tie-breaker.
 ///
 /// A writer takes a version when it sends the write. A repetition in the same era keeps it if an
 /// attempt may still arrive, and so do the moves of a drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Version(u128);
 
-/// The number of different tie-breakers.
 pub const TIE_BREAKERS: u32 = 1_000_000_000;
-/// The number of different clock values: microseconds of 30,000 years.
+/// Microseconds of 30,000 years.
 const CLOCKS: u128 = 1_000_000_000_000_000_000;
 const ERA: u128 = CLOCKS * TIE_BREAKERS as u128;
 
 impl Version {
-    /// The version of an item that another program stored without one. It is below all others.
+    /// The version of an item that another program stored. It is below all others.
     pub const NONE: Self = Self(0);
 
     /// The lowest version of an item that this product stores.
     pub const LOWEST: Self = Self(1);
 
-    /// The version that an item of another program gets when a drain copies it. It is below all
-    /// writes of its era.
+    /// The version of an item of another program that a drain has copied. It is below all writes of
+    /// its era.
     pub const ADOPTED: Self = Self::lowest_of(FIRST_ERA);
 
     /// Combines an era, microseconds since the Unix epoch, and a tie-breaker below 10^9. The result
@@ -44,13 +42,13 @@ impl Version {
         if version == 0 { Self::LOWEST } else { Self(version) }
     }
 
-    /// The era in which the version was taken; 0 for versions of append-only tables.
+    /// The era in which the version was taken; 0 for append-only tables.
     #[must_use]
     pub const fn era(self) -> u64 {
         (self.0 / ERA) as u64
     }
 
-    /// When the version was taken, by its writer's clock: microseconds since the Unix epoch.
+    /// By its writer's clock, since the Unix epoch.
     const fn epoch_micros(self) -> u64 {
         (self.0 % ERA / TIE_BREAKERS as u128) as u64
     }
@@ -68,8 +66,8 @@ impl Version {
         Self::new(era, 0, 0)
     }
 
-    /// How much an update in place raises a version: one microsecond. So an update need not know
-    /// the version that it raises.
+    /// How much an update in place raises a version: one microsecond. So it need not know the
+    /// version that it raises.
     pub const STEP: u32 = TIE_BREAKERS;
 
     /// The version after an update in place.

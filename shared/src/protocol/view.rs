@@ -1,9 +1,9 @@
 //! Views of metadata, and how long they are valid.
 //!
 //! A view may be out of date. It is safe because an actor that changes a width waits until all
-//! earlier views have expired. So no process may use a view after its lease, even if the process
-//! was suspended. The age of a view therefore counts from *before* the metadata was requested, on
-//! the larger of two clocks: the monotonic clock stands still while a sandbox is suspended, and the
+//! earlier views have expired. So no process may use a view after its lease, even if it was
+//! suspended. The age of a view therefore counts from *before* the metadata was requested, on the
+//! larger of two clocks: the monotonic clock stands still while a sandbox is suspended, and the
 //! wall clock can be set.
 
 use std::time::Duration;
@@ -11,22 +11,22 @@ use std::time::Duration;
 use crate::protocol::layout::Layout;
 
 /// How long reads, writes and moves may use a view. It is not configurable: an actor that changes a
-/// width waits this long, and it cannot know the settings of other functions.
+/// width waits this long, and cannot know the settings of other functions.
 pub const MAX_LEASE: Duration = Duration::from_secs(1);
 /// The lease of writes in an append-only table.
 pub const APPEND_LEASE: Duration = Duration::from_secs(60);
 /// The longest that one read may take, on the larger of two clocks. A drain waits this long between
-/// copying an item and deleting the original.
+/// a copy and the deletion of the original.
 pub const LONGEST_READ: Duration = Duration::from_secs(60);
-/// How long a signed request may be applied after it was signed. AWS documents five minutes; this
-/// is three times as long. (AWS IAM user guide, "Signing AWS API requests".)
+/// How long a request may be applied after it was signed. AWS documents five minutes; this is three
+/// times as long. (AWS IAM user guide, "Signing AWS API requests".)
 pub const SIGNATURE_VALIDITY: Duration = Duration::from_secs(15 * 60);
-/// How much longer than [`MAX_LEASE`] the wait before an open is. It covers clocks that run at
-/// slightly different speeds.
+/// How much longer than [`MAX_LEASE`] the wait before an open is: two clocks differ slightly in
+/// speed.
 pub const DRIFT_MARGIN: Duration = Duration::from_millis(100);
 
-/// The longest random pause before a writer changes the metadata. The first writer to wake makes
-/// the change, and the others see it.
+/// The longest random pause before a writer changes the metadata. The first to wake makes the
+/// change, and the others see it.
 pub const CROWD_BACKOFF: Duration = Duration::from_millis(300);
 /// How much longer than its actor an observer of a closing waits before it takes the closing over.
 /// It is also the longest random pause on top.
@@ -42,7 +42,7 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// The time since `earlier`. `None` if the wall clock was set back: then the time is unknown.
+    /// `None` if the wall clock was set back: then the time is unknown.
     pub fn since(self, earlier: Self) -> Option<Duration> {
         let wall = self.wall.checked_sub(earlier.wall)?;
         Some(wall.max(self.monotonic.saturating_sub(earlier.monotonic)))
@@ -64,13 +64,13 @@ impl Moment {
 /// A copy of a key's layout, and the instant before it was requested.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct View {
-    /// The key's layout. A key that is not listed has [`Layout::unlisted`].
+    /// [`Layout::unlisted`] for a key that is not listed.
     pub layout: Layout,
     pub asked_at: Moment,
 }
 
 impl View {
-    /// Distinguishes any two views of a key. Two views that were requested at the same instant may
+    /// Distinguishes any two views of a key: two that were requested at the same instant may
     /// contain different changes.
     pub const fn identity(&self) -> (Moment, u64) {
         (self.asked_at, self.layout.generation)
@@ -80,16 +80,14 @@ impl View {
         now.since(self.asked_at).is_some_and(|age| age < lease)
     }
 
-    /// Whether the view was requested at or after this instant, on a clock that was not set back
-    /// since.
+    /// At or after this instant, on a clock that was not set back since.
     pub fn is_asked_since(&self, began: Moment, now: Moment) -> bool {
         self.asked_at.monotonic >= began.monotonic && now.since(self.asked_at).is_some()
     }
 
-    /// Combines two views of the same key: the layout with the higher generation, valid for as long
-    /// as the later view. This is safe: if a copy of the page was read later and has a lower
-    /// generation, then no change after the higher generation has reached every copy, and no actor
-    /// opens before that.
+    /// The layout with the higher generation, valid for as long as the later view. This is safe: if
+    /// a copy of the page was read later and has a lower generation, then no change after the
+    /// higher generation has reached every copy, and no actor opens before that.
     pub fn joined(&self, other: &Self) -> Self {
         let newer = if other.layout.generation > self.layout.generation { other } else { self };
         Self { layout: newer.layout.clone(), asked_at: self.asked_at.max(other.asked_at) }
@@ -102,29 +100,27 @@ pub enum ReadEnd {
     Correct,
     /// The view has expired. Request a new one now, and check again.
     Look,
-    /// A width has changed meanwhile. Read again under the newer view.
     Again,
-    /// The read took longer than a drain waits for reads. It fails.
+    /// The read took longer than a drain waits for it. It fails.
     TooLong,
 }
 
-/// Whether a copy of this era can exist under this view: the view's own era, or the next one if the
-/// key was closing. Any other era means that the view is older than its lease allows: its page is
+/// Whether a copy of this era can exist under this view: its own era, or the next one if the key
+/// was closing. Any other era means that the view is older than its lease allows: its page is
 /// behind the key's item, or the metadata was lost.
 pub fn knows_era(view: &View, era: u64) -> bool {
     era <= view.layout.era + u64::from(view.layout.closing.is_some())
 }
 
-/// Whether a read that began at `began` under `view` is correct now. `newer` is a view that was
-/// requested after the read's last response.
+/// `newer` is a view that was requested after the read's last response.
 pub fn read_end(
     (began, longest): (Moment, Duration),
     (view, lease): (&View, Duration),
     newer: Option<&View>,
     now: Moment,
 ) -> ReadEnd {
-    // The read may have been suspended. Then it may have read a home before an item was copied
-    // there, and the old place after the item was deleted.
+    // If it was suspended, it may have read a home before an item was copied there, and the old
+    // place after the item was deleted.
     if now.since(began).is_none_or(|took| took > longest) {
         return ReadEnd::TooLong;
     }

@@ -1,8 +1,7 @@
 //! A write of one item, as a state machine: put, create-only, delete or update.
 //!
-//! Each write is one plain conditional request at the item's home. The driver asks for the [`Next`]
-//! step, carries it out, and reports the result, until the write is [`Done`](Next::Done). See
-//! docs/protocol.md, "Writing".
+//! Each write is one plain conditional request at the item's home. The driver carries out each
+//! [`Next`] step, and reports the result. See docs/protocol.md, "Writing".
 
 use crate::protocol::applied::Once;
 use crate::protocol::copies::{Answer, Condition, Copy, Effect, Marks, Request};
@@ -17,11 +16,10 @@ use crate::values::key::ShardNumber;
 pub enum Kind {
     /// Store the item unconditionally.
     Put,
-    /// Store the item if it does not exist. Without an id, no other request generates its sort key:
-    /// if there is any copy of it, an earlier attempt stored it.
+    /// Store the item if there is none. Without an id, no other request generates its sort key: any
+    /// copy of it is an earlier attempt's.
     Create(Option<WriteId>),
-    /// Remove the item. If it may look, it reads first, so that it can remove the item without a
-    /// tombstone.
+    /// Remove the item. If it may look, it reads first, so that it can leave no tombstone.
     Delete { may_look: bool },
     /// Replace the item by one that the driver derives from the newest copy.
     Replace(Update),
@@ -33,7 +31,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The update, if the write depends on the stored state.
     pub const fn update(&self) -> Option<Update> {
         match self {
             Self::Replace(update) | Self::Add(update) | Self::DeleteIf { update, .. } => {
@@ -44,12 +41,11 @@ impl Kind {
     }
 }
 
-/// A write that depends on the stored state. The driver examines the newest copy and decides the
-/// result.
+/// A write that depends on the stored state. The driver examines the newest copy and decides.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Update {
-    /// The only version that the update may change. With it, an item that has a single place need
-    /// not be read.
+    /// The only version that the update may change. With it, an item with a single place need not
+    /// be read.
     pub expects: Option<Version>,
     /// The update must be applied once, even if its client repeats it.
     pub once: Option<Once>,
@@ -60,12 +56,10 @@ pub type Next = progress::Next<Request, Outcome>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
     Done,
-    /// A create-only write found an item.
     Exists,
-    /// A create-only write found an item that a request with the same idempotency key stored with
-    /// different content.
+    /// An item exists that a request with the same idempotency key stored with different content.
     KeyReused,
-    /// The driver declined an update, because the stored state does not match what it requires.
+    /// The driver declined an update: the stored state is not what it requires.
     Declined,
     /// The write may have been applied, or may be applied later.
     Unknown(&'static str),
@@ -89,22 +83,20 @@ pub struct Write {
     progress: Progress<Outcome, Found>,
     /// Kept in its era while an attempt may still arrive. A throttled attempt does not.
     version: Option<Version>,
-    /// How many attempts of this era got no response. They may still be applied.
+    /// Attempts of this era without a response. They may still be applied.
     unanswered: u32,
     /// The first attempt has stored this version, which needs a mark, because another attempt may
     /// still arrive.
     to_mark: Option<Version>,
-    /// The write id of the copy at home, as far as it is known.
+    /// Of the copy at home, as far as it is known.
     buried_id: Option<String>,
-    /// The version on which an update's attempts are based. They can be applied only while this
-    /// version is stored.
+    /// The version on which an update's attempts are based. They can be applied only while it is
+    /// stored.
     base: Option<Version>,
-    /// The version that this write has stored, or that refused it, once it has ended. `None` if the
-    /// version is unknown.
+    /// Once it has ended: the version that it has stored, or that refused it, if that is known.
     pub stored: Option<Version>,
 }
 
-/// The copies at the item's places.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Found {
     home: Option<Version>,
@@ -166,7 +158,7 @@ impl Write {
         Next::Done(Outcome::Done)
     }
 
-    /// The request to the item's home. `None` if there is nothing to delete.
+    /// `None` if there is nothing to delete.
     fn request(&self, version: Version, (view, places, now): Under<'_>) -> Option<Request> {
         let found = self.progress.found();
         let has_one_place = places.old.is_empty();
@@ -193,8 +185,7 @@ impl Write {
                 (bury(write_id.clone()), Condition::Buries { version, write_id })
             }
             (Kind::Add(Update { once, .. }), None) => {
-                // A copy of this era is the newest one at any place, so it is the only relevant
-                // one.
+                // A copy of this era is the newest one at any place, so it alone is relevant.
                 let lowest_of_era = Version::lowest_of(view.layout.era);
                 let from = if has_one_place { Version::LOWEST } else { lowest_of_era };
                 (Effect::Add { once: *once }, Condition::AtLeast { from, once: *once })
@@ -217,7 +208,6 @@ impl Write {
         Some(Request { effect, condition, marks })
     }
 
-    /// Whether the stored copies must be known before anything is sent.
     fn reads_first(&self, (view, places, now): Under<'_>) -> bool {
         let has_one_place = places.old.is_empty();
         if self.progress.must_read {
@@ -251,7 +241,7 @@ impl Write {
             && drains_at.is_none_or(|at| at <= now.epoch_seconds())
     }
 
-    /// Takes the copies at the item's places: the response to [`Next::Read`].
+    /// The response to [`Next::Read`].
     pub fn read(&mut self, copies: &[(ShardNumber, Copy)], under: Under<'_>) {
         let Some(home) = self.progress.read(copies, under) else { return };
         let (view, places, now) = under;
@@ -296,12 +286,11 @@ impl Write {
         }
     }
 
-    /// The driver declines an update because of what it read.
     pub fn declined(&mut self, view: &View, now: Moment) {
         self.progress.end(Outcome::Declined, view, now);
     }
 
-    /// Takes the response to the request of [`Next::Send`].
+    /// The response to the request of [`Next::Send`].
     pub fn answered(&mut self, request: &Request, answer: Answer, under: Under<'_>) {
         let (view, _, now) = under;
         match answer {
@@ -359,7 +348,7 @@ impl Write {
         }
     }
 
-    /// A copy of the item, which this attempt has not stored, is at home.
+    /// A copy that this attempt has not stored is at home.
     fn refused_by(&mut self, copy: Copy, (view, places, now): Under<'_>) {
         match self.kind {
             Kind::Replace(update) | Kind::Add(update) | Kind::DeleteIf { update, .. } => {
@@ -386,7 +375,7 @@ impl Write {
         }
     }
 
-    /// The meaning of the newest copy for a create-only write.
+    /// For a create-only write.
     fn judge(&mut self, newest: &Copy, own_is_below: bool, view: &View, now: Moment) {
         let is_at_home =
             self.progress.found().is_some_and(|found| found.home == Some(newest.version));
@@ -422,8 +411,8 @@ impl Write {
         self.progress.end(outcome, view, now);
     }
 
-    /// Whether the stored copy is the first attempt's, and another attempt may still arrive, so
-    /// that the copy needs a mark. Other attempts store one themselves.
+    /// Whether the stored copy is the first attempt's, and needs a mark, because another attempt
+    /// may still arrive. Other attempts store one themselves.
     fn marks_own(&mut self, copy: &Copy) -> bool {
         let needs = self.unanswered > 1
             && copy.late_until.is_none()

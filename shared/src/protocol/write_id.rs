@@ -1,5 +1,4 @@
-//! Write ids. A create-only write recognises its own earlier attempt by the write id that is stored
-//! with the item.
+//! A create-only write recognises its own earlier attempt by the write id that is stored.
 
 use uuid::Builder;
 
@@ -7,18 +6,17 @@ use crate::values::content;
 use crate::values::idempotency::IdempotencyKey;
 use crate::values::value::Item;
 
-/// The prefix of write ids of requests with an idempotency key. The content's digest, a colon and
-/// the key follow.
+/// For requests with an idempotency key. The content's digest, a colon and the key follow.
 const REQUEST_PREFIX: &str = "idempotency-key:";
 
-/// The id of one create-only write, the same for all its attempts.
+/// The same for all attempts of one create-only write.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct WriteId(String);
 
 /// How the stored item relates to a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteRelation {
-    /// This write stored it, in an earlier attempt or in an earlier request of the same client.
+    /// This write stored it, in an earlier attempt or request of the same client.
     Same,
     /// A request with the same idempotency key stored it, with a different content.
     OtherContent,

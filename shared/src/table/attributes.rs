@@ -95,8 +95,7 @@ pub(crate) struct Content<'a> {
     pub(crate) applied: Option<&'a Applied>,
 }
 
-/// An item as it is stored at a place. `None` makes a tombstone: the item's keys only, and never a
-/// time to live.
+/// `None` makes a tombstone: the item's keys only, and never a time to live.
 pub(super) fn item_to_sdk(
     config: &TableConfig,
     content: Option<Content<'_>>,
@@ -152,20 +151,18 @@ pub(crate) fn width_from_sdk(
     width.ok_or_else(|| TableError::Damaged(format!("an item's {WIDTH} is not a width")))
 }
 
-/// A stored version. An item that another program stored has none.
+/// [`Version::NONE`] for an item that another program stored.
 pub(crate) fn version_from_sdk(stored: Option<&AttributeValue>) -> Result<Version, TableError> {
     let Some(value) = stored else { return Ok(Version::NONE) };
     let version = value.as_n().ok().and_then(|text| Version::parse(text));
     version.ok_or_else(|| TableError::Damaged(format!("an item's {VERSION} is not a version")))
 }
 
-/// Whether the item is a tombstone. An item without a version belongs to another program, which may
-/// use the attribute differently.
+/// An item without a version belongs to another program, which may use the attribute differently.
 pub(super) fn is_tombstone(stored: &SdkItem) -> bool {
     stored.contains_key(VERSION) && matches!(stored.get(DELETED), Some(AttributeValue::Bool(true)))
 }
 
-/// A copy of an item, as far as the protocol needs it.
 pub(super) fn copy_from_sdk(stored: &SdkItem) -> Result<Copy, TableError> {
     // An item without a version belongs to another program, and has no mark of ours.
     let mark = stored.get(LATE_UNTIL).filter(|_| stored.contains_key(VERSION));
@@ -196,8 +193,7 @@ fn set_applied(stored: &mut SdkItem, applied: &Applied) {
     }
 }
 
-/// The updates that an item remembers. An item without a version belongs to another program, which
-/// may use the attributes differently.
+/// An item without a version belongs to another program, as in [`is_tombstone`].
 fn applied_from_sdk(stored: &SdkItem) -> Result<Option<Applied>, TableError> {
     let Some(before) = stored.get(APPLIED_BEFORE).filter(|_| stored.contains_key(VERSION)) else {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! The directory in the metadata table, under keys that no caller can have: the table item, with
-//! the settings that all processes of a table must share, and the pages.
+//! The directory in the metadata table, under keys that no caller can have: the table item and the
+//! pages.
 
 use std::collections::HashMap;
 
@@ -17,10 +17,10 @@ use crate::table::error::{Cause, TableError, unless_refused};
 use crate::table::{Expression, Table, Tables};
 use crate::values::throughput::WarmThroughput;
 
-/// The prefix is reserved: no [`PartitionKey`](crate::values::key::PartitionKey) has it.
+/// No [`PartitionKey`](crate::values::key::PartitionKey) has its prefix.
 pub(crate) const TABLE_KEY: &str = "_sharding:table";
 
-/// The attributes of the settings that all processes must share, and the variables of each.
+/// Those that all processes must share, and the variables of each.
 pub(crate) const SHARED_SETTINGS: [(&str, &str); 4] = [
     (WRITES, "WRITES"),
     (PLACEMENT, "SHARD_PLACEMENT"),
@@ -31,28 +31,27 @@ pub(crate) const SHARED_SETTINGS: [(&str, &str); 4] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TableItem {
     pub(crate) protocol: u64,
-    /// The values of [`SHARED_SETTINGS`].
     pub(crate) settings: [String; 4],
     pub(crate) armed: Armed,
     /// The pages that new processes read; 0 if the item has no usable number or secret.
     pub(crate) division: Division,
-    /// The number of pages that are being made. They are written, too, and not read yet.
+    /// Being made: they are written, too, and not read yet.
     pub(crate) next_pages: Option<u32>,
     pub(crate) copies: u32,
     /// Every page was created once, so a missing page is lost.
     pub(crate) directory_made: bool,
-    /// The metadata is being rebuilt, so no other process may use the table.
+    /// No other process may use the table meanwhile.
     pub(crate) rebuilding: bool,
 }
 
 impl TableItem {
-    /// The divisions whose pages are written.
+    /// Those whose pages are written.
     pub(crate) fn divisions(&self) -> impl Iterator<Item = Division> + use<> {
         let next = self.next_pages.map(|pages| Division { pages, ..self.division });
         std::iter::once(self.division).chain(next)
     }
 
-    /// The copies that must have a key's entry.
+    /// Those that must have a key's entry.
     pub(crate) fn copies_of(&self, key: KeyDigest) -> Vec<PageCopy> {
         self.divisions()
             .flat_map(|division| self.copies(division.pages, division.page_of(key)))
@@ -72,13 +71,12 @@ impl TableItem {
 }
 
 impl Tables {
-    /// Fails while the metadata is being rebuilt.
     pub(crate) fn check_rebuilt(&self, table: &TableItem) -> Result<(), TableError> {
         let why = "it is being rebuilt: start again when that has ended";
         if table.rebuilding { Err(self.unusable(Table::Metadata, why)) } else { Ok(()) }
     }
 
-    /// Reads the table item, strongly consistent. `None` where there is none.
+    /// Strongly consistent.
     pub(crate) async fn get_table_item(&self) -> Result<Option<TableItem>, TableError> {
         let Some(item) = self.get_metadata_item(TABLE_KEY).await? else { return Ok(None) };
         let text = |name: &str| item.get(name).and_then(|value| value.as_s().ok()).cloned();
@@ -106,7 +104,7 @@ impl Tables {
         }))
     }
 
-    /// Stores the item. [`TableError::ConditionFailed`] if the table has one.
+    /// [`TableError::ConditionFailed`] if the table has one.
     pub(crate) async fn store_table_item(&self, table: &TableItem) -> Result<(), TableError> {
         let settings = SHARED_SETTINGS.iter().zip(&table.settings);
         let settings =
@@ -162,7 +160,7 @@ impl Tables {
         self.change_metadata(TABLE_KEY, settled).await
     }
 
-    /// Records that every page was created, and that the metadata is complete.
+    /// Every page was created, and the metadata is complete.
     pub(crate) async fn note_directory_made(&self) -> Result<(), TableError> {
         let exists =
             Expression::of("attribute_exists(#p)").name("#p", &self.config.partition_key_name);
@@ -180,8 +178,8 @@ impl Tables {
         self.change_metadata(TABLE_KEY, begun).await
     }
 
-    /// Ends the writing of the pages that every copy says are moved.
-    /// [`TableError::ConditionFailed`] if another process was first, or has added copies.
+    /// Ends the writing of pages that every copy says are moved. [`TableError::ConditionFailed`] if
+    /// another process was first, or has added copies.
     pub(crate) async fn end_pages(&self, table: &TableItem, next: u32) -> Result<(), TableError> {
         let ended = Expression::of("#u0 = :n AND #u1 = :u0 AND #c = :c")
             .name("#c", COPIES)
@@ -190,7 +188,7 @@ impl Tables {
         self.change_metadata(TABLE_KEY, ended).await
     }
 
-    /// Raises the number of pages in an item that was restored to an earlier state.
+    /// For an item that was restored to an earlier state.
     pub(crate) async fn raise_pages(
         &self,
         pages: u32,
@@ -201,21 +199,20 @@ impl Tables {
         unless_refused(self.change_metadata(TABLE_KEY, raised).await).map(drop)
     }
 
-    /// Raises the number of copies that are written. A lower number changes nothing.
+    /// A lower number changes nothing.
     pub(crate) async fn raise_copies(&self, copies: u32) -> Result<(), TableError> {
         let raised = Expression::of("#u0 < :u0").setting([(COPIES, Some(number(copies)))]);
         unless_refused(self.change_metadata(TABLE_KEY, raised).await).map(drop)
     }
 }
 
-/// A condition on the time or the mark of a pattern.
 fn of_mark(text: &str, pattern: &KeyPattern, mark: &str) -> Expression {
     Expression::of(text)
         .names([("#a", ARMED), ("#p", pattern.to_string().as_str())])
         .value(":mark", AttributeValue::S(mark.to_owned()))
 }
 
-/// The patterns of the table item. A pattern that cannot be parsed must not be overlooked.
+/// A pattern that cannot be parsed must not be overlooked.
 fn armed_from(item: &SdkItem) -> Result<Armed, TableError> {
     let damaged = || TableError::Damaged(format!("the item {TABLE_KEY} has no usable {ARMED}"));
     let Some(stored) = item.get(ARMED) else { return Ok(Armed::default()) };
@@ -234,8 +231,7 @@ fn armed_from(item: &SdkItem) -> Result<Armed, TableError> {
 }
 
 const PAGE_PREFIX: &str = "_sharding:page:";
-/// The largest number of entries that one update writes. An expression has at most 4 KB, and 300
-/// operators.
+/// An expression has at most 4 KB, and 300 operators.
 const ENTRIES_PER_UPDATE: usize = 40;
 const ENTRIES_PER_REMOVAL: usize = 200;
 
@@ -265,13 +261,13 @@ pub(crate) struct StoredPage {
     /// How many copies may be read. `None` if the page is not complete: then a key that it does not
     /// list may have grown.
     pub(crate) copies: Option<u32>,
-    /// The secret of the directory that the page was completed for.
+    /// Of the directory that the page was completed for.
     pub(crate) seed: Option<u64>,
-    /// The number of pages of the larger directory that has the entries of this page.
+    /// The pages of the larger directory that has the entries of this page.
     pub(crate) moved_to: Option<u32>,
     /// `None` for an entry that cannot be parsed.
     pub(crate) entries: HashMap<KeyDigest, Option<Layout>>,
-    /// The table's warm throughput. `None` if it was not published or cannot be parsed.
+    /// `None` if it was not published or cannot be parsed.
     pub(crate) warm: Option<WarmThroughput>,
     pub(crate) bytes: usize,
 }
@@ -314,12 +310,12 @@ fn warm_from_text(text: &str) -> Option<WarmThroughput> {
 }
 
 impl Tables {
-    /// Reads a copy of a page, strongly consistent. `None` where it is missing.
+    /// Strongly consistent.
     pub(crate) async fn get_page(&self, at: PageCopy) -> Result<Option<StoredPage>, TableError> {
         Ok(self.get_metadata_item(&at.key()).await?.map(StoredPage::of))
     }
 
-    /// Reads every page of every directory that the table has had.
+    /// Of every directory that the table has had.
     pub(crate) async fn scan_pages(&self) -> Result<Vec<(PageCopy, StoredPage)>, TableError> {
         let scan = self
             .client
@@ -375,8 +371,8 @@ impl Tables {
         self.update_page(at, lower.setting(named)).await
     }
 
-    /// Marks a page as complete, with the number of copies that may be read, and the table's warm
-    /// throughput if it is known.
+    /// Marks a page as complete, with the copies that may be read, and the warm throughput if it is
+    /// known.
     pub(crate) async fn mark_page(
         &self,
         at: PageCopy,
@@ -389,8 +385,8 @@ impl Tables {
         self.update_page(at, fewer.setting(marks.into_iter().chain(warm))).await.map(drop)
     }
 
-    /// Marks a page as moved: its entries are on the pages of a larger directory, which are complete.
-    /// Then removes its entries, because every scan of the metadata would pay for them.
+    /// Marks a page as moved: its entries are on the complete pages of a larger directory. Then
+    /// removes its entries, because every scan of the metadata would pay for them.
     pub(crate) async fn move_page(&self, at: PageCopy, pages: u32) -> Result<(), TableError> {
         let first = Expression::of("attribute_not_exists(#u0)");
         let moved = first.setting([(MOVED_TO, Some(number(pages)))]);
@@ -406,7 +402,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Writes the table's warm throughput to a complete page, unless the page has it already.
+    /// Writes it to a complete page, unless the page has it already.
     pub(crate) async fn put_warm_throughput(
         &self,
         at: PageCopy,
@@ -418,7 +414,7 @@ impl Tables {
         self.update_page(at, differs.setting([warm])).await.map(drop)
     }
 
-    /// Changes a page if the condition holds. Returns whether it did.
+    /// Returns whether the condition held.
     async fn update_page(&self, at: PageCopy, change: Expression) -> Result<bool, TableError> {
         match unless_refused(self.change_metadata(&at.key(), change).await) {
             // Neither the caller's request nor an item of the key is at fault: the page has reached

@@ -16,28 +16,27 @@ use crate::table::{Expression, LeaseLasts, Place, Table, Tables};
 use crate::values::key::{PartitionKey, ShardNumber, SortKey};
 use crate::values::value::{value_size, write_units};
 
-/// Five years in seconds. DynamoDB does not delete an item that expired longer ago. (DynamoDB
-/// developer guide, "Using time to live (TTL)".)
+/// In seconds. DynamoDB does not delete an item that expired five years ago. (DynamoDB developer
+/// guide, "Using time to live (TTL)".)
 const MAX_EXPIRED_SECONDS: u64 = 5 * 365 * 86_400;
-/// The attributes that the product adds to an item.
+/// Those that the product adds to an item.
 const OURS: [&str; 8] =
     [APPLIED, APPLIED_BEFORE, DELETED, LATE_UNTIL, LOGICAL_KEY, VERSION, WIDTH, WRITE_ID];
 
-/// A copy as it is stored on a shard, with all its attributes.
+/// As it is stored on a shard, with all its attributes.
 #[derive(Debug, Clone)]
 pub(crate) struct StoredCopy {
     pub(crate) sort_key: SortKey,
     pub(crate) copy: Copy,
     ttl: Option<AttributeValue>,
-    /// Empty if only the part that a deletion needs is remembered.
+    /// Empty if only what a deletion needs is remembered.
     stored: SdkItem,
-    /// The write units of storing it.
     pub(crate) units: u64,
 }
 
 impl StoredCopy {
-    /// The part that a later deletion needs: the keys, the version and the time to live. A copy
-    /// without a version is compared by its attributes, so it keeps them all.
+    /// What a later deletion needs: the keys, the version and the time to live. A copy without a
+    /// version is compared by its attributes, so it keeps them all.
     pub(crate) fn remembered(self) -> Self {
         if self.copy.version == Version::NONE {
             return self;
@@ -48,8 +47,7 @@ impl StoredCopy {
 }
 
 impl Tables {
-    /// A page of a shard's items, in order, strongly consistent, and the sort key to continue
-    /// after.
+    /// In order, strongly consistent, with the sort key to continue after.
     pub(crate) async fn scan_shard(
         &self,
         key: &PartitionKey,
@@ -73,8 +71,7 @@ impl Tables {
         Ok((copies.collect::<Result<_, TableError>>()?, next))
     }
 
-    /// When the item's time to live ends, in epoch seconds. DynamoDB ignores a time that is more
-    /// than five years ago. A tombstone never expires.
+    /// When the item's time to live ends, in epoch seconds. A tombstone never expires.
     pub(crate) fn expires_at(&self, copy: &StoredCopy, now_seconds: u64) -> Option<u64> {
         let at: u64 = copy.ttl.as_ref()?.as_n().ok()?.parse().ok()?;
         (at > now_seconds.saturating_sub(MAX_EXPIRED_SECONDS)).then_some(at)

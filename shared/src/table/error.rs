@@ -39,8 +39,8 @@ pub enum TableError {
     ConditionFailed,
     /// Another request was writing the same item, and nothing was changed. Try again.
     Conflict,
-    /// A key's metadata is missing, or older than a known state. Reads would miss items. Rebuild
-    /// the metadata; repeating does not help.
+    /// A key's metadata is missing, or older than a known state, so reads would miss items. Rebuild
+    /// it; repeating does not help.
     Lost(String),
     /// No response, or a server fault: the request may have been applied. Try again at the same
     /// place.
@@ -49,8 +49,8 @@ pub enum TableError {
     Rejected(Cause),
     /// The stored data is not in this product's format. Repair it; repeating does not help.
     Damaged(String),
-    /// One of the two tables is missing, or this process may not use it. The text names the table.
-    /// Repair the deployment; repeating does not help.
+    /// A table is missing, or this process may not use it. The text names it. Repair the
+    /// deployment; repeating does not help.
     Unusable(Cause),
 }
 
@@ -72,7 +72,7 @@ impl fmt::Display for TableError {
 }
 
 impl Error for TableError {
-    /// The underlying error of the cause. The cause itself is part of the message.
+    /// The cause itself is part of the message.
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         if let Self::Transient(cause) | Self::Rejected(cause) | Self::Unusable(cause) = self {
             cause.source()
@@ -83,7 +83,6 @@ impl Error for TableError {
 }
 
 impl TableError {
-    /// Adds what went wrong in front of the cause, if the error has one.
     pub(super) fn about(mut self, what: &str) -> Self {
         if let Self::Transient(cause) | Self::Rejected(cause) | Self::Unusable(cause) = &mut self {
             cause.why = format!("{what}: {}", cause.why);
@@ -152,9 +151,8 @@ pub(crate) fn unless_refused<T>(written: Result<T, TableError>) -> Result<Option
     }
 }
 
-/// The limit that a refused request exceeded, from the code and the body of the response. `None` if
-/// it was not throttled. DynamoDB spells the list of reasons in two ways, and for each exception the
-/// SDK reads only one of them.
+/// The limit that a refused request exceeded. `None` if it was not throttled. DynamoDB spells the
+/// list of reasons in two ways, and for each exception the SDK reads only one of them.
 pub fn throttled_scope(code: &str, body: &[u8]) -> Option<CapacityScope> {
     const CODES: [&str; 4] = [
         "ProvisionedThroughputExceededException",

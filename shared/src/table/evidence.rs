@@ -1,8 +1,7 @@
-//! The pooled observations of many instances about a key. The metadata table has one item for each
-//! key that slow instances find throttled, under a key that no caller can have. The item also says
-//! until when the table counts as short of partitions for the key, so that one instance reports
-//! this for all. It is evidence for a decision and no part of the protocol: it may be lost, and it
-//! may be wrong.
+//! The pooled observations of many instances about a key, in an item of the metadata table under a
+//! key that no caller can have. It also says until when the table counts as short of partitions for
+//! the key, so that one instance reports this for all. It is evidence for a decision and no part of
+//! the protocol: it may be lost, and it may be wrong.
 
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
 use sha2::{Digest, Sha256};
@@ -23,33 +22,31 @@ const MAX_ATTEMPTS: usize = 2;
 /// A member that is no hash, because a set has at least one.
 const NO_ITEM: &str = "-1";
 
-/// The pool of observations of a key under one generation.
+/// Of a key under one generation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pool<'a> {
     pub(crate) key: &'a PartitionKey,
     pub(crate) generation: u64,
-    /// The number of partitions of the table, if it is known.
     pub(crate) partitions: Option<u32>,
 }
 
-/// The observations of all instances.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Together {
     /// The attempts on the key under one generation.
     pub(crate) seen: Pressure,
     /// Write units a second of the instances that have added to the pool.
     pub(crate) rate: u64,
-    /// The number of items of the throttled attempts, if they are certainly few.
+    /// The items of the throttled attempts, if they are certainly few.
     pub(crate) hot_items: Option<u32>,
-    /// When the pool began, in milliseconds since 1970.
+    /// In milliseconds since 1970.
     pub(crate) begun: u64,
     /// Until when the table counts as short of partitions for the key, in milliseconds since 1970.
     pub(crate) short_until: Option<u64>,
 }
 
 impl Pool<'_> {
-    /// The key is hashed, because it may be as long as DynamoDB allows. Observations under another
-    /// number of partitions are separate evidence, with an item of its own.
+    /// The key is hashed, because it may be as long as DynamoDB allows. Another number of
+    /// partitions has an item of its own.
     fn item_key(&self) -> String {
         let (key, partitions) = (self.key.as_str(), self.partitions.unwrap_or_default());
         let hash = Sha256::new().chain_update(key).chain_update(partitions.to_be_bytes());
@@ -86,8 +83,8 @@ fn together(item: &SdkItem, generation: u64) -> Together {
 
 impl Tables {
     /// Adds to the other instances' observations of a key, or begins a new pool if theirs began
-    /// before `oldest` or is of an earlier generation. `rate` is 0 if this instance has added its own
-    /// to this pool before. Returns the pool. Times are milliseconds since 1970.
+    /// before `oldest` or is of an earlier generation. `rate` is 0 if this instance has added its
+    /// own to this pool before. Times are milliseconds since 1970.
     pub(crate) async fn add_evidence(
         &self,
         pool: Pool<'_>,
@@ -129,9 +126,9 @@ impl Tables {
         Ok(Together { seen, rate, ..Together::default() })
     }
 
-    /// Reports for all instances that the table is short of partitions for a key. `false` if
-    /// another instance has reported it already. A report that is valid beyond `latest` was written
-    /// by a wrong clock, and does not count. Times are milliseconds since 1970.
+    /// `false` if another instance has reported the shortage already. A report that is valid beyond
+    /// `latest` was written by a wrong clock, and does not count. Times are milliseconds since
+    /// 1970.
     pub(crate) async fn claim_shortage(
         &self,
         pool: Pool<'_>,
@@ -146,7 +143,7 @@ impl Tables {
         Ok(unless_refused(claimed)?.is_some())
     }
 
-    /// Reads the pooled observations, strongly consistent.
+    /// Strongly consistent.
     pub(crate) async fn get_evidence(&self, pool: Pool<'_>) -> Result<Together, TableError> {
         let item = self.get_metadata_item(&pool.item_key()).await?.unwrap_or_default();
         Ok(together(&item, pool.generation))

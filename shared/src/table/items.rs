@@ -21,13 +21,11 @@ use crate::values::value::Item;
 
 /// The most keys of one BatchGetItem. (DynamoDB API reference, "BatchGetItem".)
 const BATCH_GET_KEYS: usize = 100;
-/// The largest number of items in one page of a scan. A page is also limited to one megabyte.
+/// A page of a scan is also limited to one megabyte.
 const MAX_SCANNED_ITEMS: i32 = 5_000;
-/// The number of items that a check of one shard fetches at once. Items of other programs may come
-/// first.
+/// What a check of one shard fetches at once. Items of other programs may come first.
 const PROBED_ITEMS: usize = 10;
 
-/// An item to read, on one or more shards.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct GetTarget<'a> {
     pub(crate) partition_key: &'a PartitionKey,
@@ -35,18 +33,16 @@ pub(crate) struct GetTarget<'a> {
     pub(crate) consistent: bool,
 }
 
-/// An item as it is stored at a place.
 #[derive(Debug, Clone)]
 pub(crate) struct RawItem(SdkItem);
 
 impl RawItem {
-    /// The item as the protocol sees it.
     pub(crate) fn copy(&self) -> Result<Copy, TableError> {
         attributes::copy_from_sdk(&self.0)
     }
 }
 
-/// An item with the attributes that a scan fetches. It may be a tombstone.
+/// With the attributes that a scan fetches. It may be a tombstone.
 #[derive(Debug)]
 pub(crate) struct ScannedItem {
     pub(crate) stored_key: String,
@@ -58,7 +54,7 @@ pub(crate) struct ScannedItem {
 }
 
 impl ScannedItem {
-    /// Its key and its shard. `None` if this product uses no such place.
+    /// `None` if this product uses no such place.
     pub(crate) fn place(&self, keys: &ShardKeys) -> Option<(PartitionKey, ShardNumber)> {
         place_of(keys, &self.stored_key, self.logical_key.as_deref())
     }
@@ -68,14 +64,14 @@ impl ScannedItem {
 pub(crate) struct ScanPage {
     /// `None` for an item that cannot be parsed.
     pub(crate) items: Vec<Option<ScannedItem>>,
-    /// The stored keys of the item after which the scan continues.
+    /// Where the scan continues.
     pub(crate) next: Option<SdkItem>,
     pub(crate) consumed: f64,
 }
 
 impl Tables {
-    /// Queries one shard for its part of a page, on the table or on an index with the table's own
-    /// keys. Also returns the read units that it cost.
+    /// On the table or on an index with the table's own keys. Also returns the read units that it
+    /// cost.
     pub(crate) async fn query_shard(
         &self,
         query: &PageQuery,
@@ -115,7 +111,7 @@ impl Tables {
         Ok((ShardPage { items: items.collect::<Result<_, _>>()?, next }, consumed))
     }
 
-    /// A query of the items under a stored key of the key. The caller can add to it.
+    /// The caller can add to it.
     pub(super) fn page_of(
         &self,
         (key, shard): (&PartitionKey, ShardNumber),
@@ -149,7 +145,6 @@ impl Tables {
         Ok((ours.collect(), next, units(page.consumed_capacity)))
     }
 
-    /// An item as the caller sees it.
     pub(crate) fn as_item(
         &self,
         key: &PartitionKey,
@@ -159,7 +154,7 @@ impl Tables {
     }
 
     /// Reads one item from one shard, or from several in one request. Returns what is stored there,
-    /// which may be tombstones, and the shards that were not read because capacity was missing.
+    /// also tombstones, and the shards that were not read because capacity was missing.
     pub(crate) async fn get_copies(
         &self,
         target: GetTarget<'_>,
@@ -208,7 +203,7 @@ impl Tables {
         Ok(found.filter(|item| self.counts(item, target.partition_key, shard)))
     }
 
-    /// A page of the main table, strongly consistent.
+    /// Strongly consistent.
     pub(crate) async fn scan(&self, after: Option<&SdkItem>) -> Result<ScanPage, TableError> {
         let scan = self
             .client
@@ -234,7 +229,6 @@ impl Tables {
         })
     }
 
-    /// Whether a shard has any item of the key.
     pub(crate) async fn has_items(
         &self,
         key: &PartitionKey,
@@ -275,7 +269,7 @@ impl Tables {
         attributes::sort_key_from_sdk(&self.config, item.get(&self.config.sort_key_name))
     }
 
-    /// The size in bytes of an item without its attributes and its sort key.
+    /// Without its attributes and its sort key.
     pub(crate) fn own_bytes(&self, key: &PartitionKey) -> usize {
         let keys = self.config.partition_key_name.len()
             + self.config.sort_key_name.len()
@@ -291,8 +285,8 @@ fn units(consumed: Option<ConsumedCapacity>) -> f64 {
 
 /// The key condition of a page query, and its values besides the partition key.
 ///
-/// If the request has a start and an end, these lie within the query's own range, so the end
-/// replaces the query's bound.
+/// A start and an end of the request lie within the query's own range, so the end replaces the
+/// query's bound.
 fn key_condition(
     query: &PageQuery,
     request: &ShardPageRequest,

@@ -1,4 +1,4 @@
-//! A key's metadata: its item, as attributes and back; and requests to the metadata table: reads,
+//! A key's metadata item, as attributes and back, and requests to the metadata table: reads,
 //! records of the load, and transitions as compare-and-sets on the generation.
 
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -20,23 +20,22 @@ use crate::values::key::{KeyError, PartitionKey, ShardCount};
 
 const MAX_NOTE_ATTEMPTS: u32 = 4;
 const MAX_LISTED_KEYS: i32 = 500;
-/// The attributes in which writers record a key's demand, independent of the generation.
+/// Writers record a key's demand in them, independent of the generation.
 const LOAD_ATTRIBUTES: [&str; 4] = [LOAD_MINUTE, LOAD_UNITS, LOAD_PER_SHARD, BUSY_AT];
-/// The attributes that identify a damaged item.
 const COMPARED_ATTRIBUTES: [&str; 7] =
     [NUMBER_OF_SHARDS, READ_SHARDS, ERA, GENERATION, CLOSING, DRAINING, DRAIN];
 
 /// The highest era that fits into a version: 11 digits.
 const MAX_ERA: u64 = 99_999_999_999;
 
-/// A metadata item as it is stored. It may be damaged.
+/// It may be damaged.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RawMetadata(SdkItem);
 
 impl RawMetadata {
-    /// The metadata. An item that another program stored may have only the widths and their
-    /// history. [`TableError::Damaged`] if an attribute cannot be parsed, or if attributes
-    /// contradict each other.
+    /// An item that another program stored may have only the widths and their history.
+    /// [`TableError::Damaged`] if an attribute cannot be parsed, or if attributes contradict each
+    /// other.
     pub(crate) fn parse(&self) -> Result<ShardMetadata, TableError> {
         let number = |name| Ok::<_, TableError>(self.number(name)?.unwrap_or_default());
         let small = |name| u32::try_from(number(name)?).map_err(|_| damaged(name));
@@ -103,8 +102,7 @@ impl RawMetadata {
         }
     }
 
-    /// The attributes that identify a damaged item, with their values. It may have no generation to
-    /// compare.
+    /// The attributes that identify a damaged item, which may have no generation to compare.
     fn compared(&self) -> impl Iterator<Item = (&'static str, Option<&AttributeValue>)> {
         COMPARED_ATTRIBUTES.into_iter().map(move |name| (name, self.0.get(name)))
     }
@@ -134,8 +132,7 @@ fn damaged(name: &str) -> TableError {
     TableError::Damaged(format!("the metadata attribute {name} is missing or unusable"))
 }
 
-/// Every attribute of a key's metadata with its value; `None` for an attribute that must be absent.
-/// The attributes of the load are not included.
+/// Every attribute of a key's metadata except the load; `None` for one that must be absent.
 fn attributes(metadata: &ShardMetadata) -> Vec<(&'static str, Option<AttributeValue>)> {
     let flag = |is_set: bool| is_set.then_some(AttributeValue::Bool(true));
     let history = metadata.shard_history.to_strings();
@@ -209,7 +206,7 @@ fn check(metadata: &ShardMetadata) -> Result<(), TableError> {
 }
 
 impl Tables {
-    /// Reads a key's metadata, strongly consistent. `None` where the key has no item.
+    /// Strongly consistent. `None` where the key has no item.
     pub(crate) async fn get_metadata(
         &self,
         key: &PartitionKey,
@@ -217,7 +214,7 @@ impl Tables {
         self.get_raw_metadata(key).await?.map(|raw| raw.parse()).transpose()
     }
 
-    /// As [`get_metadata`](Self::get_metadata), as it is stored, valid or not.
+    /// As [`get_metadata`](Self::get_metadata), valid or not.
     pub(crate) async fn get_raw_metadata(
         &self,
         key: &PartitionKey,
@@ -225,8 +222,7 @@ impl Tables {
         Ok(self.get_metadata_item(key.as_str()).await?.map(RawMetadata))
     }
 
-    /// A page of all metadata, strongly consistent, each item as it is stored, and the key to
-    /// continue after.
+    /// A page of all metadata, strongly consistent, valid or not, and the key to continue after.
     pub(crate) async fn list_metadata(
         &self,
         after: Option<&PartitionKey>,
@@ -255,7 +251,7 @@ impl Tables {
         }
     }
 
-    /// The key of a metadata item. `None` for the table item and the pages of the directory.
+    /// `None` for the table item and the pages of the directory.
     fn logical_key(&self, item: &SdkItem) -> Result<Option<PartitionKey>, TableError> {
         match PartitionKey::new(&self.stored_key(item)?) {
             Ok(key) => Ok(Some(key)),

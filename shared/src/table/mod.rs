@@ -1,4 +1,4 @@
-//! Table access. This is the only module that uses the SDK's operations.
+//! The only module that uses the SDK's operations.
 
 pub(crate) mod attributes;
 mod directory;
@@ -40,8 +40,8 @@ pub(crate) use writes::{LeaseLasts, Place};
 
 pub(crate) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Sends a request. Boxed, so that the engine boxes none: the SDK's futures are large, and nest so
-/// deeply that the compiler fails on futures that contain them.
+/// Boxed, so that the engine boxes none: the SDK's futures are large, and nest so deeply that the
+/// compiler fails on futures that contain them.
 fn sending<'a, T>(
     request: impl Future<Output = T> + Send + 'a,
 ) -> Pin<Box<dyn Future<Output = T> + Send + 'a>> {
@@ -63,18 +63,18 @@ pub(crate) struct Tables {
     pub(crate) model: Option<Arc<dyn PartitionModel>>,
 }
 
-/// A model of the main table's partitions in place of the table, so that a measurement of the
-/// scaling policy makes millions of writes: each passes the whole engine, and none is signed, sent
-/// or stored. The metadata table stays real.
+/// A model of the main table's partitions, so that a measurement of the scaling policy makes
+/// millions of writes: each passes the whole engine, and none is signed, sent or stored. The
+/// metadata table stays real.
 #[cfg(feature = "test-switches")]
 pub trait PartitionModel: std::fmt::Debug + Send + Sync {
-    /// A write of an item of this size under a stored key. `false` if its partition throttles it.
+    /// A write of this many units under a stored key. `false` if its partition throttles it.
     fn write(&self, shard_key: String, units: u64) -> Pin<Box<dyn Future<Output = bool> + Send>>;
 }
 
 impl Tables {
     /// The client's own retries are switched off. They hide throttles, which are the signal to
-    /// scale, and they take seconds. Requests are retried where the deadline is known.
+    /// scale, and they take seconds.
     pub(crate) fn new(client: &Client, config: Arc<TableConfig>) -> Self {
         let own = client
             .config()
@@ -107,7 +107,7 @@ impl Tables {
         Ok(self.ask(table, get.send()).await?.item)
     }
 
-    /// Reads an item of the metadata table, strongly consistent.
+    /// Strongly consistent.
     async fn get_metadata_item(&self, key: &str) -> Result<Option<SdkItem>, TableError> {
         self.get_item(Table::Metadata, self.metadata_key(key), true).await
     }
@@ -206,7 +206,7 @@ impl Tables {
 /// The largest number of attributes to compare. DynamoDB allows 300 operators in an expression.
 const MAX_COMPARED_ATTRIBUTES: usize = 100;
 
-/// A condition, and the update if there is one, with the names and values of both.
+/// With the names and values of both.
 #[derive(Debug, Clone, Default)]
 struct Expression {
     condition: String,

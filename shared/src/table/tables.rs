@@ -23,22 +23,22 @@ use crate::values::key::SortKeyType;
 
 const CREATION_TIMEOUT: Duration = Duration::from_secs(120);
 const POLL_PERIOD: Duration = Duration::from_millis(500);
-/// The tag of the main table that names its metadata table.
+/// On the main table.
 const METADATA_TAG: &str = "dynamodb-write-sharding:metadata-table";
 
-/// Something of a table that does not fit keys with several shards. Look at it before arming keys.
+/// Something that does not fit keys with several shards. Look at it before arming keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ArmingObstacle {
-    /// It is a global table: replicas in other regions resolve concurrent writes by the last one,
-    /// and the product's conditions do not hold between regions.
+    /// Replicas in other regions resolve concurrent writes by the last one, and the product's
+    /// conditions do not hold between regions.
     Replicas,
-    /// It has a stream, whose consumers will see the product's attributes, tombstones and moves.
+    /// Its consumers will see the product's attributes, tombstones and moves.
     Stream,
     /// An index sorts by the table's partition key, and will show the keys of shards.
     Index,
-    /// The table's tag names another metadata table: another deployment of the product writes keys
-    /// of the table, and neither would know where the other one puts their items.
+    /// The table's tag names another metadata table: another deployment writes keys of the table,
+    /// and neither would know where the other one puts their items.
     Metadata,
 }
 
@@ -60,8 +60,7 @@ impl ArmingObstacle {
 
 /// Creates the main table and the metadata table, on demand, unless they exist. The main table has
 /// the configured read replicas as indexes, and a tag with the name of its metadata table. It waits
-/// until both can be used, also if another process is creating them. Time to live, point-in-time
-/// recovery and alarms are left to the caller.
+/// until both can be used. Time to live, point-in-time recovery and alarms are left to the caller.
 ///
 /// # Errors
 /// [`TableError`] names the table that could not be created.
@@ -116,7 +115,7 @@ pub fn create_tables<'a>(
     })
 }
 
-/// The status of a table. `None` if it does not exist.
+/// `None` if it does not exist.
 async fn status(client: &Client, table: &str) -> Result<Option<TableStatus>, TableError> {
     let is_absent = DescribeTableError::is_resource_not_found_exception;
     match sending(client.describe_table().table_name(table).send()).await {
@@ -172,7 +171,6 @@ async fn create_table(
     Err(TableError::from_sdk(error).about(&format!("the table {table} cannot be created")))
 }
 
-/// The tag of a main table with this metadata table.
 fn metadata_tag(metadata_table: &str) -> Result<Tag, TableError> {
     Tag::builder().key(METADATA_TAG).value(metadata_table).build().map_err(unbuilt)
 }
@@ -204,8 +202,7 @@ impl Tables {
         Ok(found.into_iter().filter_map(|(is_there, it)| is_there.then_some(it)).collect())
     }
 
-    /// Tags the main table with the name of its metadata table. A server that states no ARN of the
-    /// table has no tags either.
+    /// A server that states no ARN of the table has no tags either.
     pub(crate) async fn tag(&self) -> Result<(), TableError> {
         let described = self.described().await?;
         let Some(arn) = described.and_then(|table| table.table_arn) else { return Ok(()) };

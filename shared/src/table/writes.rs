@@ -1,8 +1,7 @@
-//! Writes of items: one conditional request, sent only while the lease is valid, and the stored
-//! state that it requires, as an expression.
+//! Writes of items: one conditional request, sent only while the lease is valid.
 //!
-//! On a shard whose stored key is not the key itself, only items with a logical key count. So an
-//! item that another program has stored there is as if there were none.
+//! On a shard whose stored key is not the key itself, only items with a logical key count. One that
+//! another program has stored there is as if there were none.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,20 +31,18 @@ use crate::table::{Expression, Table, Tables, sending};
 use crate::values::key::{PartitionKey, ShardCount, ShardKeys, ShardNumber, SortKey};
 use crate::values::value::{Attributes, Item};
 
-/// Where a write finds or puts an item.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) partition_key: &'a PartitionKey,
     pub(crate) sort_key: &'a SortKey,
     pub(crate) shard: ShardNumber,
-    /// The write width under which the item is placed. Items and tombstones store it.
+    /// The item is placed under it. Items and tombstones store it.
     pub(crate) width: ShardCount,
 }
 
 pub(crate) type LeaseLasts = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// Checks the lease between signing and sending, because a process can be suspended at any time,
-/// even while it signs.
+/// Checks the lease between signing and sending, because a process can be suspended at any time.
 #[derive(Clone)]
 struct CheckLease {
     lasts: LeaseLasts,
@@ -77,11 +74,10 @@ impl Intercept for CheckLease {
     }
 }
 
-/// Why a request was not applied.
 enum NotApplied {
     /// The lease ran out before it was sent.
     NotSent,
-    /// The condition did not hold. This is stored, if the server returns it.
+    /// This is stored, if the server returns it.
     Refused(Option<SdkItem>),
 }
 
@@ -115,10 +111,9 @@ macro_rules! send {
 
 impl Tables {
     /// Sends one conditional request about an item. `content` is the content of a put. With a
-    /// lease, the request is sent only if the lease is still valid once the request is signed;
-    /// otherwise the result is [`Answer::Rejected`]. [`TableError::Transient`] if there was no
-    /// response: the request may have been applied, or may be applied later. After all other errors
-    /// it was not applied.
+    /// lease, the request is sent only if that is still valid once the request is signed; otherwise
+    /// the result is [`Answer::Rejected`]. [`TableError::Transient`] if there was no response: the
+    /// request may be applied, now or later. After all other errors it was not applied.
     pub(crate) async fn send(
         &self,
         place: Place<'_>,
@@ -165,7 +160,7 @@ impl Tables {
         self.put(place, stored, condition, lasts).await
     }
 
-    /// Adds to an item in place. Returns the item after the addition, if it was applied.
+    /// Returns the item after the addition, if it was applied.
     pub(crate) async fn add(
         &self,
         place: Place<'_>,
@@ -224,8 +219,7 @@ impl Tables {
         }
     }
 
-    /// DynamoDB returns the copy that refused a condition. Not every server that implements its
-    /// protocol does, so this reads the copy if necessary.
+    /// DynamoDB returns the copy that refused a condition. If a server does not, this reads it.
     async fn conclude(&self, at: Place<'_>, reason: NotApplied) -> Result<Answer, TableError> {
         let Place { partition_key, sort_key, shard, .. } = at;
         let stored = match reason {
@@ -240,8 +234,7 @@ impl Tables {
         Ok(Answer::Refused(ours.as_ref().map(attributes::copy_from_sdk).transpose()?))
     }
 
-    /// The protocol's condition. An item that another program stored has no version, which is below
-    /// all versions.
+    /// An item that another program stored has no version, which is below all versions.
     pub(super) fn expression(&self, condition: &Condition, shard: ShardNumber) -> Expression {
         let proof = self.proof(shard);
         match condition {
@@ -267,14 +260,13 @@ impl Tables {
         }
     }
 
-    /// An attribute that every item on a shard has, if it counts.
+    /// Every item on a shard that counts has this attribute.
     fn proof(&self, shard: ShardNumber) -> &str {
         let has_logical_key =
             self.config.shard_keys == ShardKeys::KeyFirst && shard != ShardNumber::FIRST;
         if has_logical_key { LOGICAL_KEY } else { &self.config.partition_key_name }
     }
 
-    /// Whether an item on a shard counts as one of the key.
     pub(super) fn counts(&self, stored: &SdkItem, key: &PartitionKey, shard: ShardNumber) -> bool {
         let is_ours = self.proof(shard) != LOGICAL_KEY
             || stored.get(LOGICAL_KEY).and_then(|value| value.as_s().ok()).map(String::as_str)
@@ -298,7 +290,6 @@ impl Expression {
         self
     }
 
-    /// An item of at least this version that accepts the update's id.
     fn at_least(from: Version, once: Option<Once>) -> Self {
         let is_stored =
             Self::of("#v >= :v AND attribute_not_exists(#d)").version(from).name("#d", DELETED);

@@ -16,7 +16,6 @@ pub(crate) fn id(attributes: &Attributes) -> Uuid {
     Uuid::from_bytes(first(&digest(attributes)))
 }
 
-/// The first bytes of a digest.
 pub(crate) fn first<const N: usize>(digest: &[u8]) -> [u8; N] {
     std::array::from_fn(|at| digest.get(at).copied().unwrap_or_default())
 }

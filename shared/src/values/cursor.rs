@@ -1,9 +1,9 @@
 //! The caller's position in a scan.
 //!
-//! A cursor is a position in sort-key order and nothing else: one `LastEvaluatedKey` per shard
-//! would grow with the width and would not survive a change of it. A cursor is bound to its query,
-//! versioned, opaque and bounded. It is not secret: it can only start a scan that the caller may
-//! make anyway. A checksum detects cursors that were truncated, mixed up or made up.
+//! A cursor is a position in sort-key order: one `LastEvaluatedKey` per shard would grow with the
+//! width and would not survive a change of it. It is bound to its query, versioned, opaque and
+//! bounded. It is not secret: it can only start a scan that the caller may make anyway. A checksum
+//! detects cursors that were damaged or made up.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,7 +13,6 @@ use crate::values::content;
 use crate::values::key::{SortKey, SortKeyType};
 use crate::values::query::{Order, PageQuery};
 
-/// The kinds of cursors, by their positions.
 const AFTER: u8 = 1;
 const BEFORE: u8 = 2;
 const CHECKSUM: usize = 8;
@@ -30,11 +29,10 @@ pub(crate) enum CursorError {
     OtherQuery,
 }
 
-/// The position of a page in its query's order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Position {
-    /// The page begins after this sort key, or ends before it. `None` for the first page, or for the
-    /// last one.
+    /// The page begins after this sort key, or ends before it. `None` for the first or the last
+    /// page.
     pub(crate) place: Option<SortKey>,
     /// It ends there.
     pub(crate) is_before: bool,
@@ -86,8 +84,7 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
     content::first(&Sha256::new_with_prefix(b"cursor").chain_update(bytes).finalize())
 }
 
-/// The query that a cursor is bound to: everything that determines which items the scan returns,
-/// and their order.
+/// Everything that determines which items the scan returns, and their order.
 fn query_binding(query: &PageQuery) -> [u8; CHECKSUM] {
     let mut digest = Sha256::new();
     let mut part = |tag: u8, text: &str| content::add(&mut digest, tag, text.as_bytes());

@@ -22,7 +22,7 @@ pub fn into_dynamo(value: Value) -> AttributeValue {
     }
 }
 
-/// The value from serde_dynamo. Of Null only the type counts.
+/// Of Null only the type counts.
 pub fn from_dynamo(value: AttributeValue) -> Value {
     match value {
         AttributeValue::S(text) => Value::S(text),

@@ -36,12 +36,12 @@ impl IdempotencyKey {
         is_good.then(|| Self(text.to_owned())).ok_or_else(wrong)
     }
 
-    /// The sort key of an item without one. It depends on the partition key, the content, and the
-    /// number of equal items before it in the request. So a client may repeat only the failed
-    /// items, and another item replaces nothing.
+    /// The sort key of an item without one, from the partition key, the content, and the number of
+    /// equal items before it in the request. So a client may repeat only the failed items, and
+    /// another item replaces nothing.
     ///
-    /// A UUID of version 8, which is not ordered by time. If the idempotency key itself is a UUID
-    /// of version 7, the result is one, too, with the same time.
+    /// A UUID of version 8, which is not ordered by time; if the idempotency key is a UUID of
+    /// version 7, one with the same time.
     pub fn sort_key(
         &self,
         partition_key: &PartitionKey,

@@ -10,12 +10,12 @@ use crate::values::number::{Number, NumberError};
 /// The largest size of a stored partition key in bytes. (DynamoDB developer guide, "Quotas in
 /// Amazon DynamoDB".)
 pub const MAX_PARTITION_KEY_BYTES: usize = 2_048;
-/// The largest size of a sort key in bytes. (The same page.)
+/// The same for a sort key.
 pub const MAX_SORT_KEY_BYTES: usize = 1_024;
 /// The largest size of the partition key of a key that can grow: the longest suffix of a shard still
 /// fits.
 pub const MAX_SHARDED_KEY_BYTES: usize = 2_040;
-/// The control character "unit separator", which begins the suffix of a shard. Keys do not have it.
+/// "Unit separator", which begins the suffix of a shard. Keys do not have it.
 pub const SUFFIX_MARK: char = '\u{1f}';
 const SUFFIX: &str = "\u{1f}s";
 /// The prefix of the product's own items in the metadata table.
@@ -70,8 +70,8 @@ impl<K, T: TryInto<K, Error: Into<KeyError>>> IntoKey<K> for T {
 }
 
 /// The caller's own partition key: 1 to 2,048 bytes of UTF-8 that do not begin with `_sharding:`.
-/// With the suffix of a shard, it must still fit into 2,048 bytes, and it must not contain the
-/// character that begins such a suffix, U+001F; each request checks that.
+/// Each request checks that a shard's suffix still fits, and that the key does not contain the
+/// character that begins one, U+001F.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartitionKey(Arc<str>);
 
@@ -94,7 +94,6 @@ impl PartitionKey {
     }
 }
 
-/// Keys from text, as this function parses it, and from borrowed keys.
 macro_rules! from_text {
     ($key:ident, $parse:path, $($text:ty),*) => {
         $(impl TryFrom<$text> for $key {
@@ -119,7 +118,6 @@ fn string_key(text: &str) -> Result<SortKey, KeyError> {
     SortKey::parse(SortKeyType::String, text)
 }
 
-/// The text, if it has 1 to `allowed` bytes.
 fn sized(text: &str, allowed: usize) -> Result<&str, KeyError> {
     match text.len() {
         0 => Err(KeyError::Empty),
@@ -134,7 +132,7 @@ impl fmt::Display for PartitionKey {
     }
 }
 
-/// The type of the table's sort key. A table has one type, fixed at deployment.
+/// The type of a table's sort key, fixed at deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SortKeyType {
     /// A string, ordered by its UTF-8 bytes.
@@ -143,7 +141,7 @@ pub enum SortKeyType {
     Number,
 }
 
-/// The caller's sort key. All keys of a table have one type, and the same order as in DynamoDB.
+/// The caller's sort key. All keys of a table have one type, and DynamoDB's order.
 ///
 /// Text becomes a string key; in a table with numeric sort keys, a request parses it as a number.
 /// Integers become number keys.
@@ -169,8 +167,8 @@ impl SortKey {
     /// Parses a sort key of the given type.
     ///
     /// # Errors
-    /// [`KeyError`] if the text is empty or over 1,024 bytes, or if a number is required and the
-    /// text is not one.
+    /// [`KeyError`] if the text is empty or over 1,024 bytes, or not a number where one is
+    /// required.
     pub fn parse(key_type: SortKeyType, text: &str) -> Result<Self, KeyError> {
         match key_type {
             SortKeyType::String => {
@@ -181,7 +179,7 @@ impl SortKey {
         }
     }
 
-    /// The text that the placements hash: one text per value.
+    /// One text per value, for the placements to hash.
     pub(crate) fn canonical(&self) -> Cow<'_, str> {
         match self {
             Self::String(text) => Cow::Borrowed(text),
@@ -190,7 +188,6 @@ impl SortKey {
     }
 }
 
-/// From a number, or an integer.
 impl<N: Into<Number>> From<N> for SortKey {
     fn from(number: N) -> Self {
         Self::Number(number.into())
@@ -219,7 +216,6 @@ impl ShardNumber {
         if number == 0 { None } else { Some(Self(number)) }
     }
 
-    /// The shard at a zero-based position.
     pub(crate) const fn from_index(index: u32) -> Self {
         Self(index.saturating_add(1))
     }
@@ -258,7 +254,7 @@ impl ShardCount {
         self.0
     }
 
-    /// Every shard of this width: 1 to the count, inclusive.
+    /// Every shard of this width: 1 to the count.
     pub fn shards(self) -> impl Iterator<Item = ShardNumber> + Clone {
         (0..self.get()).map(ShardNumber::from_index)
     }
@@ -275,7 +271,7 @@ impl fmt::Display for ShardCount {
 pub struct Separator(Arc<str>);
 
 impl Separator {
-    /// `None` unless the text has 1 to 16 bytes and no ASCII digit. A digit would make shard keys
+    /// `None` unless the text has 1 to 16 bytes and no ASCII digit: a digit would make shard keys
     /// ambiguous.
     pub fn new(text: &str) -> Option<Self> {
         let good = (1..=16).contains(&text.len()) && !text.bytes().any(|b| b.is_ascii_digit());
@@ -300,8 +296,8 @@ pub enum ShardKeys {
     /// The first shard is the key itself. The others have a suffix that no key contains.
     #[default]
     KeyFirst,
-    /// Every shard has a suffix: this separator and its number. So does a table that another program
-    /// has sharded by a fixed number.
+    /// Every shard has a suffix: this separator and its number, as in a table that another program
+    /// has sharded.
     Suffixed(Separator),
 }
 
@@ -323,8 +319,8 @@ impl ShardKeys {
         *self == Self::KeyFirst && shard == ShardNumber::FIRST
     }
 
-    /// Checks that every shard key up to a shard fits, and can be told from other keys.
-    /// [`KeyError::TooLong`] counts the partition key alone.
+    /// Every shard key up to a shard must fit, and differ from other keys. [`KeyError::TooLong`]
+    /// counts the partition key alone.
     pub fn check(&self, key: &PartitionKey, shard: u32) -> Result<(), KeyError> {
         let allowed = match self {
             Self::KeyFirst => MAX_SHARDED_KEY_BYTES,
@@ -339,7 +335,7 @@ impl ShardKeys {
         sized(key.as_str(), allowed).map(|_| ())
     }
 
-    /// The logical key and the shard of a stored key. `None` if no shard has this key.
+    /// `None` if no shard has this stored key.
     pub fn parse(&self, stored: &str) -> Option<(PartitionKey, ShardNumber)> {
         let (key, shard) = match self {
             Self::KeyFirst => match stored.split_once(SUFFIX) {
@@ -360,7 +356,6 @@ impl ShardKeys {
     }
 }
 
-/// The canonical text of a shard's number.
 fn shard_number(text: &str) -> Option<ShardNumber> {
     let canonical = text.bytes().all(|b| b.is_ascii_digit()) && !text.starts_with('0');
     canonical.then(|| text.parse().ok()).flatten().and_then(ShardNumber::new)

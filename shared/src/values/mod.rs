@@ -1,5 +1,4 @@
-//! Keys, items and what requests say of them. Nothing here knows of shards' metadata, of tables or
-//! of time.
+//! Keys, items and what requests say of them, independent of metadata, tables and time.
 
 pub(crate) mod content;
 pub(crate) mod cursor;

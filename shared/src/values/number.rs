@@ -11,8 +11,7 @@ const MIN_MAGNITUDE: i64 = -130;
 /// Longer texts contain only zeros that change no value.
 const MAX_SPELLING: usize = 512;
 
-/// A decimal number within DynamoDB's range, ordered by value: two spellings of one value are one
-/// number.
+/// A decimal number within DynamoDB's range. Two spellings of one value are one number.
 ///
 /// ```
 /// use dynamodb_write_sharding::Number;

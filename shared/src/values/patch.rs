@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use crate::values::number::{Number, NumberError};
 use crate::values::value::{Attributes, Value};
 
-/// A change of some attributes of an item: first the merge, then the additions. The others stay as
-/// they are.
+/// A change of some attributes of an item: first the merge, then the additions.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Patch {
     /// Sets, merges and removes attributes, as a JSON merge patch does (RFC 7396).
@@ -59,7 +58,7 @@ pub enum PatchError {
 }
 
 impl Patch {
-    /// The attributes after the change, unless the added values do not fit the stored ones.
+    /// Fails if the added values do not fit the stored ones.
     pub(crate) fn apply(&self, mut attributes: Attributes) -> Result<Attributes, PatchError> {
         merge(&mut attributes, &self.merge);
         for (name, added) in &self.add {

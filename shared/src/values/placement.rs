@@ -1,9 +1,9 @@
 //! Placement: the shard of an item.
 //!
-//! The default is a jump hash and not a modulo. When the width grows, a modulo changes the home of
-//! nearly every item, so after a few changes a point read has dozens of places to read. A jump hash
-//! moves an item only onto *new* shards: growing from 1 to n by ones gives an item about ln(n)
-//! homes. (Lamping and Veach, "A Fast, Minimal Memory, Consistent Hash Algorithm", 2014.)
+//! A growing width changes the home of nearly every item under a modulo, so after a few changes a
+//! point read has dozens of places to read. The default, a jump hash, moves an item only onto *new*
+//! shards: growing from 1 to n by ones gives an item about ln(n) homes. (Lamping and Veach, "A
+//! Fast, Minimal Memory, Consistent Hash Algorithm", 2014.)
 
 use md5::Md5;
 use sha2::{Digest, Sha256};
@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use crate::values::content;
 use crate::values::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 
-/// The rule that assigns a table's items to shards. A table has one rule, fixed at deployment.
+/// The rule that assigns a table's items to shards, fixed at deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Placement {
@@ -54,7 +54,7 @@ impl Placement {
         matches!(self, Self::Calculated)
     }
 
-    /// The shard of a sort key under one width. `None` for random placement, which has no home.
+    /// The shard of a sort key under one width. `None` for random placement.
     pub fn home(
         self,
         key: &PartitionKey,
@@ -95,7 +95,7 @@ fn key_hash(key: &PartitionKey, sort_key: &SortKey) -> u64 {
     u64::from_be_bytes(content::first(&digest.finalize()))
 }
 
-/// Jump consistent hash: the zero-based bucket of `key` among `buckets`.
+/// The zero-based bucket of `key` among `buckets`.
 fn jump_hash(mut key: u64, buckets: u32) -> u32 {
     let (mut bucket, mut next) = (0i64, 0i64);
     while next < i64::from(buckets) {

@@ -15,7 +15,7 @@ pub enum Order {
 }
 
 impl Order {
-    /// Compares two sort keys, or two of anything else that has an order, in this order.
+    /// Compares two sort keys, or two of anything else, in this order.
     pub fn compare<K: Ord + ?Sized>(self, one: &K, other: &K) -> std::cmp::Ordering {
         match self {
             Self::Ascending => one.cmp(other),
@@ -59,8 +59,8 @@ impl PageQuery {
     /// The largest number of items of one page.
     pub const MAX_LIMIT: usize = 1_000;
 
-    /// Where a page starts: after this position, or `None` for the beginning of its range. There is
-    /// no start if the position is beyond the range; DynamoDB would refuse it.
+    /// After this position, or `None` for the beginning of the range. There is no start if the
+    /// position is beyond the range; DynamoDB would refuse it.
     pub(crate) fn start(&self) -> Option<Option<SortKey>> {
         let Some(after) = &self.after else { return Some(None) };
         let (first, last) = match self.order {
@@ -83,7 +83,7 @@ impl PageQuery {
         Some((!is_before).then(|| after.clone()))
     }
 
-    /// The first page of all items: at most 100, in ascending order, eventually consistent.
+    /// At most 100 items, in ascending order, eventually consistent.
     pub const fn new(partition_key: PartitionKey) -> Self {
         Self {
             partition_key,

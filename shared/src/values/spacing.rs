@@ -2,8 +2,7 @@
 //!
 //! If the end is predicted, every shard is queried for exactly its part, in one round trip. Many
 //! sort keys are evenly spaced, so the last page predicts the end of the next one. A wrong
-//! prediction only affects the first requests, never the result, and inaccurate predictions are not
-//! used.
+//! prediction only affects the first requests, never the result.
 
 use std::borrow::Cow;
 
@@ -14,22 +13,21 @@ use crate::values::query::Order;
 const MAX_ERROR_SHARE: f64 = 0.1;
 /// Pages of fewer items are not informative enough.
 const MIN_ITEMS: usize = 8;
-/// The number of positions of a text that count as digits; fewer than 2^112 values.
+/// The positions of a text that count as digits; fewer than 2^112 values.
 const POSITIONS: usize = 14;
-/// The number of positions before the first difference that are included, for carries.
+/// Positions before the first difference that are included, for carries.
 const CARRIES: usize = 3;
 
-/// The distances between a key's items, learned from its pages.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Spacing {
-    /// Of the last page: where it started, its last sort key, and its number of items.
+    /// Where it started, its last sort key, and its number of items.
     last_page: Option<(SortKey, SortKey, usize)>,
     error: Option<f64>,
 }
 
 impl Spacing {
-    /// The position that `items` items after a place will probably not exceed. `None` if the
-    /// spacing is not known well enough.
+    /// What `items` items after a place will probably not exceed. `None` if the spacing is not
+    /// known well enough.
     pub(crate) fn forecast(&self, order: Order, after: &SortKey, items: usize) -> Option<SortKey> {
         let error = self.error.filter(|error| *error <= MAX_ERROR_SHARE)?;
         let with_slack = (items as f64 * (1.0 + 2.0 * error)).ceil() + 1.0;
@@ -40,8 +38,7 @@ impl Spacing {
         (order.compare(after, &place).is_lt()).then_some(place)
     }
 
-    /// Learns from a page: its number of items, where it started, and how far its end was from the
-    /// predicted one.
+    /// From a page: where it started and ended, and its number of items.
     pub(crate) fn learn(&mut self, after: &SortKey, last: &SortKey, items: usize) {
         if items < MIN_ITEMS {
             return;
@@ -59,7 +56,7 @@ impl Spacing {
 }
 
 /// A measure of distance on sort keys of one type. After the common prefix, each position of a text
-/// counts as a digit. A position that has the same non-digit in all texts has one possible value.
+/// counts as a digit; where all texts have the same non-digit, it has one possible value.
 enum Scale {
     Numbers,
     Texts { prefix: String, positions: Vec<Cow<'static, [u8]>> },
@@ -110,7 +107,6 @@ impl Scale {
         }
     }
 
-    /// The position at a distance from another one.
     fn place(&self, order: Order, from: &SortKey, distance: f64) -> Option<SortKey> {
         let up = order == Order::Ascending;
         match self {

@@ -1,17 +1,17 @@
-//! A table's *warm throughput*, that is, what it can serve at once, and the number of partitions
-//! that follows from it.
+//! A table's *warm throughput*, what it can serve at once, and the number of partitions that
+//! follows from it.
 //!
-//! DynamoDB does not report a table's number of partitions. It reports the warm throughput of the
-//! table and of each index, and a partition serves 1,000 write units and 3,000 read units a second.
-//! A new on-demand table has 4,000 and 12,000: four partitions. (DynamoDB developer guide,
-//! "Understanding DynamoDB warm throughput" and "Burst and adaptive capacity".)
+//! DynamoDB reports a table's and an index's warm throughput, but not the partitions. A partition
+//! serves 1,000 write units and 3,000 read units a second. A new on-demand table has 4,000 and
+//! 12,000: four partitions. (DynamoDB developer guide, "Understanding DynamoDB warm throughput" and
+//! "Burst and adaptive capacity".)
 
 /// Write units a second that one partition serves.
 pub const PARTITION_WRITE_UNITS: u64 = 1_000;
 /// Read units a second that one partition serves.
 pub const PARTITION_READ_UNITS: u64 = 3_000;
-/// Units a second that a table or an index can serve at once. It is a floor. It rises with the load
-/// and by request, and never falls.
+/// What a table or an index can serve at once, as a floor. It rises with the load and by request,
+/// and never falls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct WarmThroughput {
     /// Write units a second.
@@ -21,14 +21,12 @@ pub struct WarmThroughput {
 }
 
 impl WarmThroughput {
-    /// The approximate number of partitions: the write units divided by 1,000 and rounded up, at
-    /// least one.
+    /// The approximate number of partitions, by the write units; at least one.
     pub fn partitions(self) -> u32 {
         u32::try_from(self.write_units.div_ceil(PARTITION_WRITE_UNITS)).unwrap_or(u32::MAX).max(1)
     }
 
-    /// The lower number of write units, and of read units. (A write to a table is also a write to
-    /// its indexes.)
+    /// The lower number of each. (A write to a table is also a write to its indexes.)
     pub fn lowest(self, other: Self) -> Self {
         Self {
             write_units: self.write_units.min(other.write_units),

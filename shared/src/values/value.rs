@@ -9,8 +9,8 @@ use crate::values::key::{PartitionKey, SortKey};
 /// "Quotas in Amazon DynamoDB".)
 pub const MAX_ITEM_BYTES: usize = 400 * 1_024;
 
-/// A DynamoDB attribute value. It is for items without a type of their own, and for values that
-/// serde's model cannot express.
+/// A DynamoDB attribute value, for items without a type of their own, and for what serde's model
+/// cannot express.
 ///
 /// ```
 /// use dynamodb_write_sharding::{Attributes, Value};
@@ -63,8 +63,8 @@ impl Value {
     }
 }
 
-/// The attributes of an item without a type of its own, by name and without the keys, or of a map
-/// within it. They dereference to a map of [`Value`]s.
+/// The attributes of an item without a type of its own, without the keys, or of a map within it.
+/// They dereference to a map of [`Value`]s.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Attributes(BTreeMap<String, Value>);
 
@@ -74,8 +74,8 @@ impl Attributes {
         Self(BTreeMap::new())
     }
 
-    /// Their size in bytes, as it counts towards the 400 KB of an item. (DynamoDB developer guide,
-    /// "Item sizes and formats".)
+    /// As it counts towards the 400 KB of an item. (DynamoDB developer guide, "Item sizes and
+    /// formats".)
     pub fn size(&self) -> usize {
         self.iter().map(|(name, value)| name.len() + value_size(value)).sum()
     }

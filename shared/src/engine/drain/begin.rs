@@ -1,4 +1,4 @@
-//! Beginning a drain: a shrink, a settling; and what a schedule begins for a key.
+//! Beginning a shrink or a settling, and what a schedule begins for a key.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::protocol::metadata::{Change, Phase, ShardMetadata};
 use crate::table::error::TableError;
 use crate::values::key::{PartitionKey, ShardCount};
 
-/// How many seconds a key keeps its width before it is settled in a table with a time to live, by
-/// default. Until then, an expired item may reveal an older copy.
+/// After how many seconds, by default, a key is settled in a table with a time to live. Until then,
+/// an expired item may reveal an older copy.
 const EXPIRING_SETTLE_SECONDS: u64 = 3_600;
 
 /// Why a drain cannot begin.
@@ -28,7 +28,7 @@ pub enum DrainRefused {
         /// The present write width.
         now: ShardCount,
     },
-    /// The key's width is changing, the key is being drained, or it changed a moment ago.
+    /// The key's width is changing or changed a moment ago, or the key is being drained.
     #[error("{0}")]
     Busy(&'static str),
     /// Writers without a view write to shard 1, or items are placed randomly, so items need not be
@@ -59,8 +59,8 @@ pub enum Due {
 /// When keys shrink and settle by themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ShrinkAndSettle {
-    /// A key that has kept its width for this time, and that its demand no longer needs, gives up
-    /// half of its shards; zero, the default, for never.
+    /// A key that has kept its width for this time, and no longer needs it, gives up half of its
+    /// shards; zero, the default, for never.
     pub shrink_after: Duration,
     /// A key that has kept its width for this time is settled; zero, the default, for never, or for
     /// an hour in a table with a time to live.
@@ -68,8 +68,7 @@ pub struct ShrinkAndSettle {
 }
 
 impl ShrinkAndSettle {
-    /// How many seconds a key keeps its width before it is settled. `None` if it is not settled
-    /// automatically.
+    /// After how many seconds with its width a key is settled. `None` for never.
     fn settles_after(&self, metadata: &ShardMetadata, table: &TableConfig) -> Option<u64> {
         if table.writes() != Writes::Items {
             return None;
@@ -88,8 +87,7 @@ impl ShrinkAndSettle {
 }
 
 impl Maintenance {
-    /// What is due for a key now. `is_calm` says that the key was not throttled lately; only a calm
-    /// key shrinks.
+    /// What is due for a key now. Only a calm key, one that was not throttled lately, shrinks.
     pub fn due(
         &self,
         metadata: &ShardMetadata,
@@ -142,8 +140,7 @@ impl Maintenance {
         })
     }
 
-    /// Lowers a key to this number of shards. [`drain`](Self::drain) then moves the items of the
-    /// others.
+    /// Lowers a key to this number of shards. [`drain`](Self::drain) moves the items of the others.
     ///
     /// # Errors
     /// [`DrainRefused`] if the number is not lower, or the key is being changed.
@@ -174,8 +171,8 @@ impl Maintenance {
         }))
     }
 
-    /// Begins to settle a key. Once [`drain`](Self::drain) has finished, every item is at its home,
-    /// and requests for one item look at one place.
+    /// Begins to settle a key. After [`drain`](Self::drain), every item is at its home, and
+    /// requests for one item look at one place.
     ///
     /// # Errors
     /// [`DrainRefused`] if the key is being changed, or the table takes appends only.

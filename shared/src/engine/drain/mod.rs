@@ -1,9 +1,9 @@
 //! Draining: continues where this instance stopped.
 //!
 //! A drain takes longer than one call, because it waits for earlier reads and requests. An instance
-//! keeps the state of its own pass in memory between calls. An instance that takes over from
-//! another one makes its own pass. It copies items home and deletes old copies, several at once,
-//! under a lease and at a pace. [docs/protocol.md, Draining]
+//! keeps its own pass in memory between calls. One that takes over makes its own. It copies items
+//! home and deletes old copies, several at once, under a lease and at a pace. [docs/protocol.md,
+//! Draining]
 
 pub(crate) mod begin;
 
@@ -37,25 +37,24 @@ const PAGE_ITEMS: usize = 200;
 const PAGE_PAUSE: Duration = Duration::from_millis(20);
 /// With less time than this left, a call begins no new page.
 const MIN_TIME_LEFT: Duration = Duration::from_secs(2);
-/// The largest number of remembered copies before they are deleted: some tens of megabytes.
+/// The copies that are remembered before they are deleted: some tens of megabytes.
 const MAX_REMEMBERED_COPIES: usize = 50_000;
-/// The least time for which other instances leave a key to the instance that drains it, in addition
-/// to the wait for reads.
+/// For this time at least, besides the wait for reads, other instances leave a key to the instance
+/// that drains it.
 const MIN_OWNERSHIP_PERIOD: Duration = Duration::from_secs(10);
 
 /// The state of a drain when a call ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Drained {
-    /// The key is not being drained: no drain was begun, another actor finished it, or the key's
-    /// width is changing.
+    /// No drain was begun, another actor finished it, or the key's width is changing.
     Nothing,
     /// The drain has to wait until this epoch second.
     Waiting {
         /// Epoch seconds.
         until: u64,
     },
-    /// The call's time is up. The next call continues.
+    /// The call's time is up. The next one continues.
     Working {
         /// Items that this call copied or deleted.
         items: u64,
@@ -73,8 +72,8 @@ pub enum Drained {
 
 impl Maintenance {
     /// Continues a key's drain until it is done, has to wait, or the deadline is near, within these
-    /// budgets besides the configured pace. It also removes the tombstones of a settled key, a
-    /// while later. Any process may call it at any time. After an error, the work so far is kept.
+    /// budgets and the configured pace. Later, it removes the tombstones of a settled key. Any
+    /// process may call it at any time. After an error, the work so far is kept.
     pub fn drain<'a>(
         &'a self,
         key: &'a PartitionKey,
@@ -128,7 +127,7 @@ impl DrainBudget {
         locked(&self.next)
     }
 
-    /// Takes units, and returns when they may be used.
+    /// Returns when the units may be used.
     fn take(&self, units: u64) -> Instant {
         let mut next = self.next();
         let at = (*next).max(Instant::now());
@@ -146,11 +145,10 @@ struct Move {
     width: ShardCount,
 }
 
-/// Why a part of the work stopped early.
 enum Stop {
     /// The time is up.
     Interrupted,
-    /// The metadata must be read again: another actor, or this one, has changed it.
+    /// The metadata must be read again: an actor has changed it.
     Again,
     Failed(TableError),
 }
@@ -167,7 +165,6 @@ struct DrainRun<'a> {
     budgets: &'a [&'a DrainBudget],
     /// The configured pace of each shard.
     pace: HashMap<ShardNumber, DrainBudget>,
-    /// Items that it copied or deleted.
     items: u64,
 }
 
@@ -203,7 +200,7 @@ impl DrainRun<'_> {
                 *own = Some(OwnDrain::begin(metadata, job.inner, now));
                 return Err(Stop::Again);
             }
-            // Something has arrived late, so another pass begins.
+            // Something has arrived late.
             Some(own) if finishes_at.is_some() && own.found => Change::BeginDrain { busy_until },
             None => {
                 let begins_at = may_begin_at(&metadata.layout(), &waits);
@@ -234,8 +231,8 @@ impl DrainRun<'_> {
         Err(Stop::Again)
     }
 
-    /// Copies and deletes until a round finds nothing and the drain ends, or until a wait. For a
-    /// settled key, it deletes tombstones.
+    /// Copies and deletes until a round finds nothing, or until a wait. For a settled key, it
+    /// deletes tombstones.
     async fn work(
         &mut self,
         own: &mut OwnDrain,
@@ -306,8 +303,8 @@ impl DrainRun<'_> {
         }
     }
 
-    /// The place of an item. With random placement, items within the write width stay, and all
-    /// actors agree on a shard for the others.
+    /// With random placement, items within the write width stay, and all actors agree on a shard
+    /// for the others.
     fn home(
         &self,
         sort_key: &SortKey,
@@ -323,7 +320,7 @@ impl DrainRun<'_> {
         placed.or_else(any).unwrap_or(ShardNumber::FIRST)
     }
 
-    /// A page of a source: the items to copy home, and the sort key to continue after.
+    /// The items of a page to copy home, and the sort key to continue after.
     async fn look_at(
         &self,
         own: &mut OwnDrain,
@@ -368,7 +365,7 @@ impl DrainRun<'_> {
         Ok((moves, next))
     }
 
-    /// Sends moves, several at once. The next round finds the items that could not be moved.
+    /// The next round finds the items that could not be moved.
     async fn carry_out(&mut self, own: &mut OwnDrain, moves: Vec<Move>) -> Result<(), Stop> {
         let (mut sending, mut stop, mut moves) = (JoinSet::new(), None, moves.into_iter());
         loop {
@@ -409,7 +406,7 @@ impl DrainRun<'_> {
         }
     }
 
-    /// The view of the next move. `None` if the metadata has another generation now.
+    /// `None` if the metadata has another generation now.
     async fn lease(&self, generation: u64) -> Result<Option<LeaseLasts>, TableError> {
         let lease = self.job.inner.config.lease();
         loop {
@@ -423,8 +420,8 @@ impl DrainRun<'_> {
         }
     }
 
-    /// Keeps to the pace of a shard, because a drain must leave capacity to the key's own traffic.
-    /// `false` if the turn would come too late.
+    /// A drain must leave capacity to the key's own traffic. `false` if the turn would come too
+    /// late.
     async fn take_turn(&mut self, shard: ShardNumber, units: u64) -> bool {
         let rate = self.job.inner.config.drain.units_per_second;
         let own = self.pace.entry(shard).or_insert_with(|| DrainBudget::new(rate.into()));
@@ -444,7 +441,7 @@ impl DrainRun<'_> {
 }
 
 impl Move {
-    /// Repeats a move until it has a response, which its condition allows. Also returns whether its
+    /// Repeats a move until it has a response: its condition allows that. Also returns whether its
     /// outcome is certain.
     async fn send(
         self,

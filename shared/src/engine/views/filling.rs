@@ -18,16 +18,14 @@ use crate::table::error::{TableError, unless_refused};
 use crate::table::{PageCopy, RawMetadata, StoredPage, TableItem};
 use crate::values::key::{PartitionKey, ShardCount};
 
-/// Which missing pages are created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pages {
-    /// Every page: the items are known to be complete.
+    /// The items are known to be complete.
     All,
-    /// Pages that never existed. A page that existed and has no complete copy is not created.
+    /// A page that existed and has no complete copy is not created.
     NotLost,
 }
 
-/// The result of comparing the directory with the items.
 #[derive(Debug, Default)]
 pub(crate) struct Filled {
     /// Entries that were behind their items, in all copies.
@@ -55,8 +53,8 @@ impl Inner {
         Ok(stored)
     }
 
-    /// Every key that a copy of a page lists, and whether an entry of it cannot be parsed or does
-    /// not have this width.
+    /// Every key that a copy of a page lists, and whether an entry of it is damaged or lacks this
+    /// width.
     pub(crate) async fn listed_keys(
         &self,
         width: ShardCount,
@@ -74,9 +72,8 @@ impl Inner {
         Ok(listed)
     }
 
-    /// Writes missing entries from the items to every copy of these pages, and marks the pages as
-    /// complete. Other actors publish their own changes meanwhile. Then doubles the pages, if one
-    /// is large.
+    /// Writes missing entries to every copy of these pages, and marks the pages as complete. Other
+    /// actors publish their own changes meanwhile. Then doubles the pages, if one is large.
     pub(crate) fn fill_directory(
         &self,
         pages: Pages,
@@ -98,8 +95,8 @@ impl Inner {
         })
     }
 
-    /// The next step to a directory with more pages, once all that are written are complete.
-    /// Returns whether there was one. [docs/protocol.md, More pages]
+    /// The next step to more pages, once all that are written are complete. Returns whether there
+    /// was one. [docs/protocol.md, More pages]
     async fn adds_pages(
         &self,
         table: &TableItem,
@@ -142,7 +139,7 @@ impl Inner {
                 filled.without_item.insert(*key, layout.clone());
             }
         }
-        // The copies that lack a layout. A page that was moved needs no entries.
+        // A page that was moved needs no entries.
         let lacking = |key: KeyDigest, layout: &Layout| {
             let lacks = |at: &PageCopy| {
                 stored.get(at).is_none_or(|page| {
@@ -195,8 +192,8 @@ impl Inner {
         Ok(filled)
     }
 
-    /// The metadata of an item, with a generation. `None` if it is damaged and must be rebuilt
-    /// first, or if another actor is changing the key, and publishes the change.
+    /// `None` if the item is damaged and must be rebuilt first, or if another actor is changing the
+    /// key, and publishes the change.
     async fn registered_metadata(
         &self,
         key: &PartitionKey,
@@ -238,7 +235,7 @@ impl Inner {
                 page.moved_to.is_some() || is_marked && is_of
             })
         };
-        // If every copy is lost, items may be lost, too. Only a scan of the whole table can tell.
+        // If every copy is lost, items may be, too. Only a scan of the whole table can tell.
         let is_lost =
             |page: &u32| !table.copies(division.pages, *page).any(|at| is_complete(&at, None));
         let mut lost = Vec::new();
@@ -248,8 +245,8 @@ impl Inner {
         for page in &lost {
             tracing::error!(page, "a page of the directory is lost: rebuild the metadata");
         }
-        // New copies have the throughput from their first read on. If the others differ, the next
-        // publication makes them equal.
+        // New copies have the throughput from their first read on. The next publication makes
+        // differing ones equal.
         let warm = table.all_copies().iter().find_map(|at| stored.get(at)?.warm);
         // The pages of the next division also have the keys of the lost page.
         let may_be_marked = |at: &PageCopy| {
@@ -269,7 +266,7 @@ impl Inner {
 }
 
 impl KeyJob<'_> {
-    /// Recreates a key's item from its entry in the directory, because the item is older.
+    /// Recreates a key's item from its entry, because the item is older.
     async fn restore(&self, entry: &Layout) -> Result<(), TableError> {
         let KeyJob { inner, key, deadline, .. } = self;
         let read = inner.retrying(*deadline, || inner.tables.get_raw_metadata(key)).await?;
@@ -335,14 +332,14 @@ impl Maintenance {
         Ok(filled.behind)
     }
 
-    /// The last step of a rebuild: does what [`repair_directory`](Self::repair_directory) does, and
-    /// recreates lost pages, and the items that are older than their entries. If the patterns of
-    /// armed keys were lost, every key is armed again, unless the survey found an item of another
-    /// program. Returns the number of entries that were behind, and of items that were recreated.
+    /// The last step of a rebuild: as [`repair_directory`](Self::repair_directory), and recreates
+    /// lost pages, and items that are older than their entries. If the patterns of armed keys were
+    /// lost, every key is armed again, unless the survey found an item of another program. Returns
+    /// the number of entries that were behind, and of recreated items.
     ///
-    /// An entry has no name. If its key has neither metadata nor items, the key cannot be found. The
-    /// entry stays, so its writers and readers continue. The key cannot change its shards before a
-    /// rebuild finds an item of it.
+    /// If a key has neither metadata nor items, its entry does not name it. The entry stays, so its
+    /// writers and readers continue. The key cannot change its shards before a rebuild finds an
+    /// item of it.
     pub async fn rebuild_directory(&self, survey: &Survey) -> Result<(u64, u64), TableError> {
         self.claim_for_rebuild().await?;
         let (inner, deadline) = (&self.engine.inner, self.until());

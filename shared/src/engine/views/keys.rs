@@ -1,5 +1,4 @@
-//! The state that one instance keeps of each key: its view, its throttling, and its throttled
-//! shards.
+//! What one instance knows of each key.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,29 +17,27 @@ use crate::values::spacing::Spacing;
 use crate::values::throughput::WarmThroughput;
 use crate::values::value::Item;
 
-/// The longest time for a whole change of a key before its actor gives up and leaves it to others.
+/// After this time, the actor of a change gives up and leaves it to others.
 pub(crate) const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The largest number of keys that an instance remembers. Each takes at most 2 KB of key and a
-/// history, so some ten megabytes at worst.
+/// The keys that an instance remembers. Each takes at most 2 KB of key and a history, so some ten
+/// megabytes at worst.
 pub(crate) const MAX_REMEMBERED_KEYS: usize = 4_096;
 /// How long a write avoids a throttled shard, if it may go to another one.
 const SHARD_AVOIDANCE_PERIOD: Duration = Duration::from_secs(1);
-/// The number of deletions of a key a second that may read before they delete: enough for a queue,
-/// and too few to heat a shard with reads.
+/// Deletions of a key a second that may read before they delete: enough for a queue, and too few to
+/// heat a shard with reads.
 const MAX_CHECKED_DELETIONS_PER_SECOND: u64 = 20;
 /// How often the pause of an actor that completes the work of another one doubles.
 const MAX_DOUBLINGS: u32 = 3;
 
-/// Held while a background task of its kind is running.
 pub(crate) type Running = Arc<tokio::sync::Mutex<()>>;
 
 #[derive(Debug, Default)]
 pub(crate) struct KeyState {
-    /// The key in the directory, once it was needed.
     pub(crate) digest: OnceLock<KeyDigest>,
     known: Mutex<Known>,
-    /// Held while the key's item is read, so that concurrent requests share one read.
+    /// Concurrent requests share one read of the key's item.
     pub(crate) flight: tokio::sync::Mutex<()>,
     pub(crate) is_registering: Running,
     pub(crate) is_repairing: Running,
@@ -48,7 +45,7 @@ pub(crate) struct KeyState {
     pub(crate) is_taking_over: Running,
     pub(crate) is_scaling: Running,
     pub(crate) is_watching: Running,
-    /// Held while a closing is waited for, so that concurrent writers poll once.
+    /// Concurrent writers poll once for a closing.
     pub(crate) opening_turn: tokio::sync::Mutex<()>,
     pub(crate) drain: tokio::sync::Mutex<Option<OwnDrain>>,
     /// Deletions that may read before they leave a tombstone, in this second of the monotonic
@@ -63,7 +60,7 @@ pub(crate) struct KeyState {
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     pub(crate) view: Option<Arc<View>>,
-    /// The key's item, as this instance last read or wrote it.
+    /// As this instance last read or wrote it.
     pub(crate) record: Option<Arc<Record>>,
     /// The key had an item once. It may change, but never disappear.
     pub(crate) was_registered: bool,
@@ -72,26 +69,24 @@ pub(crate) struct Known {
     /// The key has no item. This was checked, so none is missing.
     pub(crate) is_new: bool,
     pub(crate) pressure: PressureTracker,
-    /// The number of partitions of the table at that time, as far as it was known.
+    /// The table's number at the time of these observations, if it was known.
     partitions: Option<u32>,
-    /// The mean size in bytes of the items on the last pages.
+    /// The mean size of an item on the last pages.
     pub(crate) item_bytes: Option<f64>,
     pub(crate) spacing: Spacing,
     pub(super) throttled_at: HashMap<ShardNumber, Moment>,
     /// When this instance makes its next scaling decision.
     pub(crate) quiet: Option<Quiet>,
-    /// The back-off from the work of other actors on this key.
     pub(crate) conflicts: Conflicts,
     /// Since when other keys fill the key's partitions.
     pub(crate) crowded_since: Option<Moment>,
-    /// The pool of observations that has this instance's rate: when it began.
+    /// When the pool of observations began that has this instance's rate.
     pub(crate) pool: u64,
 }
 
-/// A key's item, as it was read or written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// The metadata. A key without an item has the default.
+    /// A key without an item has the default.
     pub(crate) metadata: ShardMetadata,
     pub(crate) exists: bool,
     /// Taken before the request was sent.
@@ -113,24 +108,22 @@ impl Record {
 pub(crate) struct Quiet {
     pub(crate) since: Moment,
     pub(crate) lasts: Duration,
-    /// The table's warm throughput at that time, as far as it was known. With another throughput,
-    /// the decision is out of date.
+    /// The table's at that time, if it was known. With another one, the decision is out of date.
     pub(crate) warm: Option<WarmThroughput>,
     /// The table was short of partitions, and not the key of shards.
     pub(crate) is_short: bool,
 }
 
 impl Quiet {
-    /// Whether the instance makes no decision yet, on a table with this warm throughput. The time
-    /// for which a process was suspended counts, too.
+    /// On a table with this warm throughput. The time for which a process was suspended counts,
+    /// too.
     pub(crate) fn holds(&self, warm: Option<WarmThroughput>, now: Moment) -> bool {
         self.warm == warm && now.since(self.since).is_some_and(|age| age < self.lasts)
     }
 }
 
 impl Known {
-    /// Takes the table's number of partitions. Observations with fewer partitions are discarded:
-    /// they would make the demand look larger.
+    /// Discards observations with fewer partitions: they would make the demand look larger.
     pub(crate) fn observe_partitions(&mut self, partitions: Option<u32>, now: Duration) {
         if partitions.is_some() && partitions != self.partitions {
             self.pressure.forget(now);
@@ -149,7 +142,6 @@ impl KeyState {
         locked(&self.known)
     }
 
-    /// Learns from a page the size of the key's items, and their distances.
     pub(crate) fn learn_page(&self, bytes: usize, after: Option<&SortKey>, items: &[Item]) {
         let Some(last) = items.last() else { return };
         let (mean, mut known) = (bytes as f64 / items.len() as f64, self.known());
@@ -167,14 +159,13 @@ impl KeyState {
         known.throttled_at.insert(shard, now);
     }
 
-    /// For how long a shard is still to be avoided: zero if it was not throttled a moment ago.
+    /// How long to avoid a shard: zero if it was not throttled a moment ago.
     pub(crate) fn heat(&self, shard: ShardNumber, now: Moment) -> Duration {
         let throttled_at = self.known().throttled_at.get(&shard).copied();
         let age = throttled_at.and_then(|at| now.since(at));
         age.map_or(Duration::ZERO, |age| SHARD_AVOIDANCE_PERIOD.saturating_sub(age))
     }
 
-    /// Whether one more deletion may read this second.
     pub(crate) fn may_look(&self, now: Moment) -> bool {
         let second = now.monotonic.as_secs() << 8;
         let count = |before: u64| {
@@ -185,17 +176,16 @@ impl KeyState {
     }
 }
 
-/// The state of a drain that this instance keeps between two calls.
+/// What this instance keeps of a drain between two calls.
 #[derive(Debug)]
 pub(crate) struct OwnDrain {
     /// Epoch seconds.
     pub(crate) began: u64,
     pub(crate) pass: Pass<SortKey, StoredCopy>,
-    /// The next source to read, and the sort key to continue after.
     pub(crate) next: (ShardNumber, Option<SortKey>),
-    /// The remembered copies must be deleted before more is read.
+    /// The remembered copies are deleted before more is read.
     pub(crate) deletes: bool,
-    /// This round over the sources copied or found something, so another round must follow.
+    /// This round over the sources copied or found something, so another must follow.
     pub(crate) found: bool,
     /// When an item that is left to expire will have expired.
     pub(crate) expiring_until: Option<u64>,
@@ -210,10 +200,10 @@ impl OwnDrain {
     }
 }
 
-/// The conflicts that an instance has seen in one change of a key: the back-off of actors that
-/// complete the work of another one. They take its closing over, or publish what it has changed. It
-/// may have stopped, or its page may answer late. So the pause doubles with each conflict.
-/// Otherwise, actors would reject each other's opens, and write the same entry again and again.
+/// The conflicts in one change of a key. An actor that completes the work of another one takes its
+/// closing over, or publishes its change. The other may have stopped, or its page may answer late.
+/// So the pause doubles with each conflict. Otherwise, actors would reject each other's opens, and
+/// write the same entry again and again.
 #[derive(Debug, Default)]
 pub(crate) struct Conflicts {
     era: u64,
@@ -222,8 +212,8 @@ pub(crate) struct Conflicts {
 }
 
 impl Conflicts {
-    /// Observes a closing, and returns the pause before its takeover, which is also the longest
-    /// random pause on top. A later generation of an era is a conflict: the closing was taken over.
+    /// Returns the pause before the takeover of a closing, which is also the longest random pause
+    /// on top. A later generation of an era is a conflict: the closing was taken over.
     pub(crate) fn observe(&mut self, era: u64, generation: u64) -> Duration {
         if self.era != era {
             *self = Self { era, generation, count: 0 };
@@ -234,8 +224,8 @@ impl Conflicts {
         self.pause()
     }
 
-    /// Notes that a page is behind an item, which another actor may be publishing. Returns the
-    /// longest random pause before this one publishes it, too.
+    /// A page is behind an item, which another actor may be publishing. Returns the longest random
+    /// pause before this one publishes it, too.
     pub(crate) fn note_behind(&mut self) -> Duration {
         self.count += 1;
         self.pause()

@@ -1,9 +1,8 @@
-//! Views: from the page of a key, as this instance has read it, or if the page cannot be relied on,
-//! from the key's item. [docs/protocol.md, The directory]
+//! Views: from the page of a key, or if it cannot be relied on, from the key's item.
+//! [docs/protocol.md, The directory]
 //!
-//! The pages also have the table's warm throughput. The shard-scaler reads it from DynamoDB. All
-//! other instances get it with the pages that they read anyway. It is no part of the protocol: if
-//! it is not known, decisions are made without it.
+//! The pages also have the table's warm throughput, which the shard-scaler reads from DynamoDB. It
+//! is no part of the protocol: if it is not known, decisions are made without it.
 
 pub(in crate::engine) mod filling;
 pub(in crate::engine) mod keys;
@@ -34,13 +33,12 @@ use crate::table::{PageCopy, StoredPage, TABLE_KEY, TableItem};
 use crate::values::key::{PartitionKey, ShardNumber, SortKey};
 use crate::values::throughput::WarmThroughput;
 
-/// The largest number of reads of a page or an item, in a row, that show an older state than the
-/// known one.
+/// Reads of a page or an item, in a row, that may show an older state than the known one.
 const MAX_STALE_READS: u32 = 3;
 /// The share of the lease after which a page is renewed early.
 pub(crate) const RENEWAL_SHARE: f64 = 0.8;
-/// A page that is behind the known state of a key for this long is repaired, because the actor that
-/// changed the key has died.
+/// A page that is behind the known state of a key for this long is repaired: the actor that changed
+/// the key has died.
 const PAGE_REPAIR_PERIOD: Duration = Duration::from_secs(3);
 const COMPARISON_CONCURRENCY: usize = 16;
 
@@ -48,7 +46,6 @@ pub(super) fn table_item_gone() -> TableError {
     TableError::Lost(format!("the item {TABLE_KEY} is gone"))
 }
 
-/// This instance's state of the directory: the pages of one division.
 #[derive(Debug)]
 pub(crate) struct KnownPages {
     division: Division,
@@ -62,20 +59,20 @@ pub(crate) struct PageState {
     known: Mutex<Option<Arc<PageView>>>,
     /// When no tried copy was complete. For a lease from then on, the page is not requested again.
     incomplete_at: Mutex<Option<Moment>>,
-    /// Held while the page is read, so that concurrent requests share one read.
+    /// Concurrent requests share one read.
     flight: tokio::sync::Mutex<()>,
-    /// The copy that this instance reads, and the number of copies.
+    /// The copy that this instance reads.
     copy: AtomicU32,
     copies: AtomicU32,
 }
 
-/// A complete page. Its views have the instant before it was requested.
+/// Its views have the instant before the page was requested.
 #[derive(Debug)]
 pub(crate) struct PageView {
-    /// `None` for an entry that cannot be parsed: then the key's item is read instead.
+    /// `None` for an entry that cannot be parsed: then the key's item is read.
     listed: HashMap<KeyDigest, Option<Arc<View>>>,
     unlisted: Arc<View>,
-    /// The lowest of the main table and its indexes. `None` if it is not known.
+    /// The lowest of the main table and its indexes.
     pub(crate) warm: Option<WarmThroughput>,
     bytes: usize,
 }
@@ -92,7 +89,7 @@ impl PageView {
         self.unlisted.is_valid(now, lease)
     }
 
-    /// Whether a further key may be listed, or a listed key may change its width.
+    /// Whether a further key may be listed, or a listed one may change its width.
     pub(crate) const fn has_room(&self, is_listed: bool) -> bool {
         self.bytes < if is_listed { MAX_PAGE_BYTES } else { FULL_PAGE_BYTES }
     }
@@ -123,7 +120,7 @@ impl Inner {
         self.retrying(deadline, || self.tables.get_table_item()).await?.ok_or_else(table_item_gone)
     }
 
-    /// Reads the table item. Returns whether this instance has learned of other pages.
+    /// Reads the table item. Returns whether it names other pages.
     async fn learn_division(&self, deadline: Deadline) -> Result<bool, TableError> {
         let division = || self.known_pages().map(|known| known.division);
         let before = division();
@@ -180,8 +177,8 @@ impl Inner {
             }
             let (copies, own) =
                 (page.copies.load(Ordering::Relaxed), page.copy.load(Ordering::Relaxed));
-            // The first copy is older than all others. An instance that reads it may try any other
-            // copy.
+            // The first copy is older than all others, so an instance that reads it may try any
+            // other.
             let second =
                 if own == 0 { 1 + self.environment.below(copies.saturating_sub(1)) } else { 0 };
             for mut copy in std::iter::once(own).chain((copies > 1).then_some(second)) {
@@ -240,7 +237,6 @@ impl Inner {
 }
 
 impl KeyJob<'_> {
-    /// The table's warm throughput, from the key's page of the directory.
     pub(crate) fn warm(&self) -> Option<WarmThroughput> {
         self.inner.known_page(self.digest())?.known()?.warm
     }
@@ -255,7 +251,7 @@ impl KeyJob<'_> {
         view.layout.places(|width| home(width).unwrap_or(ShardNumber::FIRST))
     }
 
-    /// The shards that a read of one item uses: its places, and with random placement all shards.
+    /// The shards that a read of one item uses: its places; with random placement all shards.
     pub(crate) fn candidates(&self, sort_key: &SortKey, view: &View) -> BTreeSet<ShardNumber> {
         if self.inner.config.placement.is_append_only() {
             return view.layout.read_shards.shards().collect();
@@ -271,7 +267,7 @@ impl KeyJob<'_> {
             || self.places(sort_key, view).contains(shard)
     }
 
-    /// The known layout of the key. `None` if its page was never read.
+    /// `None` if the key's page was never read.
     pub(crate) fn known_view(&self) -> Option<Arc<View>> {
         let known = self.state.known().view.clone();
         let page = self.inner.known_page(self.digest()).and_then(|page| page.known());
@@ -312,8 +308,7 @@ impl KeyJob<'_> {
         view
     }
 
-    /// If a page stays behind the known state of the key, the key's item decides, and the page is
-    /// repaired.
+    /// If a page stays behind, the key's item decides, and the page is repaired.
     fn note_behind(&self, view: &View, of_page: u64) {
         let mut known = self.state.known();
         if view.layout.generation <= of_page {
@@ -336,8 +331,7 @@ impl KeyJob<'_> {
         }
     }
 
-    /// A view that `good` accepts: the known one, or one that is read now. Concurrent callers share
-    /// one read.
+    /// A view that `good` accepts: the known one, or a new one. Concurrent callers share one read.
     fn view_where<'a>(
         &'a self,
         good: &'a (dyn Fn(&View, Moment) -> bool + Sync),
@@ -359,8 +353,7 @@ impl KeyJob<'_> {
                     return Ok(view);
                 }
             }
-            // Without a reliable page, the key's item decides, and this checks whether the item is
-            // lost.
+            // Without a reliable page, the key's item decides. This checks whether it is lost.
             let record = self.record(|record, now| good(&record.view(), now)).await?;
             Ok(self.learn(self.view_of(&record)))
         })
@@ -375,8 +368,8 @@ impl KeyJob<'_> {
         self.view_since(self.inner.environment.now()).await
     }
 
-    /// A view from the key's item, because a copy is of a later era than the page knows. If the
-    /// item knows it, the page is repaired.
+    /// A view from the key's item, because a copy is of a later era than the page knows. Repairs
+    /// the page if the item knows it.
     pub async fn verify(&self, since: Moment) -> Result<Arc<View>, TableError> {
         self.repair().await?;
         self.view_since(since).await
@@ -390,8 +383,6 @@ impl KeyJob<'_> {
         self.view_where(&|view, now| view.is_valid(now, self.inner.config.lease())).await
     }
 
-    /// The view, if its lease is still valid. When little of the lease is left, its page is renewed
-    /// in the background.
     pub(crate) fn leased_view(&self) -> Option<Arc<View>> {
         let (now, lease) = (self.inner.environment.now(), self.inner.config.lease());
         let view = self.known_view().filter(|view| view.is_valid(now, lease))?;
@@ -415,15 +406,14 @@ impl KeyJob<'_> {
 }
 
 impl Maintenance {
-    /// Publishes the table's warm throughput to all its processes: the lowest of the main table and
-    /// its indexes. Writers then know the table's partitions, and how many shards help.
+    /// Publishes the table's warm throughput: the lowest of the main table and its indexes. Writers
+    /// then know the table's partitions, and how many shards help.
     pub async fn publish_warm_throughput(&self, warm: WarmThroughput) -> Result<(), TableError> {
         let (inner, deadline) = (&self.engine.inner, self.until());
         inner.claim_once(deadline).await?;
         let table = inner.table_item(deadline).await?;
         let publish = |at| async move {
-            // Read first, because a refused condition costs the write units of the whole page, and
-            // a page may be large.
+            // Read first, because a refused condition costs the write units of the whole page.
             let stored = inner.retrying(deadline, || inner.tables.get_page(at)).await?;
             // A copy that is missing or not complete gets the value with its mark.
             if stored.is_none_or(|page| page.copies.is_none() || page.warm == Some(warm)) {
@@ -435,8 +425,8 @@ impl Maintenance {
         stream::iter(publishing).buffer_unordered(COMPARISON_CONCURRENCY).try_collect().await
     }
 
-    /// The table's warm throughput, from the key's page of the directory. `None` if it was not
-    /// published, or if no copy of the page is complete.
+    /// The table's warm throughput. `None` if it was not published, or if no copy of the key's page
+    /// is complete.
     pub async fn warm_throughput(
         &self,
         key: &PartitionKey,

@@ -1,5 +1,5 @@
 //! The table item: the settings that all processes of a table must share, and the size of its
-//! directory. It is stored in the metadata table.
+//! directory.
 
 use futures_util::future::BoxFuture;
 
@@ -15,12 +15,11 @@ use crate::table::{SHARED_SETTINGS, TABLE_KEY, Table, TableItem};
 use crate::values::key::{ShardKeys, SortKeyType};
 use crate::values::placement::Placement;
 
-/// The version of the protocol in this release (docs/protocol.md). Processes with different
-/// protocols cannot use the same table.
+/// The version of the protocol (docs/protocol.md). Processes with different ones cannot use the
+/// same table.
 const PROTOCOL: u64 = 4;
 
-/// What the pages say about the directory, if the table item is lost, or was restored to an earlier
-/// state.
+/// What the pages say, if the table item is lost, or was restored to an earlier state.
 pub(in crate::engine) struct FoundDirectory {
     /// Absent if no page is complete.
     division: Option<Division>,
@@ -41,7 +40,7 @@ pub(in crate::engine) enum New<'a> {
 impl Maintenance {
     /// Checks that the table accepts the writes that this process is configured for, and its
     /// placement: under another mode, reads would miss items and writes would be lost. The first
-    /// process of a new table stores its settings. The first write of a process does the same.
+    /// process of a new table stores its settings. The first write of a process calls this.
     ///
     /// # Errors
     /// [`TableError::Unusable`] if the table accepts other writes, uses another protocol, or has
@@ -66,8 +65,9 @@ impl Maintenance {
     }
 
     /// As [`claim`](Self::claim), for a process that is about to [`rebuild`](Self::rebuild) the
-    /// metadata: lost metadata is no error. If the table's settings are lost, other processes refuse
-    /// to start until the rebuild has ended. Does nothing in a process that has called `claim`.
+    /// metadata: lost metadata is no error. If the table's settings are lost, other processes
+    /// refuse to start until the rebuild has ended. Does nothing in a process that has called
+    /// `claim`.
     pub async fn claim_for_rebuild(&self) -> Result<(), TableError> {
         let (inner, deadline) = (&self.engine.inner, self.until());
         let found = inner.found_directory(deadline).await?;
@@ -131,8 +131,8 @@ impl Inner {
         })
     }
 
-    /// The directory according to the marks of its pages: even if the table item is lost or older,
-    /// instances still read all of them.
+    /// By the marks of the pages: even if the table item is lost or older, instances still read all
+    /// of them.
     async fn found_directory(&self, deadline: Deadline) -> Result<FoundDirectory, TableError> {
         let pages = self.retrying(deadline, || self.tables.scan_pages()).await?;
         let kept = pages.into_iter().filter(|(_, page)| page.moved_to.is_none());
@@ -148,8 +148,8 @@ impl Inner {
         Ok(FoundDirectory { division, next_pages: next_pages.map(|next| next.pages), copies })
     }
 
-    /// The patterns of a table that this process claims. All keys are armed where no other program
-    /// has stored anything, or where another one has sharded every key.
+    /// All keys are armed where no other program has stored anything, or where another one has
+    /// sharded every key.
     fn first_patterns(&self, how: New<'_>, is_empty: bool) -> Armed {
         if self.config.shard_keys != ShardKeys::KeyFirst {
             return Armed::all();
@@ -162,9 +162,8 @@ impl Inner {
     }
 
     /// Fails if the table has metadata without a table item, or sharded items without metadata.
-    /// Returns whether it is empty.
-    /// Only the first page of a scan is read; in a table with items of another program, it may
-    /// contain none of the sharded items.
+    /// Returns whether it is empty. Reads only the first page of a scan, which may contain none of
+    /// the sharded items if another program has stored items.
     async fn check_new_table(&self, deadline: Deadline) -> Result<bool, TableError> {
         let (keys, _) = self.retrying(deadline, || self.tables.list_metadata(None)).await?;
         if let Some((key, _)) = keys.first() {
@@ -217,7 +216,6 @@ impl Inner {
         Ok(())
     }
 
-    /// The values of [`SHARED_SETTINGS`] of this process.
     fn own_settings(&self) -> [String; 4] {
         let config = &self.config;
         let layout = match &config.shard_keys {

@@ -1,5 +1,5 @@
-//! A key's own item: reading it, and publishing its layout to every copy of the key's page.
-//! [docs/protocol.md, The directory]
+//! A key's own item, and publishing its layout to every copy of the key's page. [docs/protocol.md,
+//! The directory]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,8 +24,8 @@ use crate::values::key::ShardNumber;
 const LOSS_CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl KeyJob<'_> {
-    /// The key's item as it was last read or written, if `good` accepts it, or as it is now.
-    /// Concurrent callers share one read. [`TableError::Lost`] if it is older than the known state.
+    /// The item as it was last read or written, if `good` accepts it, or as it is now. Concurrent
+    /// callers share one read. [`TableError::Lost`] if it is older than the known state.
     pub(crate) async fn record(
         &self,
         good: impl Fn(&Record, Moment) -> bool,
@@ -86,8 +86,8 @@ impl KeyJob<'_> {
         self.record(|record, now| record.view().is_asked_since(began, now)).await
     }
 
-    /// Before metadata is created for a key: fails if its metadata is lost. Every key that grew
-    /// under load has items where a key without metadata has none.
+    /// Before metadata is created: fails if it is lost. Every key that grew under load has items
+    /// where a key without metadata has none.
     pub(crate) async fn check_is_new(&self, deadline: Deadline) -> Result<(), TableError> {
         if self.state.known().is_new {
             return Ok(());
@@ -117,15 +117,15 @@ impl KeyJob<'_> {
         inner.retrying(self.deadline, read).await
     }
 
-    /// The view of a record. If the directory does not list the key, this is the view of a key that
-    /// never grew, with generation 0.
+    /// If the directory does not list the key, this is the view of a key that never grew, with
+    /// generation 0.
     pub(crate) fn view_of(&self, record: &Record) -> Arc<View> {
         let (view, unlisted) = (record.view(), self.inner.config.adopt_shards);
         let is_listed = view.layout.is_listed(unlisted);
         Arc::new(if is_listed { view } else { View { layout: Layout::unlisted(unlisted), ..view } })
     }
 
-    /// Creates a key's metadata item. Another instance may be first.
+    /// Another instance may be first.
     pub(crate) async fn register(&self) -> Result<(), TableError> {
         let record = self.record(|record, _| record.exists).await?;
         if !record.exists {
@@ -144,8 +144,8 @@ impl KeyJob<'_> {
         self.publish_if_behind(record.metadata.layout()).await
     }
 
-    /// As [`repair`](Self::repair), after a random pause: of many instances that notice the same,
-    /// the first to wake repairs.
+    /// As [`repair`](Self::repair), after a random pause: of many instances, the first to wake
+    /// repairs.
     pub(crate) async fn repair_later(&self) -> Result<(), TableError> {
         let longest = self.state.known().conflicts.note_behind();
         sleep(self.inner.environment.jitter(longest)).await;
@@ -153,13 +153,13 @@ impl KeyJob<'_> {
     }
 
     /// Publishes a layout that this actor has written: on return every copy of the key's page has
-    /// it, or a later one. The layout of a key that is not listed needs no entry.
+    /// it, or a later one. A key that is not listed needs no entry.
     pub(crate) async fn publish(&self, layout: Layout) -> Result<(), TableError> {
         self.publish_as(layout, true).await
     }
 
-    /// As [`publish`](Self::publish), for a layout that another actor has written, and may be
-    /// publishing. Writes only copies that are behind.
+    /// As [`publish`](Self::publish), for a layout that another actor may be publishing. Writes
+    /// only copies that are behind.
     pub(crate) async fn publish_if_behind(&self, layout: Layout) -> Result<(), TableError> {
         self.publish_as(layout, false).await
     }
@@ -210,7 +210,7 @@ impl KeyJob<'_> {
         failed
     }
 
-    /// Reads every missing copy once, and leaves those that do not have the layout.
+    /// Reads every missing copy once. Those without the layout remain.
     async fn look_at_copies(
         &self,
         layout: &Layout,

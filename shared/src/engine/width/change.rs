@@ -1,5 +1,5 @@
-//! The change of a key's width: docs/protocol.md, "Changing the width: close, wait, open"; waiting
-//! for the change of another actor, and taking it over; and carrying out what the policy decided.
+//! Changing the width: docs/protocol.md, "Changing the width: close, wait, open"; and carrying out
+//! what the policy decided.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,9 +38,9 @@ pub struct ReportedKey<'a> {
 }
 
 impl Maintenance {
-    /// Decides by the policy about a key that a report names as throttled, such as an alarm's: twice
-    /// the shards, if that can help. Changes nothing. `warm` is the table's warm throughput if the
-    /// caller knows it; otherwise the [published](Self::publish_warm_throughput) one counts.
+    /// Decides by the policy about a key that a report names as throttled: twice the shards, if
+    /// that can help. Changes nothing. `warm` is the table's warm throughput if the caller knows
+    /// it; otherwise the [published](Self::publish_warm_throughput) one counts.
     pub async fn reported<'a>(
         &'a self,
         key: &'a PartitionKey,
@@ -139,7 +139,7 @@ impl KeyJob<'_> {
         ScaleOutcome::Unchanged(decision)
     }
 
-    /// Waits until a key's next era has begun and this job has a view of it. If that takes too
+    /// Waits until the key's next era has begun and this job has a view of it. If that takes too
     /// long, a background task takes the closing over. Concurrent jobs share one check.
     pub(crate) async fn wait_until_open(&self) -> Result<(), TableError> {
         let Ok(_turn) = timeout_at(self.deadline, self.state.opening_turn.lock()).await else {
@@ -169,8 +169,7 @@ impl KeyJob<'_> {
                 // Not within this request, which may end before the wait does.
                 self.in_background(&self.state.is_taking_over, move |inner, key| async move {
                     let job = inner.job(&key, Instant::now() + CHANGE_TIMEOUT);
-                    // If the key's item is further on, its actor may have died before it wrote the
-                    // page.
+                    // If the item is further on, its actor may have died before it wrote the page.
                     let done = if is_ahead {
                         job.repair_later().await
                     } else {
@@ -196,8 +195,8 @@ impl KeyJob<'_> {
         }
     }
 
-    /// As [`wait_until_open`](Self::wait_until_open), for a closing that was read in the key's item
-    /// and may be missing in its page.
+    /// As [`wait_until_open`](Self::wait_until_open), for a closing in the key's item that its page
+    /// may not have.
     pub(crate) async fn wait_out(&self, record: &Record) -> Result<ScaleOutcome, TableError> {
         let ends = self.patience((record.metadata.era, record.metadata.generation));
         if ends >= self.deadline {
@@ -211,16 +210,14 @@ impl KeyJob<'_> {
         Ok(ScaleOutcome::Superseded)
     }
 
-    /// The instant from which on an observer of this closing, by its era and generation, takes it
-    /// over.
+    /// When an observer of this closing, by its era and generation, takes it over.
     fn patience(&self, (era, generation): (u64, u64)) -> Instant {
         let environment = &self.inner.environment;
         let pause = self.state.known().conflicts.observe(era, generation);
         Instant::now() + environment.opening_wait + pause + environment.jitter(pause)
     }
 
-    /// Takes over a closing whose actor may have died: closes again, so that only one actor opens,
-    /// waits and opens.
+    /// Takes over a closing whose actor may have died: closes again, so that only one actor opens.
     async fn take_over(&self, record: &Record) -> Result<ScaleOutcome, TableError> {
         if !self.is_in_step(record).await? {
             return Ok(ScaleOutcome::Superseded);
@@ -231,9 +228,9 @@ impl KeyJob<'_> {
         self.open(&closed, ScalingReason::TakenOver).await
     }
 
-    /// Before a change that uses the key's item: whether the key's page is not ahead of the item.
-    /// `false` if another actor is changing the key. [`TableError::Lost`] if the item is missing,
-    /// or older than the page's entry.
+    /// Before a change: whether the page is not ahead of the item. `false` if another actor is
+    /// changing the key. [`TableError::Lost`] if the item is missing, or older than the page's
+    /// entry.
     pub(crate) async fn is_in_step(&self, record: &Record) -> Result<bool, TableError> {
         let listed = self.view_from_now().await?.layout.generation;
         if listed <= record.metadata.generation {
@@ -246,8 +243,7 @@ impl KeyJob<'_> {
         Ok(false)
     }
 
-    /// Opens a key, once all views from before its closing have expired. Every copy of its page has
-    /// the closing.
+    /// Once all views from before the closing have expired. Every copy of the page has the closing.
     pub(crate) async fn open(
         &self,
         closed: &ShardMetadata,
@@ -275,8 +271,7 @@ impl KeyJob<'_> {
         Ok(if is_opened { ScaleOutcome::Scaled { from, to } } else { ScaleOutcome::Superseded })
     }
 
-    /// One change of a key's item, if it is unchanged since it was read. `None` if another actor
-    /// was first.
+    /// One change of a key's item. `None` if another actor has changed it since it was read.
     pub(crate) async fn step(
         &self,
         record: &Record,
@@ -285,8 +280,8 @@ impl KeyJob<'_> {
         self.change_from(&record.metadata, (record.stored_metadata(), None), change).await
     }
 
-    /// As [`step`](Self::step), from metadata that may differ from the stored one. On return every
-    /// copy of the key's page has the new layout.
+    /// From metadata that may differ from the stored one. On return every copy of the key's page
+    /// has the new layout.
     pub(crate) async fn change_from(
         &self,
         before: &ShardMetadata,

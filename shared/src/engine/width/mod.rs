@@ -1,6 +1,5 @@
-//! Changing a key's width, for an operator or by the policy: a throttled writer gathers
-//! observations, pools them with those of the other writers of the key, and decides. Each change of
-//! this instance is an event, for programs that show them.
+//! Changing a key's width: a throttled writer gathers observations, pools them with those of the
+//! key's other writers, and decides.
 
 pub(crate) mod change;
 
@@ -26,7 +25,7 @@ use crate::table::{Pool, Together};
 use crate::values::key::{PartitionKey, ShardCount};
 use crate::values::throughput::WarmThroughput;
 
-/// The number of events that are kept for a slow receiver. It misses older ones.
+/// The events that are kept for a slow receiver. It misses older ones.
 pub(in crate::engine) const MAX_KEPT_EVENTS: usize = 256;
 /// The longest that one report of a shortage keeps other instances from deciding themselves.
 const MAX_SHORTAGE_PERIOD: Duration = Duration::from_secs(5);
@@ -53,12 +52,12 @@ pub enum ScalingReason {
     Throttled(Pressure),
     /// A report names the key.
     Reported {
-        /// The number of throttled requests in it.
+        /// Throttled requests in it.
         throttled: u64,
     },
     /// A caller asked for a number of shards.
     Asked,
-    /// A closing was found that lasted longer than it should.
+    /// A closing lasted longer than it should.
     TakenOver,
 }
 
@@ -137,9 +136,9 @@ impl Maintenance {
         Ok(record.stored_metadata().cloned())
     }
 
-    /// Reads the widths that a key has had. The decoder of the table's stream,
-    /// `dynamodb-write-sharding-stream`, needs them to distinguish the changes of users from the
-    /// product's own. Strongly consistent.
+    /// Reads the widths that a key has had, strongly consistent, for
+    /// `dynamodb-write-sharding-stream`: the decoder distinguishes the changes of users from the
+    /// product's by them.
     ///
     /// # Errors
     /// As [`metadata`](Self::metadata).
@@ -151,10 +150,10 @@ impl Maintenance {
         })
     }
 
-    /// Raises a key to this number of shards ahead of a known peak, and says what was done. Writers
-    /// use them then. This takes about a second and a half. Any outcome but
-    /// [`Scaled`](ScaleOutcome::Scaled) and `Unchanged(Calm)` says why the key did not grow. Check
-    /// a user's key with [`TableConfig::partition_key`](crate::TableConfig::partition_key) first.
+    /// Raises a key to this number of shards ahead of a known peak. This takes about a second and a
+    /// half. Any outcome but [`Scaled`](ScaleOutcome::Scaled) and `Unchanged(Calm)` says why the
+    /// key did not grow. Check a user's key with
+    /// [`TableConfig::partition_key`](crate::TableConfig::partition_key) first.
     ///
     /// # Errors
     /// [`ScaleError`]. A number below the present one is refused.
@@ -231,8 +230,8 @@ impl Maintenance {
     }
 
     /// A page of the keys that have metadata, in no order, and the key to continue after. One
-    /// request. A key that is registered meanwhile may be missing. One whose metadata is damaged is
-    /// missing: the log names it, and a rebuild repairs it.
+    /// request. A key that is registered meanwhile may be missing, and one whose metadata is
+    /// damaged is: the log names it, and a rebuild repairs it.
     pub async fn list(
         &self,
         after: Option<&PartitionKey>,
@@ -250,8 +249,7 @@ impl Maintenance {
 }
 
 impl KeyJob<'_> {
-    /// Starts to relieve a throttled key in the background, unless this instance is doing so
-    /// already.
+    /// Works in the background, unless this instance is doing so already.
     pub(in crate::engine) fn relieve(&self) {
         let (warm, now) = (self.warm(), self.inner.environment.now());
         let is_quiet = {
@@ -319,7 +317,7 @@ impl KeyJob<'_> {
         if seen.pressure.is_calm() {
             return Ok(ScaleOutcome::Unchanged(ScalingDecision::Calm));
         }
-        // The page first: of many instances, most find that another one has closed already, and
+        // The page first: most of many instances find that another one has closed already, and
         // leave the key's items alone.
         let view = self.view_from_now().await?;
         if view.layout.closing.is_some() {
@@ -369,8 +367,8 @@ impl KeyJob<'_> {
         self.carry_out(&record, (decision, partitions), growth, reason).await
     }
 
-    /// Whether the observations of an instant are outdated: too old, because the process was
-    /// suspended since, or from a table with another number of partitions.
+    /// Too old, because the process was suspended since, or from a table with another number of
+    /// partitions.
     fn is_out_of_date(&self, seen: Seen, at: Moment) -> bool {
         let is_late = self.inner.environment.now().since(at).is_none_or(|age| age > RECHECK_PERIOD);
         is_late || self.partitions() != seen.partitions
@@ -383,9 +381,9 @@ impl KeyJob<'_> {
         self.state.known().quiet = Some(quiet);
     }
 
-    /// The pooled observations of the key. An instance with few attempts knows little by itself,
-    /// but ten thousand such instances know the demand. It breaks off if another instance has
-    /// closed the key, or has reported that the table is short of partitions.
+    /// An instance with few attempts knows little by itself, but ten thousand such instances know
+    /// the demand. Stops early if another instance has closed the key, or has reported that the
+    /// table is short of partitions.
     async fn seen_together(
         &self,
         seen: Seen,
@@ -442,7 +440,7 @@ impl KeyJob<'_> {
         self.inner.retrying(self.soon(), read).await
     }
 
-    /// Adds this instance's unreported observations to the pool, and reads it.
+    /// Adds this instance's unreported observations to the pool.
     async fn add_evidence(&self, pool: Pool<'_>, now: u64) -> Result<Together, TableError> {
         let at = self.inner.environment.now().monotonic;
         let oldest = now.saturating_sub(millis(OBSERVATION_PERIOD));
@@ -465,7 +463,6 @@ impl KeyJob<'_> {
 }
 
 impl Seen {
-    /// These observations of one instance, or those of all if they are more.
     fn with(self, together: &Together) -> Self {
         let is_more = together.seen.writes > self.pressure.writes;
         Self {

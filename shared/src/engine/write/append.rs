@@ -14,7 +14,6 @@ use crate::table::LeaseLasts;
 use crate::table::error::TableError;
 use crate::values::key::{ShardCount, ShardNumber};
 
-/// One append in an append-only table, with its attempts.
 pub(super) struct AppendRun<'a> {
     attempts: Attempts<'a>,
     append: Append,
@@ -74,7 +73,7 @@ impl<'a> AppendRun<'a> {
         known
     }
 
-    /// The lease of an attempt. `None` on shard 1, which remains a place of every item.
+    /// `None` on shard 1, which remains a place of every item.
     fn lease(&self, (shard, asked_at): Placed) -> Option<LeaseLasts> {
         let asked_at = asked_at.filter(|_| shard != ShardNumber::FIRST)?;
         let inner = Arc::clone(self.attempts.job.inner);

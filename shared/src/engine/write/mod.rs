@@ -1,5 +1,4 @@
-//! Writes: their results, and what each is for the protocol. Conditional writes and updates depend
-//! on the stored item.
+//! Writes: their results, and what each is for the protocol.
 
 mod append;
 mod run;
@@ -39,7 +38,7 @@ pub struct Written {
     /// The tag of the item as it was stored. `None` for a delete, or if an earlier request may have
     /// stored it and a later one replaced it.
     pub tag: Option<ETag>,
-    /// The shard that holds the item, numbered from 1. For a delete, the shard where it would be.
+    /// The shard that holds the item, or would hold it, numbered from 1.
     pub shard: u32,
     /// The number of shards of the key's writes.
     pub number_of_shards: u32,
@@ -47,7 +46,7 @@ pub struct Written {
     pub attempts: u32,
     /// Attempts that were throttled.
     pub throttled: u32,
-    /// The version of the item that was stored, as `tag`.
+    /// Under the same conditions as `tag`.
     pub(crate) version: Option<Version>,
 }
 
@@ -114,7 +113,7 @@ impl TableEngine {
         self.inner.make_sort_key()
     }
 
-    /// Creates an item. Of any number of concurrent calls for one item, exactly one succeeds.
+    /// Of any number of concurrent calls for one item, exactly one succeeds.
     pub async fn create(
         &self,
         item: &Item,
@@ -186,7 +185,7 @@ impl TableEngine {
             let tag = ETag::of(version, &item.attributes);
             return Ok(Updated::of(item, tag, written));
         }
-        // An earlier request made the change. The stored item is the result.
+        // An earlier request made the change.
         let kind = match self.get_tagged(key, sort_key, true, deadline).await {
             Ok(Some((item, tag))) => return Ok(Updated::of(item, tag, written)),
             Ok(None) => WriteErrorKind::Absent,
@@ -262,7 +261,6 @@ impl TableEngine {
     }
 }
 
-/// Where the sort key of an item comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
     Caller,

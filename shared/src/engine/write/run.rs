@@ -1,4 +1,4 @@
-//! One write: its attempts, its input, and the loop that carries out what the protocol says.
+//! One write: its attempts, its input, and the loop that carries out the protocol's steps.
 
 use std::borrow::Cow;
 use std::iter::repeat_with;
@@ -24,22 +24,21 @@ use crate::values::key::{ShardCount, ShardNumber, SortKey};
 use crate::values::patch::{Patch, PatchError};
 use crate::values::value::{Item, MAX_ITEM_BYTES};
 
-/// A repetition that the deadline would cut off is not sent. Its outcome would be unknown, while
+/// A repetition that the deadline would cut off is not sent: its outcome would be unknown, while
 /// all earlier attempts were refused.
 const MIN_TIME_LEFT: Duration = Duration::from_millis(250);
 
-/// The largest number of sort keys that are drawn to find one of a calmer shard. If half of the
-/// shards are throttled, one in sixteen such searches finds none.
+/// The sort keys that are drawn to find one of a calmer shard. If half of the shards are throttled,
+/// one in sixteen such searches finds none.
 const MAX_DRAWN_KEYS: usize = 4;
 
-/// One write of an item, with its attempts.
 pub(super) struct WriteRun<'a> {
     attempts: Attempts<'a>,
     write: Write,
 }
 
 impl<'a> WriteRun<'a> {
-    /// Carries a write out. Returns its input, too, with what became of it.
+    /// Returns the input, too, with what became of it.
     pub(super) fn run(
         attempts: Attempts<'a>,
         kind: Kind,
@@ -111,7 +110,7 @@ impl<'a> WriteRun<'a> {
                     let place = (places.home, width);
                     let answer = self.attempts.send(place, &request, None).await?;
                     // After a refusal, the stored copy is known, and the next attempt is sent at
-                    // once. All other attempts wait a little.
+                    // once.
                     let waits = match &answer {
                         Answer::Applied => false,
                         Answer::Refused(_) => self.attempts.job.count > 2,
@@ -136,12 +135,12 @@ impl<'a> WriteRun<'a> {
 /// a patch.
 #[derive(Default)]
 pub(super) struct Input<'a> {
-    /// The item to put: the caller's, under another sort key, or derived from the stored one.
+    /// The caller's, under another sort key, or derived from the stored one.
     pub(super) item: Option<Cow<'a, Item>>,
     pub(super) patch: Option<&'a Patch>,
     pub(super) conditions: Option<&'a Conditions>,
     pub(super) once: Option<Once>,
-    /// The updates that the derived item remembers.
+    /// Those that the derived item remembers.
     pub(super) applied: Option<Applied>,
     /// The version of the last put.
     pub(super) sent: Option<Version>,
@@ -160,8 +159,8 @@ impl<'a> Input<'a> {
         self.item.as_deref().map(|item| Content { item, applied: self.applied.as_ref() })
     }
 
-    /// Derives the item to put from the stored one. If there is none to put, the write is declined:
-    /// for a reason, or because there is nothing to do.
+    /// Without an item to put, the write is declined: for a reason, or because there is nothing to
+    /// do.
     fn derive(
         &mut self,
         newest: Option<(Version, Item, Option<Applied>)>,
@@ -195,7 +194,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// The newest item among the copies at its places, with the updates that it remembers.
+/// With the updates that it remembers.
 fn newest(
     copies: &[(ShardNumber, Copy)],
     stored: Vec<(ShardNumber, RawItem)>,
@@ -209,10 +208,8 @@ fn newest(
     Ok(item.map(|item| (version, item, copy.applied.as_deref().cloned())))
 }
 
-/// The result of a write, with the shard of the item and the view by which it was placed.
 pub(super) type End = (Outcome, ShardNumber, Option<Arc<View>>);
 
-/// The state that all attempts of one write share.
 pub(super) struct Attempts<'a> {
     pub(super) job: KeyJob<'a>,
     pub(super) sort_key: SortKey,
@@ -239,14 +236,13 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// Whether enough time is left for one more attempt and its response.
     pub(super) fn may_go_on(&self) -> bool {
         let least = if self.job.count == 0 { Duration::ZERO } else { MIN_TIME_LEFT };
         Instant::now() + least < self.job.deadline
     }
 
-    /// One attempt on a shard, placed under this width: stores or removes the copy, or adds to it
-    /// in place. With a lease, the request is sent only while the lease is valid.
+    /// One attempt, placed under this width. With a lease, the request is sent only while it is
+    /// valid.
     pub(super) async fn send(
         &mut self,
         at: (ShardNumber, ShardCount),
@@ -310,13 +306,12 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// The write units of the item of a put, otherwise 1.
     fn units(&self) -> u64 {
         self.input.item.as_deref().map_or(1, Item::write_units)
     }
 
-    /// Takes another sort key for the item, of a calmer shard, if the home of the present one was
-    /// throttled a moment ago. Returns whether it has.
+    /// Takes a sort key of a calmer shard, if the home of the present one was throttled a moment
+    /// ago. Returns whether it has.
     pub(super) fn avoid_throttled_shards(&mut self, width: ShardCount) -> bool {
         let Some(sort_key) = self.calmer_key(width) else { return false };
         let Some(item) = &mut self.input.item else { return false };
@@ -325,8 +320,8 @@ impl<'a> Attempts<'a> {
         true
     }
 
-    /// Another sort key. Until an attempt had another end than a throttle, nothing is stored under
-    /// the present one.
+    /// Until an attempt had another end than a throttle, nothing is stored under the present sort
+    /// key.
     fn calmer_key(&self, width: ShardCount) -> Option<SortKey> {
         let KeyJob { inner, key, state, count, throttled, .. } = &self.job;
         if !self.makes_keys || count > throttled || width == ShardCount::ONE {
@@ -342,8 +337,8 @@ impl<'a> Attempts<'a> {
         repeat_with(|| inner.make_sort_key()).take(MAX_DRAWN_KEYS).find(is_calmer)
     }
 
-    /// Whether the first repetition may go to another shard than the one that was throttled. Then
-    /// there is no reason to wait.
+    /// Whether the first repetition may go to another shard than the throttled one, so that there
+    /// is no reason to wait.
     fn may_move_at_once(&self, width: ShardCount) -> bool {
         let config = &self.job.inner.config;
         let may_move = self.makes_keys || config.placement.is_append_only();
@@ -366,8 +361,7 @@ impl<'a> Attempts<'a> {
         self.job.pause().await
     }
 
-    /// Notes what came of the write, ends its job, and returns its result: of an outcome, or of a
-    /// final error; `None` at the deadline.
+    /// Ends the job with the result of an outcome, or of a final error; `None` at the deadline.
     pub(super) async fn end(
         &mut self,
         end: Result<End, Option<TableError>>,
@@ -435,7 +429,7 @@ impl<'a> Attempts<'a> {
     }
 }
 
-/// What kind of failure it is. `None` for a defined result.
+/// `None` for a defined result.
 const fn failed_write(kind: &WriteErrorKind) -> Option<FailedWrite> {
     Some(match kind {
         WriteErrorKind::Exists
