@@ -306,11 +306,10 @@ fn waiting_step(width: ShardCount, seen: Seen) -> u32 {
     (f64::from(width.get()) * (1.0 + MAX_HIDDEN_FACTOR * waiting_share(seen))).ceil() as u32
 }
 
-/// The share of the first attempts whose throttles show, with some certainty, clients that wait.
-/// Where clients do not wait, repetitions throttle up to as many first attempts again as are
-/// rejected in the end.
+/// The share of the first attempts whose throttles show clients that wait. Where clients do not
+/// wait, repetitions throttle up to as many first attempts again as are rejected in the end.
 fn waiting_share(Seen { pressure, .. }: Seen) -> f64 {
-    (pressure.throttled_bound(2.0) - 2.0 * pressure.rejected_bound(-2.0)).max(0.0)
+    (pressure.throttled_bound(1.0) - 2.0 * pressure.rejected_share()).max(0.0)
 }
 
 #[cfg(test)]
