@@ -21,7 +21,7 @@ pub struct HotKey {
     pub key: String,
     /// The write units a second that its clients asked for, with those that were throttled.
     pub write_units: u64,
-    /// The writes that were throttled because of its partition.
+    /// Its throttled writes: because of its partition, or for an unknown reason, as in a batch.
     pub throttled: u64,
     /// The shards that the policy gives these write units on a table with many partitions.
     pub shards: u32,

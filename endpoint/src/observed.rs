@@ -49,9 +49,6 @@ pub(crate) const PATH: &str = "/observed";
 const SHOWN_WITHIN: Duration = Duration::from_secs(2);
 const MAX_SHOWN_BYTES: usize = 32 * 1_024 * 1_024;
 
-/// A table with fewer partitions needs more shards, because more of them share one.
-const MANY_PARTITIONS: u32 = 1_000;
-
 type Keys = Cache<(String, String), Arc<Mutex<Counts>>>;
 
 /// The counts of all keys. Clones share them.
@@ -108,8 +105,8 @@ impl Observed {
                 let (units, throttled) =
                     (mem::take(&mut counts.units), mem::take(&mut counts.throttled));
                 let rate = units as f64 / period.as_secs_f64();
-                let sizing = ScalingPolicy::default().shards_for(rate, Some(MANY_PARTITIONS));
-                let (write_units, shards) = (rate.ceil() as u64, sizing.shards().get().max(2));
+                let shards = ScalingPolicy::default().shards_if_throttled(rate);
+                let write_units = rate.ceil() as u64;
                 let refused = counts.refused.clone();
                 let hot = HotKey { table, key, write_units, throttled, shards, refused };
                 (throttled > 0).then_some(hot)
@@ -149,10 +146,13 @@ impl Observed {
 
 /// What an endpoint has observed in the last hour, as text.
 pub async fn observations(address: SocketAddr) -> String {
-    let Some(observed) = timeout(SHOWN_WITHIN, ask(address)).await.ok().flatten() else {
-        return format!(
-            "no endpoint answers at {address}: nothing is known of keys that are not armed\n"
-        );
+    let nothing =
+        |why: &str| format!("{why} at {address}: nothing is known of keys that are not armed\n");
+    let Some(answer) = timeout(SHOWN_WITHIN, ask(address)).await.ok().flatten() else {
+        return nothing("no endpoint answers");
+    };
+    let Ok(observed) = Observations::of_line(&answer) else {
+        return nothing("no endpoint of this version answers");
     };
     if observed.not_armed.is_empty() {
         return "not armed: no key was throttled in the last hour\n".to_owned();
@@ -169,14 +169,12 @@ pub async fn observations(address: SocketAddr) -> String {
     text
 }
 
-/// `None` if no endpoint listens there, but perhaps another server.
-async fn ask(address: SocketAddr) -> Option<Observations> {
+async fn ask(address: SocketAddr) -> Option<String> {
     let mut request = HttpRequest::empty();
     request.set_uri(format!("http://{address}{PATH}")).ok()?;
     let response = connector().call(request).await.ok()?.try_into_http1x().ok()?;
     let body = Limited::new(response.into_body(), MAX_SHOWN_BYTES).collect().await.ok()?;
-    let text = String::from_utf8(body.to_bytes().into()).ok()?;
-    Observations::of_line(&text).ok()
+    String::from_utf8(body.to_bytes().into()).ok()
 }
 
 fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -39,7 +39,7 @@ pub(crate) struct AdviseOptions {
     file: PathBuf,
     #[command(flatten)]
     writes: Option<WriteOptions>,
-    /// The file has what endpoints have observed: a line for each `GET /observed`
+    /// The file has what endpoints have observed: one line of `GET /observed` from each
     #[arg(long, conflicts_with = "WriteOptions")]
     observed: bool,
 }
@@ -72,9 +72,10 @@ impl WriteOptions {
 /// Reads the file, and reports the advice. Draws the picture, if it is asked for.
 pub(crate) fn report(options: &AdviseOptions) -> Result<Report, Box<dyn Error>> {
     let source = Source::open(&options.file)?;
-    let Some(writes) = options.writes.as_ref().filter(|_| !options.observed) else {
+    if options.observed {
         return Ok(observed::report(&observed::observed(&source)?));
-    };
+    }
+    let writes = options.writes.as_ref().ok_or("--partition-key is missing")?;
     let advice = advise(&source, writes, &Bounds::default())?;
     if let Some(path) = &writes.svg {
         render_svg(&advice, path)?;

@@ -1,5 +1,5 @@
-//! The advice for keys that an endpoint has seen throttled. It sees no other keys, so it cannot
-//! judge how even the partition key is.
+//! The advice for keys that endpoints have seen throttled. They name no other keys, so how even the
+//! partition key is cannot be judged.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -9,14 +9,16 @@ use cli::numbers::{count, counted};
 use cli::observed::{HotKey, Observations};
 use cli::output::table;
 use cli::records::refused;
-use sharding::PARTITION_WRITE_UNITS;
+use sharding::internal::policy::rules::ScalingPolicy;
 
-use super::shown::{plain, quoted};
+use super::shown::one_line;
 use super::source::Source;
-use crate::plan::unlimited_shards;
-use crate::report::{Line, Report};
+use crate::report::Report;
 
-/// Reads the lines of one or more endpoints. A key that several have seen has their rates together.
+/// The most keys that are shown.
+const SHOWN_KEYS: usize = 20;
+
+/// Reads a line of each endpoint. A key that several have seen has their rates together.
 pub(super) fn observed(source: &Source) -> Result<Vec<HotKey>, Box<dyn Error>> {
     let (mut lines, bar) = source.lines("reading what was observed")?;
     let (mut keys, mut is_empty) = (BTreeMap::<_, HotKey>::new(), true);
@@ -24,10 +26,9 @@ pub(super) fn observed(source: &Source) -> Result<Vec<HotKey>, Box<dyn Error>> {
         is_empty = false;
         let seen = Observations::of_line(line).map_err(|why| refused(&source.path, number, why))?;
         for hot in seen.not_armed {
-            let none = HotKey { write_units: 0, throttled: 0, ..hot.clone() };
+            let none = HotKey { write_units: 0, ..hot.clone() };
             let sum = keys.entry((hot.table.clone(), hot.key.clone())).or_insert(none);
             sum.write_units = sum.write_units.saturating_add(hot.write_units);
-            sum.throttled = sum.throttled.saturating_add(hot.throttled);
             sum.refused.extend(hot.refused);
         }
     }
@@ -42,50 +43,50 @@ pub(super) fn observed(source: &Source) -> Result<Vec<HotKey>, Box<dyn Error>> {
 
 pub(super) fn report(keys: &[HotKey]) -> Report {
     let mut report = Report::default();
-    let Some(hottest) = keys.first() else {
+    if keys.is_empty() {
+        let verdict = "good: these endpoints have seen no throttled key in the last hour";
         report.lines([
-            ("verdict", "good: no key was throttled because of its partition".to_owned()),
-            ("advice", "Keep it: a key that never gets hot needs one shard.".to_owned()),
+            ("verdict", verdict.to_owned()),
+            (
+                "advice",
+                "Ask again after a peak: an endpoint knows its own clients only.".to_owned(),
+            ),
         ]);
         return report;
-    };
-    report.lines(lines(keys, hottest));
-    let columns =
-        ["keys", "table", "write units/s", "throttled writes", "shards at least", "by policy"];
-    let mut table = table(&columns);
-    for hot in keys {
+    }
+    let number = counted(keys.len() as u64, "key");
+    let advice = [
+        "If their partitions are the limit and not the table (a batch or a transaction does not say), arm them: \
+         `sharding-endpoint arm`. Then each gets more shards as soon as it is throttled.",
+        "Before that, replace what is refused for armed keys.",
+        "`plan` has the partitions and the costs, from the rates of such a key and its items' size.",
+    ];
+    let names = ["advice", "", ""];
+    let verdict = format!("bad: these endpoints have seen {number} throttled in the last hour");
+    let advice = names.into_iter().zip(advice.map(str::to_owned));
+    report.lines([("verdict", verdict)].into_iter().chain(advice));
+
+    let mut table = table(&["keys", "table", "write units/s", "shards", "refused once armed"]);
+    for hot in keys.iter().take(SHOWN_KEYS) {
+        // Whole, because the user copies it.
+        let whole = |text: &str| one_line(text, usize::MAX);
+        let shards = ScalingPolicy::default().shards_if_throttled(hot.write_units as f64);
         table.add_row([
-            plain(&hot.key),
-            plain(&hot.table),
+            whole(&hot.key),
+            whole(&hot.table),
             count(hot.write_units),
-            count(hot.throttled),
-            count(hot.write_units.div_ceil(PARTITION_WRITE_UNITS)),
-            count(unlimited_shards(hot.write_units).into()),
+            shards.to_string(),
+            whole(&hot.refused()),
         ]);
     }
-    let note = "Write units are those of each key's hottest minute, on average: some of its seconds have more. \
-                By policy: on a table that has served them before.";
-    report.table(&table, note);
-    report
-}
-
-fn lines(keys: &[HotKey], hottest: &HotKey) -> Vec<Line> {
-    let (number, units) = (counted(keys.len() as u64, "key"), hottest.write_units);
-    let verdict = format!(
-        "bad: {number} had throttled writes because of a partition, the hottest, {} of {}, at {} write units a second",
-        quoted(&hottest.key),
-        plain(&hottest.table),
-        count(units)
+    let more = match keys.len().saturating_sub(SHOWN_KEYS) {
+        0 => String::new(),
+        more => format!("and {}\n", counted(more as u64, "more key")),
+    };
+    let note = format!(
+        "{more}Write units are the mean of a key's hottest minute. Those of several endpoints are added, which is an \
+         upper limit if their minutes differ. The shards are those of a table with many partitions."
     );
-    let mut lines = vec![("verdict", verdict)];
-    let arm = "Arm them (`sharding-endpoint arm`): then each gets more shards as soon as it is throttled.";
-    lines.push(("advice", arm.to_owned()));
-    let plan =
-        format!("`plan --write-rate {units}` has the partitions and the costs of the hottest.");
-    lines.push(("", plan));
-    lines.extend(keys.iter().filter(|hot| !hot.refused.is_empty()).map(|hot| {
-        let (key, refused) = (quoted(&hot.key), plain(&hot.refused()));
-        ("", format!("Before you arm {key} of {}, replace {refused}.", plain(&hot.table)))
-    }));
-    lines
+    report.table(&table, &note);
+    report
 }

@@ -19,7 +19,9 @@ const SERIES: usize = 201;
 pub(super) struct Bounds {
     /// The bytes of the counted keys.
     pub(super) keys: usize,
+    /// The most keys that the second pass follows.
     pub(super) followed: usize,
+    /// The most counts of a key in a second.
     pub(super) seconds: usize,
 }
 

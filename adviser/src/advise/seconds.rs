@@ -111,7 +111,8 @@ impl Series {
         Self { first, bucket_seconds, peaks: vec![vec![0; buckets]; keys] }
     }
 
-    /// Adds the write units of a key in a second. Ignores a key without a series.
+    /// Raises the peak of a second's bucket to a key's write units in it. Ignores a key without a
+    /// series.
     pub(super) fn raise(&mut self, key: usize, second: i64, units: u64) {
         let bucket = second.abs_diff(self.first) / self.bucket_seconds;
         if let Some(peak) = self.peaks.get_mut(key).and_then(|peaks| peaks.get_mut(bucket as usize))

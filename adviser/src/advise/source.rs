@@ -32,6 +32,7 @@ impl Source {
     }
 
     /// Returns the lines from the start of the file, with a progress bar that names the activity.
+    /// Read one set of lines at a time: they share the file's position.
     pub(super) fn lines(&self, activity: &str) -> Result<(Lines, ProgressBar), RecordsError> {
         let style = bar_style("{msg} {wide_bar} {bytes}/{total_bytes} {eta}");
         let bar = ProgressBar::new(0).with_style(style).with_message(activity.to_owned());

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use serde_json::json;
+use serde_json::{Value, json};
+use sharding::internal::policy::rules::ScalingPolicy;
 
 use super::verdict::Uniformity;
 use super::*;
@@ -167,28 +168,40 @@ fn observed(lines: &str) -> String {
     report(&options).map_or_else(|error| error.to_string(), |report| report.to_string())
 }
 
+fn hot_key(key: &str, units: u64, refused: &[&str]) -> Value {
+    json!({"table": "orders", "key": key, "write_units": units, "throttled": 3, "shards": 9, "refused": refused})
+}
+
 #[test]
 fn what_two_endpoints_have_observed_of_a_key_is_added() {
-    let key = |key: &str, units: u64, refused: &[&str]| json!({"table": "orders", "key": key, "write_units": units, "throttled": 3, "shards": 9, "refused": refused});
-    let first = json!({ "not_armed": [key("warm", 1_500, &[]), key("hot", 1_200, &["Expected"])] });
-    let second = json!({ "not_armed": [key("hot", 800, &[])] });
+    let refused = ["Expected", "TransactWriteItems"];
+    let keys = [hot_key("warm", 1_500, &[]), hot_key("hot", 1_200, &refused)];
+    let first = json!({ "not_armed": keys });
+    let second = json!({ "not_armed": [hot_key("hot", 800, &["QueryFilter"])] });
     let text = observed(&format!("{first}\n{second}\n"));
-    let verdict = "verdict     bad: 2 keys had throttled writes because of a partition, the hottest, \"hot\" of orders, \
-                   at 2,000 write units a second\n";
-    assert!(text.starts_with(verdict), "{text}");
-    let by_policy = crate::plan::unlimited_shards(2_000);
-    let row = ["hot", "orders", "2,000", "6", "2", &by_policy.to_string()];
+    assert!(
+        text.starts_with("verdict     bad: these endpoints have seen 2 keys throttled"),
+        "{text}"
+    );
+    let shards = ScalingPolicy::default().shards_if_throttled(2_000.0).to_string();
+    let row =
+        ["hot", "orders", "2,000", &shards, "Expected,", "QueryFilter,", "TransactWriteItems"];
     let is_row = |line: &str| line.split(['|', ' ']).filter(|cell| !cell.is_empty()).eq(row);
     assert!(text.lines().any(is_row), "{text}");
-    for part in ["plan --write-rate 2000", "Before you arm \"hot\" of orders, replace Expected."] {
-        assert!(text.contains(part), "{part}: {text}");
-    }
-    assert!(!text.contains("arm \"warm\""), "nothing of it is refused: {text}");
+}
+
+#[test]
+fn the_hottest_observed_keys_are_shown_whole() {
+    let long = |number: u64| format!("{}#{number}", "tenant".repeat(20));
+    let keys: Vec<_> = (0..30).map(|number| hot_key(&long(number), number, &[])).collect();
+    let text = observed(&json!({ "not_armed": keys }).to_string());
+    assert!(text.contains(&long(29)) && !text.contains(&long(9)), "{text}");
+    assert!(text.contains("\nand 10 more keys\n"), "{text}");
 }
 
 #[test]
 fn only_an_endpoint_that_answered_can_have_seen_no_hot_key() {
-    let good = "verdict     good: no key was throttled";
+    let good = "verdict     good: these endpoints have seen no throttled key";
     assert!(observed("{\"not_armed\":[]}\n").starts_with(good));
     assert!(observed("").ends_with(": no endpoint's line is in it"));
     let error = observed("\n{\"not_armed\":[{\"table\":\"orders\"}]}\n");

@@ -70,6 +70,23 @@ fn an_invalid_line_ends_advise_with_an_error_and_no_output() {
 }
 
 #[test]
+fn advise_reads_writes_or_observations_and_not_both() {
+    let observed = run(&["advise", "-", "--observed"], "{\"not_armed\":[]}\n");
+    assert!(observed.status.success(), "{}", text_of(&observed.stderr));
+    assert!(text_of(&observed.stdout).starts_with("verdict     good"));
+    let rows = [
+        (&["advise", "-", "--observed", "--time", "t"][..], "'--observed' cannot be used with"),
+        (&["advise", "-"], "--partition-key <FIELD>"),
+    ];
+    for (arguments, why) in rows {
+        let output = run(arguments, "");
+        assert_eq!(output.status.code(), Some(2));
+        let error = text_of(&output.stderr);
+        assert!(error.contains(why), "{error}");
+    }
+}
+
+#[test]
 fn a_plan_begins_with_the_verdict_and_has_every_part() {
     let output = run(&plan_for("5000"), "");
     assert!(output.status.success() && output.stderr.is_empty(), "{}", text_of(&output.stderr));

@@ -39,8 +39,8 @@ pub struct PlainItems {
 
 impl Maintenance {
     /// Begins to disarm a pattern that counts. Stop all processes of the product before. From
-    /// [`Disarming::may_continue_at`] on, 18 minutes later or after
-    /// [`TableConfig::drain_wait`](crate::TableConfig) if that is set, call
+    /// [`Disarming::may_continue_at`] on, 18 minutes later or after a
+    /// shorter [`TableConfig::drain_wait`](crate::TableConfig), call
     /// [`disarm_items`](Self::disarm_items), and then [`end_disarming`](Self::end_disarming).
     ///
     /// # Errors

@@ -180,6 +180,13 @@ impl ScalingPolicy {
         sizing::size(write_units / self.partition_write_units, partitions, self.max_shards)
     }
 
+    /// The shards for the demand of a throttled key in write units a second, if its table has many
+    /// partitions. With fewer it needs more, because more of them share one.
+    #[must_use]
+    pub fn shards_if_throttled(&self, write_units: f64) -> u32 {
+        self.shards_for(write_units, Some(1_000)).shards().get().max(2)
+    }
+
     /// Warm throughput, in write units a second, of a table that serves a demand of one key in
     /// write units a second.
     #[must_use]
