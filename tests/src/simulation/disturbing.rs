@@ -8,15 +8,19 @@ use tokio::time::sleep;
 
 use super::slow_metadata::{Slow, Stretch};
 use super::world::Actor;
-use super::{HOT, READERS, WRITERS, locked};
+use super::{DRAINERS, HOT, READERS, WRITERS, locked};
 
 pub(super) async fn disturb(actors: Vec<Actor>, seed: u64) {
     let (mut rng, world) = (StdRng::seed_from_u64(seed), &actors[0].world);
     let plan = world.plan;
     let mut writer_died = false;
-    // The last of the draining instances dies; another one survives.
-    let mut drainer =
-        actors.last().filter(|_| plan.loses_a_drainer() && actors.len() > WRITERS + READERS);
+    // The last of the draining instances dies, and another one survives; or else an endpoint.
+    let mut dying = match (plan.shrinking, plan.endpoints) {
+        (true, _) => actors.get(WRITERS + READERS + DRAINERS - 1),
+        (false, true) => actors.last(),
+        (false, false) => None,
+    };
+    dying = dying.filter(|_| plan.loses_a_second_actor());
     while world.goes_on() {
         sleep(world.pause(&mut rng, 100..900)).await;
         let instance = &actors[rng.random_range(0..actors.len())].instance;
@@ -36,8 +40,8 @@ pub(super) async fn disturb(actors: Vec<Actor>, seed: u64) {
                 actors[rng.random_range(0..WRITERS)].instance.die();
             }
             _ if world.age() > HOT + Duration::from_secs(10) => {
-                if let Some(drainer) = drainer.take() {
-                    drainer.instance.die();
+                if let Some(dying) = dying.take() {
+                    dying.instance.die();
                 }
             }
             _ => {}

@@ -100,8 +100,8 @@ impl Plan {
         if self.minutes_late { MOST_SHARDS_OF_MINUTES } else { MAX_SHARDS }
     }
 
-    /// In some runs, one of the draining instances dies, and another takes over.
-    const fn loses_a_drainer(self) -> bool {
+    /// In some runs, a draining instance dies, and another takes over; or else an endpoint dies.
+    const fn loses_a_second_actor(self) -> bool {
         self.seed % 4 == 3
     }
 
