@@ -1,6 +1,6 @@
 """Compares docs/configuration.md with the functions' variables, the template's parameters and
-settings, and the options of `local serve`. Compares docs/operations.md with the template's alarms
-and the functions' metrics.
+settings, and the options of `local serve`; the settings with the ranges of their variables; and
+docs/operations.md with the template's alarms and the functions' metrics.
 
 Usage: configuration.py LOCAL_BINARY
 
@@ -68,8 +68,8 @@ def allowed_by(parameter):
 
 
 def refused(parameter, used, allowed):
-    """Returns the values that a setting allows or has, and that its variable does not allow."""
-    values = {*used, *parameter.get("AllowedValues", ())}
+    """Returns what a setting allows or has, and its variable does not, if that has a range or a list."""
+    values = {*used, *parameter.get("AllowedValues", ())} - {""}
     if span := re.search(r"(0, or )?a whole number from (\d+) to (\d+)$", allowed):
         if "MinValue" in parameter:
             values |= {parameter["MinValue"], parameter.get("MaxValue", 10**12)}
