@@ -122,7 +122,7 @@ impl Partitions {
     }
 
     /// Returns the index of a key's partition.
-    fn index_of(&self, key: &StoredKey) -> usize {
+    pub fn index_of(&self, key: &StoredKey) -> usize {
         let count = self.all.len();
         let width = u64::MAX / count as u64;
         ((key.hash / width) as usize).min(count - 1)

@@ -1,8 +1,15 @@
 //! The oracle: it knows the demand and the partitions, and sets the best width once, at the start,
 //! by the same protocol. It does not know where the shards of a key will be.
 
+use std::time::Duration;
+
+use embedded_dynamodb::{PartitionLimits, Partitions, StoredKey};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
+use sharding::internal::ShardKeys;
+use sharding::{PARTITION_WRITE_UNITS, ShardNumber};
+
+use crate::scenario::{Load, Scenario};
 
 /// The most shards of a key.
 const MAX_SHARDS: u32 = 200;
@@ -52,4 +59,20 @@ fn rejected(demand: f64, shards: u32, partitions: u32) -> (f64, f64) {
         lost += over;
     }
     (f64::from(relieved) / f64::from(PLACEMENTS), lost / f64::from(PLACEMENTS))
+}
+
+/// Whether a table can serve the only key of an open load: with the most shards, hardly any writes
+/// are for a partition that has no room.
+pub(crate) fn can_be_served(scenario: &Scenario) -> bool {
+    let Load::Open(demand, _) = scenario.load else { return true };
+    let limits = PartitionLimits { partitions: scenario.partitions, ..PartitionLimits::default() };
+    let (key, partitions) = (scenario.key(0), Partitions::new(limits, Duration::ZERO));
+    let mut shards = vec![0_u32; scenario.partitions as usize];
+    for number in (1..=MAX_SHARDS).filter_map(ShardNumber::new) {
+        let stored = ShardKeys::default().build(&key, number).expect("the key has a suffix");
+        shards[partitions.index_of(&StoredKey::new(stored))] += 1;
+    }
+    let each = demand / PARTITION_WRITE_UNITS as f64 / f64::from(MAX_SHARDS);
+    let full = shards.into_iter().filter(|shards| f64::from(*shards) * each > FILLED);
+    f64::from(full.sum::<u32>()) < RELIEVED * f64::from(MAX_SHARDS)
 }

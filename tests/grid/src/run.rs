@@ -85,10 +85,6 @@ impl World {
             let filler = "x".repeat((size as usize * 1_024).saturating_sub(300));
             (size, Attributes::from([("filler".to_owned(), Value::S(filler))]))
         };
-        let key = |number: usize| {
-            let text = format!("key-{}-{number}", scenario.seed);
-            PartitionKey::new(&text).expect("a short text is a key")
-        };
         let outcome = Outcome {
             seconds: vec![Second::default(); scenario.seconds as usize],
             keys: vec![(0.0, 1); scenario.keys.len()],
@@ -96,7 +92,7 @@ impl World {
         };
         let state = State { rng: Xoshiro256PlusPlus::seed_from_u64(scenario.seed), outcome };
         let world = Arc::new(Self {
-            keys: (0..scenario.keys.len()).map(key).collect(),
+            keys: (0..scenario.keys.len()).map(|number| scenario.key(number)).collect(),
             contents: sizes.into_iter().map(content).collect(),
             began: Instant::now(),
             instances,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sharding::TableConfig;
+use sharding::{PartitionKey, TableConfig};
 
 use crate::cells::FIRST_SEED;
 
@@ -60,6 +60,12 @@ impl Scenario {
             throttled_for: TableConfig::new("items", "items-metadata").throttled_for,
             late_pages: Duration::ZERO,
         }
+    }
+
+    /// A key of the run.
+    pub(crate) fn key(&self, number: usize) -> PartitionKey {
+        let text = format!("key-{}-{number}", self.seed);
+        PartitionKey::new(&text).expect("a short text is a key")
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::oracle::can_be_served;
 use crate::outcome::Outcome;
 use crate::run::run_all;
 use crate::scenario::Scenario;
@@ -11,6 +12,8 @@ use crate::scenario::Scenario;
 pub struct Summary {
     /// Seconds to relief of each key; infinite if it is not relieved.
     pub relief: Vec<f64>,
+    /// Of an open load: whether the most shards would relieve each key.
+    pub can_be_served: Vec<bool>,
     /// The accepted share of each key.
     pub accepted: Vec<f64>,
     /// The shards of each key at the end, sorted.
@@ -28,12 +31,14 @@ impl Summary {
     #[must_use]
     pub fn of(scenario: &Scenario, keys: u64) -> Self {
         let of_key = |key| Scenario { seed: scenario.seed + key, ..scenario.clone() };
-        let runs = run_all(&(0..keys).map(of_key).collect::<Vec<_>>());
+        let scenarios: Vec<_> = (0..keys).map(of_key).collect();
+        let runs = run_all(&scenarios);
         let mut widths: Vec<u32> = runs.iter().map(Outcome::width).collect();
         widths.sort_unstable();
         let late_rates = runs.iter().map(|of| of.rate_from(of.seconds.len() * 2 / 3));
         Self {
             relief: runs.iter().map(|of| of.relieved_after().unwrap_or(f64::INFINITY)).collect(),
+            can_be_served: scenarios.iter().map(can_be_served).collect(),
             accepted: runs.iter().map(Outcome::accepted).collect(),
             widths,
             late_rate: late_rates.sum::<f64>() / runs.len().max(1) as f64,
@@ -50,10 +55,10 @@ impl Summary {
         if count == 0 { f64::INFINITY } else { sum / f64::from(count) }
     }
 
-    /// The longest time to relief; infinite if a key is not relieved.
+    /// The longest time to relief of a key that can be served; infinite if one is not relieved.
     #[must_use]
     pub fn longest_relief(&self) -> f64 {
-        self.relief.iter().copied().fold(0.0, f64::max)
+        self.of_served(&self.relief).fold(0.0, f64::max)
     }
 
     /// The mean accepted share.
@@ -62,10 +67,14 @@ impl Summary {
         self.accepted.iter().sum::<f64>() / self.accepted.len().max(1) as f64
     }
 
-    /// The lowest accepted share of a key.
+    /// The lowest accepted share of a key that can be served.
     #[must_use]
     pub fn least_accepted(&self) -> f64 {
-        self.accepted.iter().copied().fold(1.0, f64::min)
+        self.of_served(&self.accepted).fold(1.0, f64::min)
+    }
+
+    fn of_served<'a>(&'a self, figures: &'a [f64]) -> impl Iterator<Item = f64> + 'a {
+        figures.iter().zip(&self.can_be_served).filter(|(_, can)| **can).map(|(of, _)| *of)
     }
 
     /// The median number of shards.
@@ -89,9 +98,14 @@ impl fmt::Display for Summary {
                 never => write!(f, ", {never} never)")?,
             }
         }
+        match self.can_be_served.iter().filter(|can| !**can).count() {
+            0 => {}
+            some => write!(f, ", {some} cannot be served")?,
+        }
         write!(f, ", {:.2} %", self.mean_accepted() * 100.0)?;
         if self.accepted.len() > 1 {
-            write!(f, " (min {:.2})", self.least_accepted() * 100.0)?;
+            let least = self.accepted.iter().copied().fold(1.0, f64::min);
+            write!(f, " (min {:.2})", least * 100.0)?;
         }
         let (least, most) = (self.widths.first(), self.widths.last());
         write!(f, ", {}", self.median_width())?;
