@@ -28,6 +28,9 @@ pub(super) const NEGLIGIBLE_SHARE: f64 = 0.01;
 /// With this number of writes, the demand is known within a few per cent if half is rejected, and
 /// within a third if it is fifty times what the shards take.
 const SUFFICIENT_WRITES: u64 = 500;
+/// Only instances that meet throttles say so, and some have just decided. Their observations stand
+/// for all writes of a key if they are at least of this share.
+const MIN_OBSERVED_SHARE: f64 = 0.25;
 /// Each of few hot items is throttled at least this many times, on average.
 const MIN_THROTTLES_PER_ITEM: f64 = 4.0;
 
@@ -160,6 +163,30 @@ pub struct Seen {
     pub hot_items: Option<u32>,
 }
 
+impl Seen {
+    /// The same observations, if this is the key's rate. If they are of a small part of its writes,
+    /// the others met no throttle, or more of the instances would have added theirs.
+    #[must_use]
+    pub fn completed(self, rate: f64) -> Self {
+        let unseen = |of: u64| (of as f64 * (rate / self.rate - 1.0)) as u64;
+        let mut pressure = self.pressure;
+        if self.rate > 0.0 && !self.is_of(rate) {
+            let units = unseen(pressure.attempts);
+            let writes = unseen(pressure.writes);
+            let accepted =
+                Pressure { writes, attempts: units, accepted: units, ..Pressure::default() };
+            pressure = pressure.plus(accepted);
+        }
+        Self { pressure, rate: rate.max(self.rate), ..self }
+    }
+
+    /// Whether they are of more than a small part of the key's writes, if this is its rate.
+    #[must_use]
+    pub fn is_of(self, rate: f64) -> bool {
+        self.rate >= MIN_OBSERVED_SHARE * rate
+    }
+}
+
 /// Follows the writes of a key under its present width.
 #[derive(Debug, Clone, Default)]
 pub struct PressureTracker {
@@ -176,8 +203,11 @@ pub struct PressureTracker {
     undecided: Option<(Pressure, Duration)>,
     /// The part of both that this instance has not yet added to the pool.
     unreported: Pressure,
-    /// An overload lasts. Its first throttle began the observations.
+    /// An overload lasts.
     is_overloaded: bool,
+    /// Its first throttle began the observations. Otherwise a change did, during which writes have
+    /// waited that come at once afterwards.
+    is_since_onset: bool,
     meter: RateMeter,
     items: ThrottledItems,
     /// The part of them that this instance has not yet added to the pool.
@@ -257,6 +287,7 @@ impl PressureTracker {
         self.unsettled_until = is_wider.then_some(now + OBSERVATION_PERIOD / 2);
         self.width = Some(width);
         self.forget(now);
+        self.is_since_onset = false;
     }
 
     /// Counts attempts that were placed under this width. Attempts under another width do not
@@ -268,7 +299,7 @@ impl PressureTracker {
                 // An overload begins. What was accepted before, from the partitions' saved units,
                 // would make it look small.
                 self.forget(now);
-                self.is_overloaded = true;
+                (self.is_overloaded, self.is_since_onset) = (true, true);
             }
             self.current = self.current.plus(attempts);
             self.unreported = self.unreported.plus(attempts);
@@ -314,7 +345,7 @@ impl PressureTracker {
     /// says nothing about a rate.
     fn rate_since_began(&self, now: Duration) -> f64 {
         let Pressure { writes, attempts, .. } = self.current;
-        let units = if writes < 2 { 0.0 } else { attempts as f64 };
+        let units = if writes < 2 || !self.is_since_onset { 0.0 } else { attempts as f64 };
         units / now.saturating_sub(self.began).max(MAX_SAMPLING_PERIOD).as_secs_f64()
     }
 
@@ -491,5 +522,31 @@ pub(super) mod tests {
         assert_eq!([3, 8, 400].map(items_of), [Some(3), Some(8), None]);
         let of_many = ThrottledItems { hashes: (1 << 30) - 1, attempts: 40 };
         assert_eq!(of_many.few(), None, "nearly each write is of another item");
+    }
+
+    #[test]
+    fn writes_that_nobody_observes_met_no_throttle() {
+        let seen = Seen { pressure: pressure((100, 40)), rate: 100.0, ..Seen::default() };
+        let shares = |of: Seen| (of.rate, of.pressure.writes, of.pressure.throttled);
+        assert_eq!(shares(seen.completed(50.0)), (100.0, 100, 40), "it was less before");
+        assert_eq!(shares(seen.completed(300.0)), (300.0, 100, 40), "a third is enough");
+        assert_eq!(shares(seen.completed(1_000.0)), (1_000.0, 1_000, 40));
+        let nothing = Seen::default().completed(1_000.0);
+        assert_eq!(nothing.pressure, Pressure::default());
+    }
+
+    #[test]
+    fn writes_that_have_waited_for_a_change_do_not_count_as_a_rate() {
+        let (mut tracker, ms) = (PressureTracker::default(), Duration::from_millis);
+        for at in (0..1_000).step_by(10) {
+            tracker.record(count(1), pressure((1, 1)), ms(at));
+        }
+        assert_eq!(tracker.seen(ms(1_000)).rate, 100.0);
+        tracker.observe_width(count(8), ms(2_000));
+        tracker.record(count(8), pressure((100, 10)), ms(2_000));
+        for at in (2_000..2_500).step_by(10) {
+            tracker.record(count(8), pressure((1, 0)), ms(at));
+        }
+        assert_eq!(tracker.seen(ms(2_500)).rate, 100.0);
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use crate::engine::{Inner, locked};
+use crate::policy::decision::RECHECK_PERIOD;
 use crate::policy::pressure::PressureTracker;
 use crate::protocol::directory::KeyDigest;
 use crate::protocol::drain::Pass;
@@ -80,8 +81,11 @@ pub(crate) struct Known {
     pub(crate) conflicts: Conflicts,
     /// Since when other keys fill the key's partitions.
     pub(crate) crowded_since: Option<Moment>,
-    /// When the pool of observations began that has this instance's rate.
-    pub(crate) pool: u64,
+    /// The generation of the pool of observations that has this instance's rate, and when it began.
+    pub(crate) pool: (u64, u64),
+    /// The largest rate of the key in the last seconds, and when it was observed. A pool says less
+    /// until most instances have added to it.
+    pub(crate) rate: Option<(f64, Moment)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,6 +127,13 @@ impl Quiet {
 }
 
 impl Known {
+    /// The largest rate of the last seconds, of which this is the latest.
+    pub(crate) fn largest_rate(&mut self, latest: f64, now: Moment) -> f64 {
+        let is_recent = |at| now.since(at).is_some_and(|age| age < RECHECK_PERIOD);
+        let recent = self.rate.filter(|(rate, at)| *rate > latest && is_recent(*at));
+        self.rate.insert(recent.unwrap_or((latest, now))).0
+    }
+
     /// Discards observations with fewer partitions: they would make the demand look larger.
     pub(crate) fn observe_partitions(&mut self, partitions: Option<u32>, now: Duration) {
         if partitions.is_some() && partitions != self.partitions {

@@ -295,12 +295,14 @@ impl KeyJob<'_> {
     async fn gather(&self) {
         let environment = &self.inner.environment;
         let first_throttle = environment.now();
+        // About this long, at random, and nearly at once for all: a pool is complete with the last.
+        let lasts = MAX_SAMPLING_PERIOD * 4 / 5 + environment.jitter(MAX_SAMPLING_PERIOD * 2 / 5);
+        let mut waited = Duration::ZERO;
         loop {
-            sleep(environment.jitter(CROWD_BACKOFF)).await;
+            sleep(environment.jitter(CROWD_BACKOFF).min(lasts.saturating_sub(waited))).await;
             let now = environment.now();
-            let waited = now.since(first_throttle).unwrap_or(MAX_SAMPLING_PERIOD);
-            if waited >= MAX_SAMPLING_PERIOD
-                || self.state.known().pressure.seen(now.monotonic).pressure.is_sure()
+            waited = now.since(first_throttle).unwrap_or(lasts);
+            if waited >= lasts || self.state.known().pressure.seen(now.monotonic).pressure.is_sure()
             {
                 return;
             }
@@ -328,7 +330,7 @@ impl KeyJob<'_> {
             return Ok(ScaleOutcome::Superseded);
         }
         // The rate of one instance may be a small part of the key's.
-        if !self.inner.config.policy.is_sure(view.layout.number_of_shards, seen) {
+        if !self.is_sure(&view.layout, seen) {
             seen = match self.seen_together(seen, &view.layout).await? {
                 ControlFlow::Continue(together) => together,
                 ControlFlow::Break(outcome) => return Ok(outcome),
@@ -346,6 +348,7 @@ impl KeyJob<'_> {
             return Ok(ScaleOutcome::Superseded);
         }
         let (policy, now) = (&self.inner.config.policy, self.inner.environment.now());
+        seen = seen.completed(self.state.known().largest_rate(seen.rate, now));
         let seconds = now.epoch_seconds();
         let mut decision = policy.decide(&record.metadata, seen, seconds);
         if let ScalingDecision::Crowded { until, write_units } = decision {
@@ -365,6 +368,13 @@ impl KeyJob<'_> {
             self.carry_out(&record, (short, partitions), growth, reason).await?;
         }
         self.carry_out(&record, (decision, partitions), growth, reason).await
+    }
+
+    /// More observations would hardly change the decision.
+    fn is_sure(&self, layout: &Layout, seen: Seen) -> bool {
+        let now = self.inner.environment.now();
+        let largest = self.state.known().largest_rate(seen.rate, now);
+        seen.is_of(largest) && self.inner.config.policy.is_sure(layout.number_of_shards, seen)
     }
 
     /// Too old, because the process was suspended since, or from a table with another number of
@@ -414,9 +424,7 @@ impl KeyJob<'_> {
         match self.add_evidence(pool, now).await {
             Ok(together) => {
                 let found = pooled(&together);
-                let is_sure =
-                    |seen| self.inner.config.policy.is_sure(layout.number_of_shards, seen);
-                if found.continue_value().is_none_or(is_sure) {
+                if found.continue_value().is_none_or(|seen| self.is_sure(layout, seen)) {
                     return Ok(found);
                 }
             }
@@ -448,12 +456,14 @@ impl KeyJob<'_> {
             let mut known = self.state.known();
             let rate = known.pressure.seen(at).rate as u64;
             // Each instance counts once.
-            let rate = if known.pool < oldest { rate } else { 0 };
+            let (generation, began) = known.pool;
+            let has_rate = generation == pool.generation && began >= oldest;
+            let rate = if has_rate { 0 } else { rate };
             (known.pressure.take_unreported(at), rate)
         };
         let add = || self.inner.tables.add_evidence(pool, seen, rate, (now, oldest));
         let together = self.inner.retrying(self.soon(), add).await?;
-        self.state.known().pool = together.begun;
+        self.state.known().pool = (pool.generation, together.begun);
         Ok(together)
     }
 
