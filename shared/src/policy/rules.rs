@@ -102,8 +102,11 @@ impl ScalingPolicy {
         if most <= width.get() {
             return crowded();
         }
+        let is_last = |shards: u32| f64::from(shards) * HEADROOM > self.max_shards.get().into();
         let step = match sizing {
             Sizing::Enough(_) => waiting_step(width, seen),
+            // A later growth to the maximum would not be worth its pause.
+            Sizing::Short(shards) if is_last(shards.get().max(least)) => self.max_shards.get(),
             Sizing::Short(_) => least,
         };
         let items = seen.hot_items.unwrap_or(u32::MAX);
@@ -196,17 +199,23 @@ impl ScalingPolicy {
     }
 
     /// Whether more observations would hardly change the decision: the shares are certain, and the
-    /// rate does not limit the demand that follows from them.
+    /// rate, which grows with each instance that adds its own, neither limits nor raises the demand
+    /// that follows from them.
     #[must_use]
     pub fn is_sure(&self, width: ShardCount, seen: Seen) -> bool {
         let is_limited = self.demand(width, seen, -1.0) < rejected_demand(width, seen, -1.0);
-        seen.pressure.is_sure() && (!is_limited || seen.partitions.is_none())
+        let is_raised = waiting_share(seen) > 0.0;
+        seen.pressure.is_sure() && (!(is_limited || is_raised) || seen.partitions.is_none())
     }
 
-    /// The demand, in partitions, less this many standard deviations of the rejected share.
+    /// The demand, in partitions, less this many standard deviations of the rejected share. It is
+    /// at least what is accepted.
     fn demand(&self, width: ShardCount, seen: Seen, z: f64) -> f64 {
         if seen.partitions.is_some() {
-            return rejected_demand(width, seen, z).min(self.most_demand(width, seen));
+            let accepted =
+                seen.rate / self.partition_write_units * (1.0 - seen.pressure.rejected_share());
+            let least = rejected_demand(width, seen, z).max(accepted);
+            return least.min(self.most_demand(width, seen));
         }
         // The rate says little, and a handful of writes vouches for little.
         rejected_demand(width, seen, if seen.pressure.is_sure() { z } else { 1.0 })
@@ -314,9 +323,11 @@ fn waiting_step(width: ShardCount, seen: Seen) -> u32 {
 }
 
 /// The share of the first attempts whose throttles show clients that wait. Where clients do not
-/// wait, repetitions throttle up to as many first attempts again as are rejected in the end.
+/// wait, repetitions throttle up to as many first attempts again as are rejected in the end; and in
+/// the first second, when the writes that met the first throttles are just being accepted, up to
+/// twice as many.
 fn waiting_share(Seen { pressure, .. }: Seen) -> f64 {
-    (pressure.throttled_bound(1.0) - 2.0 * pressure.rejected_share()).max(0.0)
+    (pressure.throttled_bound(1.0) - 3.0 * pressure.rejected_share()).max(0.0)
 }
 
 #[cfg(test)]
@@ -467,10 +478,24 @@ mod tests {
             let lacking = units as f64 / demand;
             assert!((1.5..=4.5).contains(&lacking), "{demand} on {partitions}: {units}");
         }
-        // Clients that wait are not certain of more. They may be, soon.
-        assert_eq!(decide(&settled(180, 1), waiting(4, 41, 2_450.0)), NoGain { until: 1_001 });
+        // Of clients that wait, what is accepted is certain.
+        let least = ShortOfPartitions { until: 1_001, write_units: Some(10_000) };
+        assert_eq!(decide(&settled(180, 1), waiting(4, 41, 2_450.0)), least);
         // With room on the table, it is the key's maximum.
         assert_eq!(decide(&settled(200, 1), waiting(1_000, 5, 200_000.0)), AtMaximum);
+    }
+
+    #[test]
+    fn what_is_accepted_is_a_part_of_the_demand() {
+        // Clients that wait hide the rest. Their throttles alone would ask for 63 shards.
+        assert_grows(decide(&settled(20, 1), waiting(64, 12, 18_000.0)), 100..=200);
+    }
+
+    #[test]
+    fn a_short_table_takes_the_maximum_where_no_later_growth_would() {
+        // 165 shards lose hardly more, and a second growth stops the writers once more.
+        assert_grows(decide(&settled(1, 1), on(64, 20_000.0, 1)), 200..=200);
+        assert_grows(decide(&settled(1, 1), on(4, 20_000.0, 1)), 10..=30);
     }
 
     #[test]
