@@ -30,7 +30,7 @@ pub(super) const NEGLIGIBLE_SHARE: f64 = 0.01;
 const SUFFICIENT_WRITES: u64 = 500;
 /// Only instances that meet throttles say so, and some have just decided. Their observations stand
 /// for all writes of a key if they are at least of this share.
-const MIN_OBSERVED_SHARE: f64 = 0.25;
+const MIN_OBSERVED_SHARE: f64 = 0.4;
 /// Each of few hot items is throttled at least this many times, on average.
 const MIN_THROTTLES_PER_ITEM: f64 = 4.0;
 
@@ -529,7 +529,7 @@ pub(super) mod tests {
         let seen = Seen { pressure: pressure((100, 40)), rate: 100.0, ..Seen::default() };
         let shares = |of: Seen| (of.rate, of.pressure.writes, of.pressure.throttled);
         assert_eq!(shares(seen.completed(50.0)), (100.0, 100, 40), "it was less before");
-        assert_eq!(shares(seen.completed(300.0)), (300.0, 100, 40), "a third is enough");
+        assert_eq!(shares(seen.completed(200.0)), (200.0, 100, 40), "half is enough");
         assert_eq!(shares(seen.completed(1_000.0)), (1_000.0, 1_000, 40));
         let nothing = Seen::default().completed(1_000.0);
         assert_eq!(nothing.pressure, Pressure::default());
