@@ -183,7 +183,8 @@ async fn many_slow_instances_size_a_key_together_for_every_write() {
         // One instance alone would grow the key to at most 5 times its own load: four or five
         // writes, none of which was accepted.
         assert!(widths.get(1).is_some_and(|width| *width >= 32), "{kind:?}: {widths:?}");
-        // A change is a close and an open, each of the metadata item and of its page.
-        assert!(changes <= 24 * (widths.len() - 1), "{kind:?}: {changes} for {widths:?}");
+        // A change is a close and an open, each of the metadata item and of its page. Of instances
+        // that decide at the same moment, several try.
+        assert!(changes <= 32 * (widths.len() - 1), "{kind:?}: {changes} for {widths:?}");
     }
 }
