@@ -22,7 +22,7 @@ pub const OBSERVATION_PERIOD: Duration = Duration::from_secs(2);
 pub const MAX_SAMPLING_PERIOD: Duration = Duration::from_millis(500);
 /// Standard deviations by which a share must be certain. Otherwise the unluckiest of many instances
 /// would decide for all.
-const CERTAIN_DEVIATIONS: f64 = 3.0;
+pub(super) const CERTAIN_DEVIATIONS: f64 = 3.0;
 /// A key is calm while less than this share of its first attempts is throttled.
 pub(super) const NEGLIGIBLE_SHARE: f64 = 0.01;
 /// With this number of writes, the demand is known within a few per cent if half is rejected, and
@@ -341,11 +341,12 @@ impl PressureTracker {
         }
     }
 
-    /// The rate since the overload began, which may be long after the meter began. A single write
-    /// says nothing about a rate.
+    /// The rate since the overload began, which may be long after the meter began. The
+    /// write that began it says nothing about a rate.
     fn rate_since_began(&self, now: Duration) -> f64 {
         let Pressure { writes, attempts, .. } = self.current;
-        let units = if writes < 2 || !self.is_since_onset { 0.0 } else { attempts as f64 };
+        let after_first = attempts as f64 * (1.0 - 1.0 / writes.max(1) as f64);
+        let units = if self.is_since_onset { after_first } else { 0.0 };
         units / now.saturating_sub(self.began).max(MAX_SAMPLING_PERIOD).as_secs_f64()
     }
 
