@@ -14,7 +14,7 @@
 
 use crate::policy::collisions;
 use crate::policy::decision::{RECHECK_PERIOD, ScalingDecision};
-use crate::policy::pressure::{NEGLIGIBLE_SHARE, Seen};
+use crate::policy::pressure::{CERTAIN_DEVIATIONS, NEGLIGIBLE_SHARE, Seen};
 use crate::policy::sizing::{self, HEADROOM, SHARE_OF_OTHERS, Sizing};
 use crate::protocol::growth::GrowthRecord;
 use crate::protocol::metadata::{Phase, ShardMetadata};
@@ -44,7 +44,7 @@ impl Default for ScalingPolicy {
 
 /// Clients that wait may hide this many times the demand that is observed, if all of their first
 /// attempts are throttled.
-const MAX_HIDDEN_FACTOR: f64 = 20.0;
+const MAX_HIDDEN_FACTOR: f64 = 40.0;
 /// An earlier growth says nothing about the present demand.
 const GROWTH_MEMORY_SECONDS: u64 = 3_600;
 /// A key that grew soon after a shrink keeps its width for this many times as long, because
@@ -84,7 +84,10 @@ impl ScalingPolicy {
             let units = |partitions: u32| u64::from(partitions) * PARTITION_WRITE_UNITS * 3 / 2;
             ScalingDecision::Crowded { until, write_units: partitions.map(units) }
         };
-        if partitions.is_some() && seen.rate < SHARE_OF_OTHERS * self.partition_write_units {
+        // Callers repeat what was rejected, which looks like a demand. Little of it is accepted.
+        let accepted = seen.rate * (1.0 - pressure.rejected_bound(CERTAIN_DEVIATIONS));
+        let own = seen.rate.min(2.0 * accepted) / self.partition_write_units;
+        if partitions.is_some() && own < SHARE_OF_OTHERS {
             return crowded();
         }
         let demand = self.demand(width, seen, -1.0);
@@ -102,13 +105,13 @@ impl ScalingPolicy {
         if most <= width.get() {
             return crowded();
         }
-        let is_last = |shards: u32| f64::from(shards) * HEADROOM > self.max_shards.get().into();
         let step = match sizing {
-            Sizing::Enough(_) => waiting_step(width, seen),
-            // A later growth to the maximum would not be worth its pause.
-            Sizing::Short(shards) if is_last(shards.get().max(least)) => self.max_shards.get(),
-            Sizing::Short(_) => least,
+            Sizing::Enough(_) => f64::from(width.get()) * (1.0 + hidden_factor(seen)),
+            Sizing::Short(shards) => shards.get().max(least).into(),
         };
+        // A later growth to the maximum would not be worth its pause.
+        let is_last = step >= least.into() && step * HEADROOM > self.max_shards.get().into();
+        let step = if is_last { self.max_shards.get() } else { step.ceil() as u32 };
         let items = seen.hot_items.unwrap_or(u32::MAX);
         let wanted = sizing.shards().get().max(step).min(most).max(least).min(items);
         // Readers still read the shards that a shrink has begun to give up.
@@ -166,8 +169,9 @@ impl ScalingPolicy {
         if seen.partitions.is_none() {
             return most.get();
         }
-        // Each shard fills its part of a partition.
-        let filled = (seen.rate / (SHARE_OF_OTHERS * self.partition_write_units)).round() as u32;
+        // A demand of many partitions fills them evenly with many more shards.
+        let own = seen.rate / self.partition_write_units;
+        let filled = (own / SHARE_OF_OTHERS).powi(2).round() as u32;
         match sizing::size(self.most_demand(width, seen), seen.partitions, most) {
             // Shards may meet on a partition more often than the mean over all placements.
             Sizing::Enough(shards) => {
@@ -227,7 +231,7 @@ impl ScalingPolicy {
     fn most_demand(&self, width: ShardCount, seen: Seen) -> f64 {
         let own = seen.rate / self.partition_write_units;
         let filled = (own / f64::from(width.get())).min(1.0);
-        own * (1.0 + MAX_HIDDEN_FACTOR * waiting_share(seen) * filled.powi(2))
+        own * (1.0 + hidden_factor(seen) * filled.powi(3))
     }
 
     /// Decides about a key that a report names, which says neither the demand nor its throttled
@@ -317,9 +321,11 @@ fn rejected_demand(width: ShardCount, seen: Seen, z: f64) -> f64 {
     collisions::demand(seen.pressure.rejected_bound(z), width, seen.partitions)
 }
 
-/// The shards for throttles of clients that wait, which hide a part of their demand.
-fn waiting_step(width: ShardCount, seen: Seen) -> u32 {
-    (f64::from(width.get()) * (1.0 + MAX_HIDDEN_FACTOR * waiting_share(seen))).ceil() as u32
+/// How many times the observed demand clients that wait hide: the more of their first attempts are
+/// throttled, the more for each.
+fn hidden_factor(seen: Seen) -> f64 {
+    let share = waiting_share(seen);
+    MAX_HIDDEN_FACTOR * share * (1.0 + share) / 2.0
 }
 
 /// The share of the first attempts whose throttles show clients that wait. Where clients do not
@@ -412,9 +418,9 @@ mod tests {
         let at = |width, throttled| {
             decide(&settled(width, 1), waiting(1_000, throttled, 1_000.0 * f64::from(width)))
         };
-        assert_grows(at(1, 100), 21..=21);
-        assert_grows(at(1, 20), 5..=5);
-        assert_grows(at(10, 30), 65..=70);
+        assert_grows(at(1, 100), 41..=41);
+        assert_grows(at(1, 20), 6..=6);
+        assert_grows(at(10, 30), 82..=90);
         assert_eq!(at(10, 0), Calm);
     }
 
@@ -426,7 +432,10 @@ mod tests {
         // Ten shards more would save less than the pause of the writers costs.
         assert!(matches!(unlucky(190), NoGain { .. }), "{:?}", unlucky(190));
         let seen = waiting(1_000, 3, 5_000.0);
-        assert_grows(decide(&settled(9, 1), seen), 13..=18);
+        assert_grows(decide(&settled(9, 1), seen), 13..=20);
+        // Other keys fill its partitions, but many shards fill them more evenly.
+        assert_grows(decide(&settled(40, 1), seen), 56..=75);
+        let seen = waiting(1_000, 3, 1_500.0);
         assert!(matches!(decide(&settled(40, 1), seen), Crowded { .. }));
     }
 
@@ -446,8 +455,10 @@ mod tests {
             assert_eq!(decide(&settled(width, 1), seen), crowded, "{rate} at {width}");
         }
         // Two thirds of a partition of its own: a few shards, and no more.
-        let two_thirds = |width| Seen { rate: 700.0, ..on(64, 5_000.0, width) };
-        assert_grows(decide(&settled(1, 1), two_thirds(1)), 2..=4);
+        let two_thirds = |demand| Seen { rate: 700.0, ..on(64, demand, 1) };
+        assert_grows(decide(&settled(1, 1), two_thirds(2_000.0)), 2..=4);
+        // Its callers repeat what was rejected, and a seventh of a partition is accepted.
+        assert_eq!(decide(&settled(1, 1), two_thirds(5_000.0)), crowded);
         assert_eq!(decide(&settled(20, 1), Seen { rate: 500.0, ..on(64, 30_000.0, 20) }), crowded);
         // Partitions that are not known may be small ones.
         let unknown = Seen { rate: 50.0, partitions: None, ..on(64, 5_000.0, 1) };
@@ -527,14 +538,14 @@ mod tests {
         };
         // 150 of 250 attempts are throttled, as before.
         assert_eq!(after(0, 0), CoolingDown { until: 1_001 });
-        assert_grows(after(0, 1), 80..=90);
+        assert_grows(after(0, 1), 110..=135);
         assert_eq!(after(1, 1), ShortOfPartitions { until: 1_001, write_units: None });
-        assert_grows(after(1, 2), 80..=90);
+        assert_grows(after(1, 2), 110..=135);
         assert_eq!(after(5, 20), ShortOfPartitions { until: 1_012, write_units: None });
         // A growth that helped does not delay the next one.
         let helped = GrowthRecord { rejected_percent: 90, fruitless: 3 };
         let metadata = ShardMetadata { growth: helped, ..settled(8, 996) };
-        assert_grows(decide(&metadata, waiting(1_000, 50, 8_000.0)), 80..=90);
+        assert_grows(decide(&metadata, waiting(1_000, 50, 8_000.0)), 110..=135);
     }
 
     #[test]
@@ -572,7 +583,7 @@ mod tests {
             ..settled(2, 100)
         };
         assert_eq!(decide(&shrunk, Seen::default()), Calm);
-        assert_grows(decide(&shrunk, waiting(1_000, 10, 2_000.0)), 8..=8);
+        assert_grows(decide(&shrunk, waiting(1_000, 5, 2_000.0)), 8..=8);
         let policy = ScalingPolicy::default();
         assert_grows(policy.decide_reported(&shrunk, None, 1_000), 8..=8);
         assert_eq!(policy.shards_for(800.0, Some(4)), Sizing::Enough(ShardCount::ONE));

@@ -3,7 +3,7 @@
 
 use policy_grid::{Scenario, Summary, closed, hot_items, lambda, open, oracle_of, run, zipf};
 
-const KEYS: u64 = 2;
+const KEYS: u64 = 3;
 
 #[test]
 fn a_step_is_relieved_in_seconds_with_few_shards() {
