@@ -109,9 +109,9 @@ impl ScalingPolicy {
             Sizing::Enough(_) => f64::from(width.get()) * (1.0 + hidden_factor(seen)),
             Sizing::Short(shards) => shards.get().max(least).into(),
         };
-        // A later growth to the maximum would not be worth its pause.
-        let is_last = step >= least.into() && step * HEADROOM > self.max_shards.get().into();
-        let step = if is_last { self.max_shards.get() } else { step.ceil() as u32 };
+        // What is hidden is uncertain. Two more growths to the maximum would stop the writers twice.
+        let ends = step >= least.into() && step * HEADROOM.powi(2) > self.max_shards.get().into();
+        let step = if ends { self.max_shards.get() } else { step.ceil() as u32 };
         let items = seen.hot_items.unwrap_or(u32::MAX);
         let wanted = sizing.shards().get().max(step).min(most).max(least).min(items);
         // Readers still read the shards that a shrink has begun to give up.
@@ -538,14 +538,14 @@ mod tests {
         };
         // 150 of 250 attempts are throttled, as before.
         assert_eq!(after(0, 0), CoolingDown { until: 1_001 });
-        assert_grows(after(0, 1), 110..=135);
+        assert_grows(after(0, 1), 200..=200);
         assert_eq!(after(1, 1), ShortOfPartitions { until: 1_001, write_units: None });
-        assert_grows(after(1, 2), 110..=135);
+        assert_grows(after(1, 2), 200..=200);
         assert_eq!(after(5, 20), ShortOfPartitions { until: 1_012, write_units: None });
         // A growth that helped does not delay the next one.
         let helped = GrowthRecord { rejected_percent: 90, fruitless: 3 };
         let metadata = ShardMetadata { growth: helped, ..settled(8, 996) };
-        assert_grows(decide(&metadata, waiting(1_000, 50, 8_000.0)), 110..=135);
+        assert_grows(decide(&metadata, waiting(1_000, 50, 8_000.0)), 200..=200);
     }
 
     #[test]
