@@ -341,8 +341,8 @@ impl PressureTracker {
         }
     }
 
-    /// The rate since the overload began, which may be long after the meter began. The
-    /// write that began it says nothing about a rate.
+    /// The rate since the overload began, which may be long after the meter began. The write that
+    /// began it says nothing about a rate.
     fn rate_since_began(&self, now: Duration) -> f64 {
         let Pressure { writes, attempts, .. } = self.current;
         let after_first = attempts as f64 * (1.0 - 1.0 / writes.max(1) as f64);
@@ -534,6 +534,15 @@ pub(super) mod tests {
         assert_eq!(shares(seen.completed(1_000.0)), (1_000.0, 1_000, 40));
         let nothing = Seen::default().completed(1_000.0);
         assert_eq!(nothing.pressure, Pressure::default());
+    }
+
+    #[test]
+    fn the_write_that_begins_an_overload_is_no_rate() {
+        let (mut tracker, ms) = (PressureTracker::default(), Duration::from_millis);
+        for at in [0, 300, 400, 500] {
+            tracker.record(count(1), pressure((1, 1)), ms(at));
+        }
+        assert_eq!(tracker.seen(ms(500)).rate, 6.0, "three in half a second");
     }
 
     #[test]
