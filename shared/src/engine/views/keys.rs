@@ -163,11 +163,7 @@ impl KeyState {
     }
 
     pub(crate) fn note_throttled(&self, shard: ShardNumber, now: Moment) {
-        let mut known = self.known();
-        known
-            .throttled_at
-            .retain(|_, at| now.since(*at).is_some_and(|age| age < SHARD_AVOIDANCE_PERIOD));
-        known.throttled_at.insert(shard, now);
+        self.known().throttled_at.insert(shard, now);
     }
 
     /// How long to avoid a shard: zero if it was not throttled a moment ago.
