@@ -121,20 +121,15 @@ impl Tables {
         content: Option<Content<'_>>,
         lasts: Option<LeaseLasts>,
     ) -> Result<Answer, TableError> {
-        let mut condition = self.expression(&request.condition, place.shard);
-        let lost_until = request.marks.lost_until;
-        // Where nothing is stored, there is no mark that must stay.
-        if lost_until < u64::MAX && request.condition != Condition::Unchanged(None) {
-            let allows = Expression::of("attribute_not_exists(#m) OR #m <= :m");
-            condition = condition.and(allows.name("#m", LATE_UNTIL).numbers([(":m", lost_until)]));
-        }
         let (version, write_id, content) = match (&request.effect, content) {
             (Effect::Put { .. }, None) | (Effect::Add { .. }, _) => {
                 return Err(TableError::Rejected("a write without its content".into()));
             }
             (Effect::Put { version, write_id }, item) => (*version, write_id.as_deref(), item),
             (Effect::Bury { version, write_id, .. }, _) => (*version, write_id.as_deref(), None),
-            (Effect::Remove, _) => return self.delete(place, condition, lasts).await,
+            (Effect::Remove, _) => {
+                return self.delete(place, self.condition(request, place.shard), lasts).await;
+            }
         };
         debug_assert!(
             content.is_none_or(|it| it.item.sort_key == *place.sort_key),
@@ -157,7 +152,18 @@ impl Tables {
             }
             stored.insert(LATE_UNTIL.to_owned(), late_until);
         }
-        self.put(place, stored, condition, lasts).await
+        self.put(place, stored, self.condition(request, place.shard), lasts).await
+    }
+
+    fn condition(&self, request: &Request, shard: ShardNumber) -> Expression {
+        let condition = self.expression(&request.condition, shard);
+        let lost_until = request.marks.lost_until;
+        // Where nothing is stored, there is no mark that must stay.
+        if lost_until == u64::MAX || request.condition == Condition::Unchanged(None) {
+            return condition;
+        }
+        let allows = Expression::of("attribute_not_exists(#m) OR #m <= :m");
+        condition.and(allows.name("#m", LATE_UNTIL).numbers([(":m", lost_until)]))
     }
 
     /// Returns the item after the addition, if it was applied.
