@@ -10,15 +10,13 @@ use crate::scenario::{Contender, Fleet, Items, Load, Scenario, SortKeys};
 
 /// The first key of the tables.
 pub const FIRST_SEED: u64 = 1_001;
-/// The largest number of writes a second of a run. A larger demand is scaled down to it.
-const WRITES: f64 = 2_500.0;
-/// A partition takes at least this many writes a second, or chance would fill it.
-const WRITES_OF_PARTITION: f64 = 100.0;
 /// Write units a second of a partition.
 const PARTITION: f64 = 1_000.0;
 
+/// A run has 2,500 writes a second, or fewer, if a partition then takes 100 to 250. With fewer,
+/// chance would fill partitions.
 fn scale_of(demand: f64) -> u32 {
-    (demand / WRITES).clamp(1.0, PARTITION / WRITES_OF_PARTITION) as u32
+    (demand / 2_500.0).clamp(4.0, 10.0) as u32
 }
 
 /// The same scenario with the width that an oracle sets for a demand of its key.
@@ -34,10 +32,19 @@ pub fn doubling_of(scenario: &Scenario) -> Scenario {
     Scenario { contender: Contender::Doubling, ..scenario.clone() }
 }
 
-/// An open load on one key.
+/// An open load on one key, until it is relieved.
 #[must_use]
-pub fn open(demand: f64, partitions: u32, seconds: u32) -> Scenario {
-    Scenario { scale: scale_of(demand), seconds, ..Scenario::open(demand, partitions) }
+pub fn open(demand: f64, partitions: u32) -> Scenario {
+    let scale = scale_of(demand);
+    Scenario { scale, seconds: 20, until_relieved: true, ..Scenario::open(demand, partitions) }
+}
+
+/// An open load of a minute on one key for which the table has no room. Its writes are repeated,
+/// and the less room there is, the less depends on chance.
+#[must_use]
+pub fn short(demand: f64, partitions: u32) -> Scenario {
+    let writes = if demand < 4.0 * PARTITION * f64::from(partitions) { 200.0 } else { 100.0 };
+    Scenario { scale: (demand / writes) as u32, ..Scenario::open(demand, partitions) }
 }
 
 /// Clients that wait for each response, and the most that they could write.
@@ -51,15 +58,17 @@ pub fn closed(clients: u32, partitions: u32, is_lambda: bool) -> (Scenario, f64)
     // A write takes five milliseconds, and a timer rounds up to a whole one.
     let demand = f64::from(clients) * 1_000.0 / f64::from(think_ms + 6);
     let fleet = if is_lambda { Fleet::Lambda(clients) } else { Fleet::Shared(1) };
-    let scale = scale_of(demand).min(clients / 20).max(1);
+    // On a full table, less depends on chance.
+    let most = if demand < PARTITION * f64::from(partitions) { 10 } else { 20 };
+    let scale = (demand as u32 / 2_000).clamp(2, most);
     let load = Load::Closed { clients, think: Duration::from_millis(think_ms.into()) };
-    (Scenario { load, fleet, scale, ..Scenario::open(demand, partitions) }, demand)
+    (Scenario { load, fleet, scale, seconds: 40, ..Scenario::open(demand, partitions) }, demand)
 }
 
 /// An open load on Lambda.
 #[must_use]
 pub fn lambda(demand: f64, instances: u32, partitions: u32) -> Scenario {
-    Scenario { fleet: Fleet::Lambda(instances), ..open(demand, partitions, 60) }
+    Scenario { fleet: Fleet::Lambda(instances), seconds: 25, ..open(demand, partitions) }
 }
 
 /// Many keys by Zipf's law with this exponent, which together fill this share of the table.
@@ -71,8 +80,8 @@ pub fn zipf(keys: u32, exponent: f64, partitions: u32, filled: f64) -> Scenario 
     Scenario {
         keys: shares.into_iter().map(|share| share / total).collect(),
         fleet: Fleet::Shared(500),
-        scale: scale_of(demand),
-        seconds: 40,
+        scale: if keys > 100 { 40 } else { 10 },
+        seconds: 20,
         ..Scenario::open(demand, partitions)
     }
 }
@@ -80,13 +89,18 @@ pub fn zipf(keys: u32, exponent: f64, partitions: u32, filled: f64) -> Scenario 
 /// A load on few items of one key.
 #[must_use]
 pub fn hot_items(count: u32, demand: f64) -> Scenario {
-    Scenario { sort_keys: SortKeys::Few(count), ..open(demand, 64, 30) }
+    let sort_keys = SortKeys::Few(count);
+    Scenario { sort_keys, scale: 10, seconds: 30, ..Scenario::open(demand, 64) }
 }
 
 /// 10,000 units a second of items of other sizes.
 #[must_use]
 pub fn items(items: Items, partitions: u32) -> Scenario {
-    Scenario { items, ..Scenario::open(10_000.0, partitions) }
+    let scale = match items {
+        Items::Kilobytes(size) => (16 / size).max(1),
+        Items::Mixed => 2,
+    };
+    Scenario { items, scale, seconds: 30, ..Scenario::open(10_000.0, partitions) }
 }
 
 /// A provisioned table whose partitions are not known: 3,000 units a second, on 20 partitions with
@@ -97,7 +111,7 @@ pub fn provisioned(share: f64) -> Scenario {
     Scenario {
         provisioned: Some(share),
         is_known: false,
-        scale: 15,
+        scale: 30,
         seconds,
         ..Scenario::open(3_000.0, 20)
     }
@@ -109,7 +123,7 @@ pub fn ramp(partitions: u32) -> Scenario {
     let shape = |second: f64| (2f64.powf((second / 60.0).floor()) / 80.0).min(1.0);
     Scenario {
         load: Load::Open(40_000.0, shape),
-        scale: 25,
+        scale: 50,
         seconds: 440,
         ..Scenario::open(40_000.0, partitions)
     }
@@ -124,7 +138,7 @@ pub fn day(partitions: u32) -> Scenario {
     };
     Scenario {
         load: Load::Open(15_000.0, shape),
-        scale: 15,
+        scale: 60,
         seconds: 720,
         ..Scenario::open(15_000.0, partitions)
     }
@@ -134,5 +148,6 @@ pub fn day(partitions: u32) -> Scenario {
 #[must_use]
 pub fn bursts(demand: f64, partitions: u32) -> Scenario {
     let shape = |second: f64| if second % 120.0 < 20.0 { 1.0 } else { 0.01 };
-    Scenario { load: Load::Open(demand, shape), ..open(demand, partitions, 260) }
+    let load = Load::Open(demand, shape);
+    Scenario { load, scale: scale_of(demand), seconds: 260, ..Scenario::open(demand, partitions) }
 }

@@ -24,9 +24,9 @@ mod table;
 
 pub use cells::{
     FIRST_SEED, bursts, closed, day, doubling_of, hot_items, items, lambda, open, oracle_of,
-    provisioned, ramp, zipf,
+    provisioned, ramp, short, zipf,
 };
 pub use outcome::{Outcome, Second};
-pub use run::{run, run_all};
+pub use run::run;
 pub use scenario::{Contender, Fleet, Items, Load, PATIENCE, Scenario, SortKeys};
 pub use summary::Summary;

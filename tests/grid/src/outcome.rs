@@ -48,10 +48,17 @@ impl Outcome {
     /// The second from which on the key is relieved.
     #[must_use]
     pub fn relieved_after(&self) -> Option<f64> {
-        let is_calm =
-            |of: &Second| of.came > 0 && (of.came - of.at_once) as f64 <= RELIEVED * of.came as f64;
-        let found = self.seconds.windows(LASTING).position(|some| some.iter().all(is_calm));
-        found.map(|second| second as f64)
+        relief(&self.seconds)
+    }
+
+    /// The key is relieved, as the seconds before this one show.
+    pub(crate) fn is_relieved_by(&self, second: usize) -> bool {
+        relief(self.seconds.get(..second).unwrap_or(&self.seconds)).is_some()
+    }
+
+    /// Writes that came are neither stored nor given up.
+    pub(crate) fn has_undecided(&self) -> bool {
+        self.seconds.iter().any(|of| of.stored + of.failed < of.came)
     }
 
     /// The share of the writes that was stored in time, of those that are decided.
@@ -74,4 +81,11 @@ impl Outcome {
     pub fn width(&self) -> u32 {
         self.keys.first().map_or(1, |key| key.1)
     }
+}
+
+fn relief(seconds: &[Second]) -> Option<f64> {
+    let is_calm =
+        |of: &Second| of.came > 0 && (of.came - of.at_once) as f64 <= RELIEVED * of.came as f64;
+    let found = seconds.windows(LASTING).position(|some| some.iter().all(is_calm));
+    found.map(|second| second as f64)
 }

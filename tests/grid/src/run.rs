@@ -1,6 +1,5 @@
-//! One run, and many on all cores.
+//! One run.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,25 +24,6 @@ const TICK: Duration = Duration::from_millis(10);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The sizes of mixed items, in kilobytes.
 const MIXED: [u32; 4] = [1, 4, 20, 100];
-
-/// Runs scenarios on all cores. The outcomes are in their order.
-#[must_use]
-pub fn run_all(scenarios: &[Scenario]) -> Vec<Outcome> {
-    let next = AtomicUsize::new(0);
-    let done: Vec<Mutex<Outcome>> = scenarios.iter().map(|_| Mutex::default()).collect();
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(scenario) = scenarios.get(index) else { return };
-                    *done[index].lock().unwrap_or_else(PoisonError::into_inner) = run(scenario);
-                }
-            });
-        }
-    });
-    done.into_iter().map(|of| of.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
-}
 
 /// Runs one scenario in paused time.
 ///
@@ -125,6 +105,10 @@ impl World {
             if tick >= end {
                 return;
             }
+            let second = (tick - self.began).as_secs() as usize;
+            if self.scenario.until_relieved && self.state().outcome.is_relieved_by(second) {
+                break;
+            }
             let rate = writes * shape((tick - self.began).as_secs_f64()) * TICK.as_secs_f64();
             for key in 0..self.keys.len() {
                 let count = self.arrivals(rate * self.scenario.keys[key]);
@@ -133,6 +117,9 @@ impl World {
                     tokio::spawn(Arc::clone(self).write(key, tick + within));
                 }
             }
+        }
+        while self.state().outcome.has_undecided() {
+            ticks.tick().await;
         }
     }
 

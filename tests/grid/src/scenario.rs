@@ -30,6 +30,8 @@ pub struct Scenario {
     pub scale: u32,
     /// Seconds of the run.
     pub seconds: u32,
+    /// An open load ends when the key is relieved, and the run when all writes are decided.
+    pub until_relieved: bool,
     /// Places the shards, and drives all chance.
     pub seed: u64,
     /// Who sets the number of shards.
@@ -55,6 +57,7 @@ impl Scenario {
             provisioned: None,
             scale: 1,
             seconds: 60,
+            until_relieved: false,
             seed: FIRST_SEED,
             contender: Contender::Ours,
             throttled_for: TableConfig::new("items", "items-metadata").throttled_for,

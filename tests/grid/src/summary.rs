@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::oracle::can_be_served;
 use crate::outcome::Outcome;
-use crate::run::run_all;
+use crate::run::run;
 use crate::scenario::Scenario;
 
 /// The figures of the keys of one cell.
@@ -32,7 +32,7 @@ impl Summary {
     pub fn of(scenario: &Scenario, keys: u64) -> Self {
         let of_key = |key| Scenario { seed: scenario.seed + key, ..scenario.clone() };
         let scenarios: Vec<_> = (0..keys).map(of_key).collect();
-        let runs = run_all(&scenarios);
+        let runs: Vec<_> = scenarios.iter().map(run).collect();
         let mut widths: Vec<u32> = runs.iter().map(Outcome::width).collect();
         widths.sort_unstable();
         let late_rates = runs.iter().map(|of| of.rate_from(of.seconds.len() * 2 / 3));
