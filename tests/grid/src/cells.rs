@@ -13,8 +13,8 @@ pub const FIRST_SEED: u64 = 1_001;
 /// Write units a second of a partition.
 const PARTITION: f64 = 1_000.0;
 
-/// A run has 2,500 writes a second, or fewer, if a partition then takes 100 to 250. With fewer,
-/// chance would fill partitions.
+/// A run has 2,500 writes a second. But a partition takes at least 100 of them, or chance would fill
+/// it, and at most 250.
 fn scale_of(demand: f64) -> u32 {
     (demand / 2_500.0).clamp(4.0, 10.0) as u32
 }
